@@ -1,0 +1,93 @@
+# One module = one folder = one namespace = one target. The root is the only include directory.
+#
+#   atoll_module(pg
+#       SOURCES connection.cpp pool.cpp            # explicit, no globbing; none: a header-only module
+#       DEPS atoll::base                           # visible in the module's headers
+#       PRIVATE_DEPS PkgConfig::libpq              # only in its sources
+#       TESTS pool_test.cpp                        # unit tests beside the code -> atoll_pg_test
+#       TEST_DEPS atoll::test_stack                # extra libraries of the tests
+#       NEEDS_STACK                                # the tests need Postgres and Kafka (a ctest fixture starts them)
+#   )
+include(GoogleTest)
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+add_library(atoll_compile_options INTERFACE)
+target_compile_options(atoll_compile_options INTERFACE
+    -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # gcc 12 reports these falsely inside libstdc++ and nlohmann-json when it inlines.
+    target_compile_options(atoll_compile_options INTERFACE
+        -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+endif()
+target_include_directories(atoll_compile_options INTERFACE ${CMAKE_SOURCE_DIR})
+target_link_libraries(atoll_compile_options INTERFACE Threads::Threads)
+if(ATOLL_SANITIZE)
+    target_compile_options(atoll_compile_options INTERFACE
+        -fsanitize=${ATOLL_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(atoll_compile_options INTERFACE -fsanitize=${ATOLL_SANITIZE})
+endif()
+
+function(atoll_module name)
+    cmake_parse_arguments(ARG "NEEDS_STACK" "" "SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
+    if(ARG_SOURCES)
+        add_library(atoll_${name} STATIC ${ARG_SOURCES})
+        target_link_libraries(atoll_${name} PUBLIC atoll_compile_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+    else()
+        add_library(atoll_${name} INTERFACE)
+        target_link_libraries(atoll_${name} INTERFACE atoll_compile_options ${ARG_DEPS} ${ARG_PRIVATE_DEPS})
+    endif()
+    add_library(atoll::${name} ALIAS atoll_${name})
+    if(ATOLL_TESTS AND ARG_TESTS)
+        set(options "")
+        if(ARG_NEEDS_STACK)
+            set(options NEEDS_STACK)
+        endif()
+        atoll_test(${name}_test SOURCES ${ARG_TESTS} DEPS atoll::${name} ${ARG_TEST_DEPS} ${options})
+    endif()
+endfunction()
+
+# A program: atoll_program(atoll-store SOURCES main.cpp DEPS atoll::store) -> bin/atoll-store
+function(atoll_program name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE atoll_compile_options ${ARG_DEPS})
+endfunction()
+
+# A GoogleTest program, each TEST a ctest case. RANKS n: the whole program runs once under mpirun with n ranks.
+function(atoll_test name)
+    cmake_parse_arguments(ARG "NEEDS_STACK" "RANKS;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 120)
+    endif()
+    add_executable(atoll_${name} ${ARG_SOURCES})
+    target_link_libraries(atoll_${name} PRIVATE atoll_compile_options ${ARG_DEPS} GTest::gtest)
+    set(properties TIMEOUT ${ARG_TIMEOUT})
+    if(ARG_NEEDS_STACK)
+        list(APPEND properties FIXTURES_REQUIRED stack
+            ENVIRONMENT "ATOLL_TEST_STACK=${ATOLL_TEST_STACK_DIR}/stack.json")
+    endif()
+    if(ARG_RANKS)
+        target_link_libraries(atoll_${name} PRIVATE GTest::gtest)
+        add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/mpirun.sh ${ARG_RANKS} $<TARGET_FILE:atoll_${name}>)
+        set_tests_properties(${name} PROPERTIES ${properties} PROCESSORS ${ARG_RANKS})
+    else()
+        target_link_libraries(atoll_${name} PRIVATE GTest::gtest_main)
+        gtest_discover_tests(atoll_${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
+    endif()
+endfunction()
+
+# Embeds text files as C++: atoll_embed(target NAMESPACE atl::store FILES schema/0001_init.sql openapi.json)
+# gives "<dir>/embedded.h" with one std::string_view a file, k<CamelCaseOfPath> (kSchema0001InitSql, kOpenapiJson).
+function(atoll_embed target)
+    cmake_parse_arguments(ARG "" "NAMESPACE" "FILES" ${ARGN})
+    file(RELATIVE_PATH here ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+    set(header ${CMAKE_BINARY_DIR}/embedded/${here}/embedded.h)
+    add_custom_command(OUTPUT ${header}
+        COMMAND ${CMAKE_COMMAND} -DOUTPUT=${header} -DNAMESPACE=${ARG_NAMESPACE} "-DFILES=${ARG_FILES}"
+                -DROOT=${CMAKE_CURRENT_SOURCE_DIR} -P ${CMAKE_SOURCE_DIR}/cmake/Embed.cmake
+        DEPENDS ${ARG_FILES} ${CMAKE_SOURCE_DIR}/cmake/Embed.cmake
+        WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} VERBATIM)
+    target_sources(${target} PRIVATE ${header})
+    target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/embedded)
+endfunction()

@@ -1,0 +1,85 @@
+#include "shared/base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace atl {
+namespace {
+
+Error file_error(const std::filesystem::path& path, std::string_view what) {
+    const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal;
+    return {code, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
+
+Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return file_error(path, "cannot write");
+        bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+// A rename is durable only when its directory is.
+void sync_directory(const std::filesystem::path& directory) {
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd.valid()) ::fsync(fd.get());
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return file_error(path, "cannot open");
+    std::string bytes;
+    char block[65536];
+    for (;;) {
+        const ssize_t got = ::read(fd.get(), block, sizeof block);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return file_error(path, "cannot read");
+        if (got == 0) return bytes;
+        bytes.append(block, static_cast<std::size_t>(got));
+    }
+}
+
+Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
+    const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
+    std::string temporary = (directory / ("." + path.filename().string() + ".XXXXXX")).string();
+    UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
+    if (!fd.valid()) return file_error(path, "cannot create a temporary file for");
+    Status status = write_all(fd.get(), bytes, path);
+    if (status.ok() && (::fchmod(fd.get(), mode) != 0 || ::fsync(fd.get()) != 0))
+        status = file_error(path, "cannot sync");
+    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error(path, "cannot rename to");
+    if (!status.ok()) {
+        ::unlink(temporary.c_str());
+        return status;
+    }
+    sync_directory(directory);
+    return {};
+}
+
+void UniqueFd::reset(int fd) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+}
+
+TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {
+    const char* base = std::getenv("TMPDIR");
+    std::string name = std::string(base != nullptr ? base : "/tmp") + "/" + std::string(prefix) + ".XXXXXX";
+    check(::mkdtemp(name.data()) != nullptr, "cannot create a temporary directory");
+    path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace atl

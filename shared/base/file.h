@@ -1,0 +1,57 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "shared/base/result.h"
+
+namespace atl {
+
+// The whole file as bytes. kNotFound or kInternal with the path in `field`.
+Result<std::string> read_file(const std::filesystem::path& path);
+
+// Writes beside the target, fsyncs, renames: readers see the old bytes or the new, also after a power cut.
+Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode = 0644);
+
+// Owns a POSIX file descriptor.
+class UniqueFd {
+  public:
+    UniqueFd() = default;
+    explicit UniqueFd(int fd) : fd_(fd) {}
+    UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+    UniqueFd& operator=(UniqueFd&& other) noexcept {
+        if (this != &other) reset(other.release());
+        return *this;
+    }
+    UniqueFd(const UniqueFd&) = delete;
+    UniqueFd& operator=(const UniqueFd&) = delete;
+    ~UniqueFd() { reset(); }
+
+    int get() const { return fd_; }
+    bool valid() const { return fd_ >= 0; }
+    int release() {
+        const int fd = fd_;
+        fd_ = -1;
+        return fd;
+    }
+    void reset(int fd = -1);
+
+  private:
+    int fd_ = -1;
+};
+
+// A directory under $TMPDIR (or /tmp) that is removed with everything in it when the object dies.
+class TemporaryDirectory {
+  public:
+    explicit TemporaryDirectory(std::string_view prefix = "atoll");
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    ~TemporaryDirectory();
+    const std::filesystem::path& path() const { return path_; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+}  // namespace atl

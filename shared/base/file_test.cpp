@@ -1,0 +1,34 @@
+#include "shared/base/file.h"
+
+#include <gtest/gtest.h>
+
+#include "shared/base/id.h"
+
+namespace atl {
+namespace {
+
+TEST(FileTest, AnAtomicWriteReplacesTheWholeFile) {
+    const TemporaryDirectory directory;
+    const auto path = directory.path() / "a";
+    ASSERT_TRUE(write_file_atomic(path, "a longer first text").ok());
+    ASSERT_TRUE(write_file_atomic(path, "second").ok());
+    EXPECT_EQ(read_file(path).value(), "second");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1) << "a temporary file stayed";
+}
+
+TEST(FileTest, AMissingFileIsNotFoundAndNamed) {
+    const auto result = read_file("/nonexistent/file");
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(result.error().field, "/nonexistent/file");
+}
+
+TEST(IdTest, LaterIdsSortLater) {
+    const std::string first = new_id();
+    EXPECT_EQ(first.size(), 26U);
+    EXPECT_NE(first, new_id());
+    EXPECT_LE(first.substr(0, 10), new_id().substr(0, 10));
+}
+
+}  // namespace
+}  // namespace atl

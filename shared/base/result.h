@@ -1,0 +1,121 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "shared/base/check.h"
+
+namespace atl {
+
+// The closed set of expected failures. shared/http maps each to one HTTP status, the programs to exit codes.
+enum class ErrorCode {
+    kInvalidArgument,     // 400/422: the input is wrong; `field` names what
+    kUnauthenticated,     // 401
+    kPermissionDenied,    // 403
+    kNotFound,            // 404
+    kConflict,            // 409: it exists already, or its state forbids this
+    kPreconditionFailed,  // 412: If-Match or a fencing number is stale
+    kTooLarge,            // 413
+    kResourceExhausted,   // 429/503 with Retry-After; in the trainer: not enough memory
+    kUnavailable,         // 503: try again later; nothing is known to have changed
+    kInternal,            // 500
+};
+
+// The code's name as it stands in logs and in problem+json "type": "invalid-argument", "not-found", …
+const char* to_string(ErrorCode code);
+
+struct Error {
+    ErrorCode code = ErrorCode::kInternal;
+    std::string message;  // one sentence for people: what is wrong and what to do
+    std::string field;    // the field, flag or file that is wrong, empty if none
+};
+
+// A value or an Error. Reading the value of a failed Result is a programmer's error.
+template <class T>
+class [[nodiscard]] Result {
+  public:
+    Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
+    Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+    bool ok() const { return state_.index() == 0; }
+    explicit operator bool() const { return ok(); }
+
+    T& value() & { return require(), std::get<0>(state_); }
+    const T& value() const& { return require(), std::get<0>(state_); }
+    T&& value() && { return require(), std::get<0>(std::move(state_)); }
+    T& operator*() & { return value(); }
+    const T& operator*() const& { return value(); }
+    T* operator->() { return &value(); }
+    const T* operator->() const { return &value(); }
+
+    const Error& error() const {
+        check(!ok(), "error() of a Result that holds a value");
+        return std::get<1>(state_);
+    }
+
+  private:
+    void require() const {
+        if (!ok()) check(false, "value() of a failed Result: " + std::get<1>(state_).message);
+    }
+    std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+  public:
+    Result() = default;
+    Result(Error error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
+
+    bool ok() const { return !error_; }
+    explicit operator bool() const { return ok(); }
+    const Error& error() const {
+        check(!ok(), "error() of a Status that is ok");
+        return *error_;
+    }
+
+  private:
+    std::optional<Error> error_;
+};
+
+using Status = Result<void>;
+
+inline Error invalid_argument(std::string field, std::string message) {
+    return {ErrorCode::kInvalidArgument, std::move(message), std::move(field)};
+}
+inline Error not_found(std::string message, std::string field = {}) {
+    return {ErrorCode::kNotFound, std::move(message), std::move(field)};
+}
+inline Error conflict(std::string message, std::string field = {}) {
+    return {ErrorCode::kConflict, std::move(message), std::move(field)};
+}
+inline Error permission_denied(std::string message) {
+    return {ErrorCode::kPermissionDenied, std::move(message), {}};
+}
+inline Error unavailable(std::string message) {
+    return {ErrorCode::kUnavailable, std::move(message), {}};
+}
+inline Error internal_error(std::string message) {
+    return {ErrorCode::kInternal, std::move(message), {}};
+}
+
+}  // namespace atl
+
+#define ATOLL_CONCAT_INNER(a, b) a##b
+#define ATOLL_CONCAT(a, b) ATOLL_CONCAT_INNER(a, b)
+
+// ATOLL_TRY(auto rows, connection.query(…));  declares rows, or returns the error from this function.
+#define ATOLL_TRY(declaration, expression) \
+    ATOLL_TRY_INNER(ATOLL_CONCAT(atoll_result_, __LINE__), declaration, expression)
+#define ATOLL_TRY_INNER(name, declaration, expression) \
+    auto name = (expression);                          \
+    if (!name.ok()) return name.error();               \
+    declaration = std::move(name).value()
+
+// Returns the error of a Status (or of a Result whose value is not needed) from this function.
+#define ATOLL_RETURN_IF_ERROR(expression)                                                      \
+    do {                                                                                       \
+        if (auto atoll_status = (expression); !atoll_status.ok()) return atoll_status.error(); \
+    } while (false)

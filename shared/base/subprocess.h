@@ -1,0 +1,42 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+
+namespace atl {
+
+struct CommandResult {
+    int exit_code = -1;  // 128 + signal when a signal ended it
+    std::string out;
+    std::string err;
+    bool timed_out = false;
+};
+
+struct CommandOptions {
+    std::string input;                               // fed to standard input
+    std::map<std::string, std::string> environment;  // added to ours
+    std::filesystem::path directory;                 // working directory; empty: ours
+    std::chrono::milliseconds timeout{60000};        // then SIGTERM to its process group, SIGKILL 2 s later
+    std::size_t output_bytes_max = 16U << 20;        // of each stream; the rest is read and dropped
+};
+
+// Runs argv (found in PATH) and waits. An Error only when it cannot be started; its own failure is in exit_code.
+Result<CommandResult> run_command(const std::vector<std::string>& argv, const CommandOptions& options = {});
+
+struct DaemonOptions {
+    std::filesystem::path log;                       // standard output and error, appended
+    std::map<std::string, std::string> environment;  // added to ours
+    std::filesystem::path directory;
+};
+
+// Starts argv in a session of its own, outliving this process. Returns its process id.
+Result<pid_t> start_daemon(const std::vector<std::string>& argv, const DaemonOptions& options);
+
+}  // namespace atl

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <filesystem>
+
+#include "shared/json/json.h"
+
+namespace atl::config {
+
+// Reads a YAML (or JSON) file into JSON, so that the one ObjectReader checks configuration and requests alike.
+// ${NAME} in a string is replaced by the environment's variable; an unset one is an error that names it.
+Result<json::Json> load(const std::filesystem::path& file);
+
+}  // namespace atl::config

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "shared/base/result.h"
+
+// SHA-256 by OpenSSL; digests are 64 lower-case hexadecimal characters.
+namespace atl::digest {
+
+class Sha256 {
+  public:
+    Sha256();
+    ~Sha256();
+    Sha256(Sha256&&) noexcept;
+    void update(std::string_view bytes);
+    std::string finish();  // once
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+std::string sha256(std::string_view bytes);
+Result<std::string> sha256_file(const std::filesystem::path& path);  // reads in blocks
+bool is_sha256(std::string_view text);
+
+}  // namespace atl::digest

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shared/json/json.h"
+#include "shared/kafka/kafka.h"
+#include "shared/metrics/metrics.h"
+#include "shared/pg/pg.h"
+
+// State changes and their events commit together (transactional outbox); consumers are idempotent (inbox).
+// Each service's schema holds the tables `outbox` and `inbox`, made by kTablesSql in its first migration.
+namespace atl::events {
+
+// CloudEvents 1.0 (https://github.com/cloudevents/spec), structured JSON mode.
+struct Event {
+    std::string id;       // empty: a new one is made
+    std::string type;     // "atoll.round.closed.v1"
+    std::string source;   // "/dispatch"
+    std::string subject;  // "jobs/<id>/rounds/3"
+    std::string time;     // RFC 3339; empty: now
+    json::Json data;
+};
+json::Json to_json(const Event& event);
+Result<Event> from_json(const json::Json& value);
+
+extern const std::string_view kTablesSql;
+
+// Adds an event to the outbox of the transaction's schema. `key` decides the partition and so the order: the job's id,
+// or job, round and part for aggregation parts.
+Status add_to_outbox(pg::Transaction& transaction, const std::string& topic, const std::string& key, Event event);
+
+// A thread that moves committed outbox rows to Kafka in commit order per key (rows whose transaction is older than
+// every running one), woken by NOTIFY, and deletes them on the broker's confirmation. Several replicas may run it: an
+// exclusive row lock lets one work at a time. Delivery is at least once.
+class Relay {
+  public:
+    Relay(pg::Pool& pool, std::string conninfo, std::string schema, std::string brokers, metrics::Registry& metrics);
+    ~Relay();  // stops after the batch in hand
+
+  private:
+    std::jthread thread_;
+};
+
+// Consumes topics; each event's handler runs inside a transaction that also records the event's id in the inbox, so
+// that a redelivery has no effect. A handler's kUnavailable is retried with back-off; another error parks the event in
+// `inbox_failed` with its message and goes on.
+class InboxConsumer {
+  public:
+    using Handler = std::function<Status(pg::Transaction&, const Event&)>;
+    InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name, std::vector<std::string> topics,
+                  Handler handler, metrics::Registry& metrics);
+    ~InboxConsumer();
+
+  private:
+    std::jthread thread_;
+};
+
+}  // namespace atl::events

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "shared/http/message.h"
+#include "shared/metrics/metrics.h"
+
+namespace atl::http {
+
+// Answers one request, once, from any thread; later calls are ignored. Copies share the request.
+class Responder {
+  public:
+    class Impl;
+    explicit Responder(std::shared_ptr<Impl> impl);
+    void respond(Response response) const;
+
+  private:
+    std::shared_ptr<Impl> impl_;
+};
+
+using Handler = std::function<Response(const Request&)>;
+using AsyncHandler = std::function<void(Request, Responder)>;  // for bounded waits: must not block
+
+// Who may call a route. Deny by default: a route names its roles, or is public on purpose.
+struct Access {
+    static Access open();  // health, metrics, openapi
+    static Access roles(std::initializer_list<auth::Role> roles);
+    bool is_public = false;
+    unsigned role_bits = 0;
+};
+
+struct ServerOptions {
+    std::string address = "127.0.0.1";
+    std::uint16_t port = 0;  // 0: any free one, see Server::port()
+    int io_threads = 2;
+    int handler_threads = 16;                  // handlers may block on the database
+    std::size_t request_bytes_max = 1U << 20;  // headers included; nginx's client_max_body_size must be below
+    std::chrono::seconds drain_time_max{10};
+};
+
+// An HTTP/1.1 server on Pistache. It must stand behind the gateway: Pistache alone does not survive slow clients.
+// Routes are added before start(). A handler's exception becomes a 500 that says only the request id.
+class Server {
+  public:
+    Server(ServerOptions options, auth::Verifier verifier, metrics::Registry& metrics);
+    ~Server();
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    // Patterns such as "/v1/jobs/:id/rounds"; ":name" matches one segment.
+    void route(Method method, const std::string& pattern, Access access, Handler handler);
+    void route_async(Method method, const std::string& pattern, Access access, AsyncHandler handler);
+
+    Status start();
+    std::uint16_t port() const;
+    // Stops accepting work: new requests get 503, those in flight finish within drain_time_max, then it stops.
+    void stop();
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace atl::http

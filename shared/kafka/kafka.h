@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+
+// Kafka over librdkafka.
+namespace atl::kafka {
+
+struct Message {
+    std::string topic;
+    std::string key;
+    std::string value;
+    std::map<std::string, std::string> headers;
+    std::int32_t partition = -1;
+    std::int64_t offset = -1;
+};
+
+// Idempotent (enable.idempotence), acks=all. Thread-safe.
+class Producer {
+  public:
+    static Result<Producer> create(const std::string& brokers, const std::string& client_id);
+    ~Producer();
+    Producer(Producer&&) noexcept;
+
+    // Sends the messages in order and returns when the broker has confirmed all; an Error if any was not.
+    Status send(const std::vector<Message>& messages, std::chrono::milliseconds timeout = std::chrono::seconds(30));
+
+  private:
+    class Impl;
+    explicit Producer(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+// Manual commits, range assignor, starts at the earliest offset. One thread.
+class Consumer {
+  public:
+    static Result<Consumer> create(const std::string& brokers, const std::string& group,
+                                   const std::vector<std::string>& topics);
+    ~Consumer();
+    Consumer(Consumer&&) noexcept;
+
+    Result<std::vector<Message>> poll(std::chrono::milliseconds timeout, int messages_max = 100);
+    Status commit(const Message& last_done);  // everything of its partition up to and including it
+
+  private:
+    class Impl;
+    explicit Consumer(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+// Creates the topics that do not exist yet.
+Status ensure_topics(const std::string& brokers, const std::vector<std::string>& topics, int partitions,
+                     int replication = 1);
+// True when a broker answers a metadata request in time.
+bool reachable(const std::string& brokers, std::chrono::milliseconds timeout);
+
+}  // namespace atl::kafka

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "shared/json/json.h"
+
+// PostgreSQL over libpq: a pool, parameterised statements in text format, transactions, migrations.
+namespace atl::pg {
+
+// One parameter of a statement; nullopt is NULL. Converts from what our code holds.
+class Param {
+  public:
+    Param(std::nullptr_t) {}                                    // NOLINT(google-explicit-constructor)
+    Param(std::string text) : text_(std::move(text)) {}         // NOLINT(google-explicit-constructor)
+    Param(std::string_view text) : text_(std::string(text)) {}  // NOLINT(google-explicit-constructor)
+    Param(const char* text) : text_(text) {}                    // NOLINT(google-explicit-constructor)
+    Param(bool value) : text_(value ? "true" : "false") {}      // NOLINT(google-explicit-constructor)
+    Param(double value);                                        // NOLINT(google-explicit-constructor)
+    Param(const json::Json& value) : text_(value.dump()) {}     // NOLINT(google-explicit-constructor)
+    template <class Integer>
+        requires std::is_integral_v<Integer>
+    Param(Integer value) : text_(std::to_string(value)) {}  // NOLINT(google-explicit-constructor)
+    template <class T>
+    Param(const std::optional<T>& value) : text_(value ? Param(*value).text_ : std::nullopt) {}  // NOLINT
+
+    const std::optional<std::string>& text() const { return text_; }
+
+  private:
+    std::optional<std::string> text_;
+};
+
+// The rows of one statement, owned. Reading a column that does not exist or has another type is a programmer's error.
+class Rows {
+  public:
+    class Impl;
+    explicit Rows(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+    int size() const;
+    bool empty() const { return size() == 0; }
+    std::int64_t affected() const;  // rows that an INSERT, UPDATE or DELETE touched
+
+    bool is_null(int row, std::string_view column) const;
+    std::string text(int row, std::string_view column) const;  // "" for NULL
+    std::int64_t integer(int row, std::string_view column) const;
+    double number(int row, std::string_view column) const;
+    bool boolean(int row, std::string_view column) const;
+    json::Json json(int row, std::string_view column) const;  // null for NULL
+
+  private:
+    std::shared_ptr<Impl> impl_;
+};
+
+// Errors: kConflict on a unique or exclusion violation, kNotFound on a foreign key violation, kInvalidArgument on a
+// check violation, kUnavailable on a lost connection, a deadlock or a serialization failure; `field` is the constraint.
+class Connection {
+  public:
+    class Impl;
+    explicit Connection(std::unique_ptr<Impl> impl);
+    ~Connection();
+    Connection(Connection&&) noexcept;
+    Connection& operator=(Connection&&) noexcept;
+
+    Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
+    Status script(const std::string& sql);  // several statements, no parameters
+    bool healthy() const;
+    // Waits for NOTIFY on a channel that was LISTENed to; true if one came.
+    Result<bool> wait_for_notification(std::chrono::milliseconds timeout);
+
+  private:
+    std::unique_ptr<Impl> impl_;
+};
+
+Result<Connection> connect(const std::string& conninfo, const std::string& search_path = {});
+
+// Thread-safe. A Lease gives its connection back when it dies; a broken connection is replaced.
+class Pool {
+  public:
+    class Lease;
+    Pool(std::string conninfo, std::string search_path, int size_max);
+    ~Pool();
+    // kUnavailable when the database cannot be reached or no connection came free in time.
+    Result<Lease> acquire(std::chrono::milliseconds timeout = std::chrono::seconds(10));
+
+  private:
+    class Impl;
+    std::shared_ptr<Impl> impl_;
+};
+
+class Pool::Lease {
+  public:
+    Lease(std::shared_ptr<Pool::Impl> pool, std::unique_ptr<Connection> connection);
+    ~Lease();
+    Lease(Lease&&) noexcept;
+    Connection& operator*() { return *connection_; }
+    Connection* operator->() { return connection_.get(); }
+
+  private:
+    std::shared_ptr<Pool::Impl> pool_;
+    std::unique_ptr<Connection> connection_;
+};
+
+// Rolls back unless committed. Events added with events::Outbox ride in the same transaction.
+class Transaction {
+  public:
+    static Result<Transaction> begin(Connection& connection);
+    ~Transaction();
+    Transaction(Transaction&& other) noexcept;
+
+    Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
+    Connection& connection() { return *connection_; }
+    Status commit();
+
+  private:
+    explicit Transaction(Connection& connection) : connection_(&connection) {}
+    Connection* connection_ = nullptr;
+};
+
+struct Migration {
+    int version;           // 1, 2, 3 … without gaps
+    std::string_view sql;  // one or more statements, run in one transaction
+};
+
+// Creates the schema and brings it to the newest version, under an advisory lock so that replicas may start at once.
+// Refuses a schema that is newer than the program.
+Status migrate(Connection& connection, const std::string& schema, std::span<const Migration> migrations);
+
+}  // namespace atl::pg

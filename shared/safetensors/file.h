@@ -1,0 +1,67 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "shared/safetensors/safetensors.h"
+
+namespace atl::safetensors {
+
+// A memory-mapped safetensors file, read only. Errors name the file.
+class File {
+  public:
+    static Result<File> open(const std::filesystem::path& path);
+    ~File();
+    File(File&&) noexcept;
+    File& operator=(File&&) noexcept;
+
+    const Header& header() const;
+    const std::filesystem::path& path() const;
+    std::span<const std::byte> bytes(const TensorInfo& tensor) const;
+    std::span<const std::byte> whole() const;
+
+  private:
+    struct Impl;
+    explicit File(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+// The tensors of a Hugging Face model directory: model.safetensors, or the shards that model.safetensors.index.json
+// names.
+class Model {
+  public:
+    static Result<Model> open(const std::filesystem::path& directory);
+
+    struct Entry {
+        const File* file;
+        const TensorInfo* tensor;
+    };
+    std::vector<Entry> entries() const;  // all tensors, file by file, in file order
+    const Entry* find(std::string_view name) const;
+    const std::vector<File>& files() const { return files_; }
+
+  private:
+    std::vector<File> files_;
+    std::map<std::string, Entry, std::less<>> by_name_;
+};
+
+// Writes a file tensor by tensor, in the order given; fsyncs and renames in finish(), so that a crash leaves no half
+// file.
+class Writer {
+  public:
+    static Result<Writer> create(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
+                                 const std::map<std::string, std::string>& metadata = {});
+    ~Writer();
+    Writer(Writer&&) noexcept;
+
+    Status append(std::span<const std::byte> bytes);  // the next bytes of the data section
+    Status finish();                                  // an error if bytes are missing
+
+  private:
+    struct Impl;
+    explicit Writer(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace atl::safetensors

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "shared/auth/auth.h"
+#include "shared/http/server.h"
+#include "shared/json/json.h"
+#include "shared/metrics/metrics.h"
+#include "shared/pg/pg.h"
+
+// What the four services share: reading the configuration, logging, the database pool and its migrations, the HTTP
+// server with /healthz /readyz /metrics /openapi.json, the token verifier, and a graceful SIGTERM.
+namespace atl::service {
+
+// The keys every service's configuration file has; a service's own keys are under its name ("store": {…}).
+struct Settings {
+    std::string listen_address = "127.0.0.1";
+    std::uint16_t port = 0;
+    std::string postgres;  // libpq conninfo
+    int postgres_connections = 8;
+    std::string kafka_brokers;    // host:port,…
+    std::string public_key_file;  // PEM, verifies tokens
+    std::string log_level = "info";
+    std::size_t request_bytes_max = 1U << 20;
+    json::Json own;  // the service's own object, {} if absent
+};
+
+struct Context {
+    const Settings& settings;
+    pg::Pool& pool;
+    http::Server& server;
+    metrics::Registry& metrics;
+};
+
+// A running service: its destructor stops its threads (relay, consumers, workers). `ready` says why it is not.
+class Running {
+  public:
+    virtual ~Running() = default;
+    virtual Status ready() { return {}; }
+};
+
+struct Definition {
+    std::string name;  // "store": its schema and configuration key
+    std::span<const pg::Migration> migrations;
+    std::string_view openapi;  // embedded openapi.json
+    // Adds routes and starts threads. An error ends the program with its message.
+    std::function<Result<std::unique_ptr<Running>>(Context&)> start;
+};
+
+// main() of a service: atoll-NAME --config FILE. Returns the exit status (0 after SIGTERM, 2 for bad configuration).
+int run(int argc, char** argv, const Definition& definition);
+
+}  // namespace atl::service

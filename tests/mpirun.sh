@@ -1,0 +1,8 @@
+#!/bin/sh
+# mpirun.sh RANKS PROGRAM [ARG…]: MPI ranks on this machine alone, also as root, in a container and with few cores.
+ranks=$1
+shift
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_plm_rsh_agent=/bin/false OMPI_MCA_hwloc_base_binding_policy=none
+exec mpirun -n "$ranks" "$@"
