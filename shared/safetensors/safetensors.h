@@ -12,7 +12,23 @@
 // leading space, a repeated key, names with NUL, "/" or ".." parts, and sizes that wrap around are refused.
 namespace atl::safetensors {
 
-enum class DType { kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64, kF8E4M3, kF8E5M2 };
+enum class DType {
+    kBool,
+    kU8,
+    kI8,
+    kU16,
+    kI16,
+    kU32,
+    kI32,
+    kU64,
+    kI64,
+    kF16,
+    kBF16,
+    kF32,
+    kF64,
+    kF8E4M3,
+    kF8E5M2,
+};
 int size_bytes(DType dtype);
 const char* to_string(DType dtype);  // "F32", "BF16", …
 Result<DType> parse_dtype(std::string_view name);

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "shared/safetensors/file.h"
+
+namespace atl::checkpoint {
+
+using safetensors::DType;
+
+// One tensor of a model directory.
+struct TensorSpec {
+    std::string name;  // as in the file: "model.layers.0.self_attn.q_proj.weight"
+    std::vector<std::int64_t> shape;
+    DType dtype = DType::kF32;  // on disk; ignored where a function doesn't mention it
+};
+
+// The weights of a Hugging Face model directory, memory-mapped: reading a slice touches only that slice, so that each
+// rank reads its own part and no rank holds the model. Immutable after open(); any number of threads may read.
+class WeightReader {
+  public:
+    // kNotFound/kInvalidArgument names the file: no weights, a bad header, an index that names what isn't there.
+    static Result<WeightReader> open(const std::filesystem::path& directory);
+
+    // Checks that the directory holds exactly these tensors with these shapes, as fp16, bf16 or fp32. Tensors that
+    // `ignorable` names (a full name, or "*suffix") may be there too. The error names the tensor and the file.
+    Status check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable = {}) const;
+
+    // Elements [begin, end) of a tensor (row-major) as fp32 into `out`, which has end - begin elements. The error names
+    // tensor and file: no such tensor, or an element that is NaN or infinite.
+    Status read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const;
+
+    // The tensors of the directory, file by file.
+    std::vector<TensorSpec> tensors() const;
+    // Of one tensor; kNotFound.
+    Result<DType> dtype(std::string_view name) const;
+
+    const std::filesystem::path& directory() const { return directory_; }
+
+  private:
+    WeightReader(std::filesystem::path directory, safetensors::Model model);
+    std::filesystem::path directory_;
+    safetensors::Model model_;
+};
+
+}  // namespace atl::checkpoint

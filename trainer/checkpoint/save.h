@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/checkpoint/load.h"
+
+namespace atl::checkpoint {
+
+struct SaveOptions {
+    // The model directory whose config.json, tokenizer and generation files are copied. config.json's dtype (or
+    // torch_dtype) is set to that of the weights when they differ.
+    std::filesystem::path base;
+    std::optional<DType> dtype;                     // kF32, kF16 or kBF16 for all; absent: as each TensorSpec says
+    std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
+};
+
+// Writes a model directory, tensor by tensor, in the order of the specs: `append` takes the next values, in pieces of
+// any size, so that the writer never holds more than a small block. Only the rank that writes makes one.
+//
+//   ATOLL_TRY(auto writer, WeightWriter::create(out, specs, options));
+//   for (each tensor) for (each gathered piece) ATOLL_RETURN_IF_ERROR(writer.append(piece));
+//   ATOLL_RETURN_IF_ERROR(writer.finish());
+//
+// `out` may exist (the trainer keeps other things in it). All new files are complete and synced under temporary names
+// before the first is renamed; old weights that the new ones don't replace go last. A crash before that, or a full
+// disk, leaves what was there.
+class WeightWriter {
+  public:
+    static Result<WeightWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
+                                       const SaveOptions& options);
+    ~WeightWriter();  // without finish(): removes what it wrote
+    WeightWriter(WeightWriter&&) noexcept;
+
+    // fp32 rounds to nearest even. kInvalidArgument names the tensor when a finite value overflows fp16 or a value is
+    // NaN or infinite: such a model could not be loaded again.
+    Status append(std::span<const float> values);
+    Status finish();
+
+  private:
+    struct Impl;
+    explicit WeightWriter(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+// "fp32", "fp16", "bf16" (flags) or "float32", "float16", "bfloat16" (config.json). kInvalidArgument otherwise.
+Result<DType> parse_float_dtype(std::string_view name);
+
+}  // namespace atl::checkpoint

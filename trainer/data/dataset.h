@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+
+namespace atl::data {
+
+inline constexpr std::int32_t kIgnoredLabel = -100;
+
+// What data.json says; for a bare .safetensors file only rows and seq_len are known.
+struct DatasetInfo {
+    std::string tokenizer_sha256;  // empty: not known
+    std::string batching;          // "packing", "padding", empty: not known
+    std::string text_template;
+    std::string fingerprint;  // sha256 of data.safetensors as data.json has it
+    std::int64_t documents = 0;
+    std::int64_t rows = 0;
+    std::int64_t seq_len = 0;
+    std::int64_t tokens = 0;  // without padding, 0: not known
+};
+
+// Rows for the model, [rows, seq_len] each, row-major. Labels are not shifted: labels[t] is the token at t or -100, and
+// the model predicts labels[t + 1] from position t.
+struct Batch {
+    std::int64_t rows = 0;
+    std::int64_t seq_len = 0;
+    std::vector<std::int32_t> input_ids;
+    std::vector<std::int32_t> labels;
+    std::vector<std::int32_t> segment_ids;  // attention stays inside equal ids of a row; empty: a row is one segment
+};
+
+// The order in which rows are seen: position p (counted over all ranks, from the start of training) holds row
+// row_at(p). Each epoch is a permutation of [0, rows) drawn from (seed, epoch), so that the position alone, a number,
+// is the whole state of the data cursor, and the order doesn't depend on the number of ranks. Step s of global batch G
+// takes positions [s·G, (s+1)·G); rank r of R takes its part of them.
+class RowOrder {
+  public:
+    RowOrder(std::int64_t rows, bool shuffle, std::uint64_t seed);
+    std::int64_t row_at(std::int64_t position) const;
+    std::int64_t rows() const { return rows_; }
+
+  private:
+    std::int64_t rows_;
+    bool shuffle_;
+    std::uint64_t seed_;
+    int half_bits_;
+};
+
+// A memory-mapped data directory, or a bare .safetensors file. Immutable: any number of threads may read.
+class Dataset {
+  public:
+    // kInvalidArgument names the file and what is wrong (shape, dtype, a data.json that disagrees with the tensors).
+    static Result<Dataset> open(const std::filesystem::path& path);
+    ~Dataset();
+    Dataset(Dataset&&) noexcept;
+    Dataset& operator=(Dataset&&) noexcept;
+
+    const DatasetInfo& info() const;
+    std::int64_t rows() const { return info().rows; }
+    std::int64_t seq_len() const { return info().seq_len; }
+
+    // Checks rows [row_begin, row_end): ids within [0, vocab_size), labels there or -100. The error names the row. Each
+    // rank checks its part of the rows before training begins.
+    Status check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end) const;
+
+    // kConflict: the data was made with another tokenizer than `tokenizer_sha256` (an empty one on either side passes).
+    Status check_tokenizer(const std::string& tokenizer_sha256) const;
+
+    // kConflict: data.safetensors is not what data.json says it is. Reads the whole file.
+    Status check_fingerprint() const;
+
+    // Copies the rows at positions [begin, begin + count) of the order into `batch`, reusing its memory.
+    void read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const;
+
+    // Counts the labels at positions t ≥ 1 that count in the loss, over positions [begin, begin + count) of the order.
+    std::int64_t count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const;
+
+  private:
+    struct Impl;
+    explicit Dataset(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace atl::data

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+
+namespace atl::data {
+
+enum class Batching {
+    kPacking,  // documents one after another, cut into full rows; segment_ids tell them apart
+    kPadding,  // one document a row, truncated or padded; labels are -100 on the padding
+};
+const char* to_string(Batching batching);
+Result<Batching> parse_batching(std::string_view name);
+
+// Which documents to keep. A document is in the validation part when the first 8 bytes (big endian) of the sha256 of
+// its rendered text, modulo 100, are below validation_percent.
+enum class Split { kAll, kTrain, kValidation };
+const char* to_string(Split split);
+Result<Split> parse_split(std::string_view name);
+
+// The command `tokenize`.
+struct TokenizeOptions {
+    std::filesystem::path tokenizer;            // a directory with tokenizer.model or tokenizer.json
+    std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
+    std::string text_template = "{{text}}";
+    std::filesystem::path out;  // the data directory to make; must not hold one already unless `overwrite`
+    bool overwrite = false;
+    std::int64_t seq_len = 0;  // tokens a row
+    Batching batching = Batching::kPacking;
+    Split split = Split::kAll;
+    int validation_percent = 0;
+    int threads = 0;              // 0: one a core that this process may use
+    bool progress = true;         // lines to standard error once two seconds have passed
+    std::int64_t rows_max = 0;    // 0: no limit
+    std::int64_t memory_max = 0;  // 0: the default bound on what waits between reader, workers and writer, in bytes
+};
+
+struct TokenizeReport {
+    std::int64_t documents = 0;  // kept by the split
+    std::int64_t rows = 0;
+    std::int64_t tokens = 0;            // without padding
+    std::int64_t truncated = 0;         // documents cut to seq_len (padding only)
+    std::int64_t tokens_truncated = 0;  // tokens that cutting lost
+    std::int64_t bytes = 0;             // of rendered text
+    double wall_s = 0;
+    std::string fingerprint;  // sha256 of data.safetensors
+};
+
+// Writes a data directory (trainer/README.md describes it). The bytes depend on the input and the options, not on the
+// number of threads. `out` appears complete or not at all. kInvalidArgument names file:line of a bad row.
+Result<TokenizeReport> tokenize(const TokenizeOptions& options);
+
+// The report as the one JSON line that the command prints.
+std::string to_json_line(const TokenizeReport& report);
+
+}  // namespace atl::data

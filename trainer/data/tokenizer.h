@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+
+namespace atl::data {
+
+// Turns text into token ids and back, as the tokenizer of the same files does in transformers. Immutable after open():
+// any number of threads may use one tokenizer.
+class Tokenizer {
+  public:
+    virtual ~Tokenizer() = default;
+
+    // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece) or tokenizer.json (byte-level
+    // BPE). kNotFound when the directory has neither; kInvalidArgument names the file that is wrong.
+    static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
+
+    // Appends the ids of `text` to `ids`, without any special token around it. Bytes that are not UTF-8 are taken as
+    // U+FFFD, as the reference implementations take them.
+    virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
+
+    // The text of `ids`; special tokens (beginning, end, padding) are left out.
+    virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+
+    virtual std::int32_t vocab_size() const = 0;
+    virtual std::optional<std::int32_t> bos() const = 0;
+    virtual std::optional<std::int32_t> eos() const = 0;
+
+    // The ids of a prompt to continue: the beginning token when the tokenizer adds one (tokenizer_config.json's
+    // add_bos_token; LlamaTokenizer does by default), then the text. No end token.
+    std::vector<std::int32_t> encode_prompt(std::string_view text) const;
+
+    // Appends the ids of one training document: as encode_prompt, then the end token, so that a model learns where a
+    // text ends. (HF's Llama tokenizers leave the end token out unless add_eos_token is set; training needs it.)
+    void encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
+
+    // The file that defines the tokenizer (tokenizer.model or tokenizer.json), and the sha256 of its bytes, by which
+    // data directories name their tokenizer.
+    const std::filesystem::path& file() const { return file_; }
+    const std::string& sha256() const { return sha256_; }
+
+  protected:
+    std::filesystem::path file_;
+    std::string sha256_;
+    bool add_bos_ = true;
+};
+
+// The sha256 that Tokenizer::sha256() gives, without opening the tokenizer. kNotFound: the directory has no tokenizer.
+Result<std::string> tokenizer_sha256(const std::filesystem::path& directory);
+
+}  // namespace atl::data
