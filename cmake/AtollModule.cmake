@@ -12,6 +12,9 @@ include(GoogleTest)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
+# State of the Postgres and Kafka that the ctest fixture `stack` starts (services/cli/CMakeLists.txt) for NEEDS_STACK tests.
+set(ATOLL_TEST_STACK_DIR ${CMAKE_BINARY_DIR}/test-stack)
+
 add_library(atoll_compile_options INTERFACE)
 target_compile_options(atoll_compile_options INTERFACE
     -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
@@ -47,11 +50,14 @@ function(atoll_module name)
     endif()
 endfunction()
 
+add_custom_target(programs COMMENT "every program, no tests")
+
 # A program: atoll_program(atoll-store SOURCES main.cpp DEPS atoll::store) -> bin/atoll-store
 function(atoll_program name)
     cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE atoll_compile_options ${ARG_DEPS})
+    add_dependencies(programs ${name})
 endfunction()
 
 # A GoogleTest program, each TEST a ctest case. RANKS n: the whole program runs once under mpirun with n ranks.
