@@ -1,0 +1,33 @@
+#include "trainer/comm/comm.h"
+
+#include <string>
+
+namespace atl::comm {
+namespace {
+
+// Exit-code-like ranks of severity, so that all ranks end with the same code.
+double severity(const Status& status) {
+    if (status.ok()) return 0;
+    return 1 + static_cast<double>(status.error().code);
+}
+
+}  // namespace
+
+void Comm::all_reduce(std::span<float> whole, std::span<float> scratch) {
+    if (size() == 1) return;
+    const std::size_t ranks = static_cast<std::size_t>(size());
+    check(whole.size() % ranks == 0, "all_reduce: the length does not divide over the ranks");
+    const std::size_t count = whole.size() / ranks;
+    const std::span<float> mine = whole.subspan(count * static_cast<std::size_t>(rank()), count);
+    reduce_scatter(whole, mine, scratch);
+    all_gather(std::as_bytes(mine), std::as_writable_bytes(whole));
+}
+
+Status Comm::agree(const Status& mine) {
+    double worst = severity(mine);
+    all_reduce(std::span(&worst, 1), Reduction::kMax);
+    if (!mine.ok() || worst == 0) return mine;
+    return Error{static_cast<ErrorCode>(static_cast<int>(worst) - 1), "", ""};
+}
+
+}  // namespace atl::comm

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "shared/base/result.h"
+
+// How the ranks of one training run exchange numbers. Knows buffers and ranks, never a layer or a parameter.
+namespace atl::comm {
+
+enum class Reduction { kSum, kMax };
+
+// A transfer under way; see Comm::wait. Cheap to copy, waited for once.
+struct Transfer {
+    int slot = -1;  // -1: complete already
+};
+
+// A group of ranks. Every member calls the same operations in the same order. Not thread-safe.
+//
+// Sums are deterministic: contributions are added by one fixed binary tree over ranks, ((0+1)+(2+3))+…, whatever the
+// order of arrival, so the same inputs give the same bits on every run with that many ranks. Ranks that hold
+// neighbouring halves of a longer list thereby extend one and the same tree.
+//
+// A failing network is fatal: the whole run is aborted, because a rank that returned an error here would leave the
+// others waiting.
+class Comm {
+  public:
+    virtual ~Comm() = default;
+
+    virtual int rank() const = 0;
+    virtual int size() const = 0;
+
+    // How many transfers may be under way at once.
+    static constexpr int kTransfersMax = 8;
+
+    // Every rank's `shard` one after another into `whole` (size() × shard bytes) on all ranks. `shard` may be this
+    // rank's own part of `whole`; then nothing is copied locally. Both stay untouched by the caller until wait().
+    virtual Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) = 0;
+
+    // The sum over ranks of `whole` (size() × n floats), of which this rank gets its n in `shard`, which may lie in
+    // `whole`. The sum is written in wait(). `scratch` holds reduce_scratch_count(whole.size()) floats.
+    virtual Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
+                                          std::span<float> scratch) = 0;
+    virtual std::size_t reduce_scratch_count(std::size_t whole_count) const = 0;
+
+    virtual void wait(Transfer transfer) = 0;
+
+    // A few numbers (at most kSmallCountMax), every rank getting the same result.
+    static constexpr std::size_t kSmallCountMax = 64;
+    virtual void all_reduce(std::span<double> values, Reduction reduction) = 0;
+
+    virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
+    virtual void barrier() = 0;
+
+    // The ranks that named the same colour, in this group's order, as a group of their own.
+    virtual std::unique_ptr<Comm> split(int color) = 0;
+
+    // How many ranks of this group run on this machine, at least 1.
+    virtual int ranks_on_node() = 0;
+
+    void all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) {
+        wait(start_all_gather(shard, whole));
+    }
+    void reduce_scatter(std::span<const float> whole, std::span<float> shard, std::span<float> scratch) {
+        wait(start_reduce_scatter(whole, shard, scratch));
+    }
+    // In place: `whole` becomes its sum over ranks. whole.size() is a multiple of size(). The bits are those of
+    // reduce_scatter.
+    void all_reduce(std::span<float> whole, std::span<float> scratch);
+
+    // The first failure over all ranks as seen by this one: its own error if it has one, else kUnavailable with an
+    // empty message if another rank failed (which reports it), else ok. So that all ranks leave together.
+    Status agree(const Status& mine);
+};
+
+// The group of one process: no copies, no network.
+std::unique_ptr<Comm> make_self();
+
+}  // namespace atl::comm

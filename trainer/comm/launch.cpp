@@ -1,0 +1,40 @@
+#include "trainer/comm/launch.h"
+
+#include <cstdlib>
+
+#include "trainer/comm/mpi.h"
+
+namespace atl::comm {
+namespace {
+
+long number(const Environment& environment, const char* name) {
+    const char* text = environment(name);
+    return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+}
+
+}  // namespace
+
+bool started_as_ranks(const Environment& environment) {
+    for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+        if (environment(size) != nullptr) return number(environment, size) > 1;
+    }
+    return environment("PMIX_RANK") != nullptr;  // its size is known to MPI only
+}
+
+Result<std::unique_ptr<Comm>> open_world() {
+    if (!started_as_ranks([](const char* name) -> const char* { return std::getenv(name); })) return make_self();
+    std::unique_ptr<Comm> world = make_mpi_world();
+    if (world->size() == 1 && std::getenv("PMIX_RANK") == nullptr) {
+        return invalid_argument("ranks",
+                                "a launcher started several processes, but MPI sees each alone; use mpirun, or srun "
+                                "with --mpi=pmix");
+    }
+    return world;
+}
+
+void abort_run(const std::string& why) {
+    check(false, why);
+    std::abort();
+}
+
+}  // namespace atl::comm

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trainer/comm/comm.h"
+
+namespace atl::comm {
+
+using Environment = std::function<const char*(const char*)>;  // as getenv
+
+// True when a launcher (mpirun, srun, a PMI or PMIx one) started this process as one of several ranks. A Slurm batch
+// script alone does not count: it runs once, whatever SLURM_NTASKS says.
+bool started_as_ranks(const Environment& environment);
+
+// The group of all ranks of this run: MPI's world when a launcher started several, else this process alone (which
+// never touches MPI: initialising it takes longer than a small command). kInvalidArgument when a launcher started
+// several processes that MPI cannot see as one world.
+Result<std::unique_ptr<Comm>> open_world();
+
+// Ends every rank of this run at once; what an exception does in main.
+[[noreturn]] void abort_run(const std::string& why);
+
+}  // namespace atl::comm

@@ -1,0 +1,165 @@
+#include "trainer/comm/mpi.h"
+
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/tree_sum.h"
+
+namespace atl::comm {
+namespace {
+
+constexpr std::size_t kUnitBytes = 64;  // long shards are counted in these: MPI counts with an int
+
+int to_count(std::size_t count) {
+    check(count <= static_cast<std::size_t>(INT_MAX), "a transfer is too long for an MPI count");
+    return static_cast<int>(count);
+}
+
+class MpiComm final : public Comm {
+  public:
+    explicit MpiComm(MPI_Comm comm, bool is_world) : comm_(comm), is_world_(is_world) {
+        MPI_Comm_rank(comm_, &rank_);
+        MPI_Comm_size(comm_, &size_);
+        MPI_Type_contiguous(static_cast<int>(kUnitBytes), MPI_BYTE, &unit_);
+        MPI_Type_commit(&unit_);
+        small_.resize(kSmallCountMax * static_cast<std::size_t>(size_));
+    }
+    MpiComm(const MpiComm&) = delete;
+    MpiComm& operator=(const MpiComm&) = delete;
+    ~MpiComm() override {
+        MPI_Type_free(&unit_);
+        if (is_world_) {
+            MPI_Finalize();
+        } else {
+            MPI_Comm_free(&comm_);
+        }
+    }
+
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+
+    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
+        check(shard.size() * static_cast<std::size_t>(size_) == whole.size(), "all_gather: the lengths differ");
+        const bool units = shard.size() % kUnitBytes == 0;
+        const MPI_Datatype type = units ? unit_ : MPI_BYTE;
+        const int count = to_count(units ? shard.size() / kUnitBytes : shard.size());
+        const bool in_place = shard.data() == whole.data() + shard.size() * static_cast<std::size_t>(rank_);
+        const Transfer transfer = claim_slot();
+        MPI_Iallgather(in_place ? MPI_IN_PLACE : shard.data(), count, type, whole.data(), count, type, comm_,
+                       &slot(transfer).request);
+        return transfer;
+    }
+
+    Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
+                                  std::span<float> scratch) override {
+        check(shard.size() * static_cast<std::size_t>(size_) == whole.size(), "reduce_scatter: the lengths differ");
+        check(scratch.size() >= whole.size(), "reduce_scatter: the scratch is too small");
+        const int count = to_count(shard.size());
+        const Transfer transfer = claim_slot();
+        slot(transfer).pieces = scratch.first(whole.size());
+        slot(transfer).sum = shard;
+        MPI_Ialltoall(whole.data(), count, MPI_FLOAT, scratch.data(), count, MPI_FLOAT, comm_, &slot(transfer).request);
+        return transfer;
+    }
+
+    std::size_t reduce_scratch_count(std::size_t whole_count) const override { return whole_count; }
+
+    void wait(Transfer transfer) override {
+        if (transfer.slot < 0) return;
+        Slot& done = slot(transfer);
+        check(done.busy, "a transfer was waited for twice");
+        MPI_Wait(&done.request, MPI_STATUS_IGNORE);
+        if (!done.sum.empty()) tree_sum(done.pieces, done.sum);
+        done = Slot{};
+    }
+
+    void all_reduce(std::span<double> values, Reduction reduction) override {
+        check(values.size() <= kSmallCountMax, "all_reduce of more than a few numbers");
+        const std::size_t count = values.size();
+        MPI_Allgather(values.data(), to_count(count), MPI_DOUBLE, small_.data(), to_count(count), MPI_DOUBLE, comm_);
+        const std::size_t ranks = static_cast<std::size_t>(size_);
+        for (std::size_t i = 0; i < count; ++i) {
+            column_.resize(ranks);
+            for (std::size_t rank = 0; rank < ranks; ++rank) column_[rank] = small_[rank * count + i];
+            values[i] = reduction == Reduction::kSum ? tree_sum(column_) : *std::ranges::max_element(column_);
+        }
+    }
+
+    void broadcast(std::span<std::byte> bytes, int root) override {
+        constexpr std::size_t kStep = std::size_t{1} << 30;
+        for (std::size_t begin = 0; begin < bytes.size(); begin += kStep) {
+            const std::size_t length = std::min(kStep, bytes.size() - begin);
+            MPI_Bcast(bytes.data() + begin, to_count(length), MPI_BYTE, root, comm_);
+        }
+    }
+
+    void barrier() override { MPI_Barrier(comm_); }
+
+    std::unique_ptr<Comm> split(int color) override {
+        MPI_Comm part = MPI_COMM_NULL;
+        MPI_Comm_split(comm_, color, rank_, &part);
+        return std::make_unique<MpiComm>(part, false);
+    }
+
+    int ranks_on_node() override {
+        MPI_Comm node = MPI_COMM_NULL;
+        MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
+        int count = 1;
+        MPI_Comm_size(node, &count);
+        MPI_Comm_free(&node);
+        return count;
+    }
+
+  private:
+    struct Slot {
+        MPI_Request request = MPI_REQUEST_NULL;
+        std::span<float> pieces;  // of a reduce_scatter: what the ranks sent
+        std::span<float> sum;     // and where their sum goes
+        bool busy = false;
+    };
+
+    Slot& slot(Transfer transfer) { return slots_[static_cast<std::size_t>(transfer.slot)]; }
+
+    Transfer claim_slot() {
+        const auto free = std::ranges::find(slots_, false, &Slot::busy);
+        check(free != slots_.end(), "too many transfers are under way");
+        free->busy = true;
+        return {static_cast<int>(free - slots_.begin())};
+    }
+
+    MPI_Comm comm_;
+    bool is_world_;
+    int rank_ = 0;
+    int size_ = 1;
+    MPI_Datatype unit_ = MPI_DATATYPE_NULL;
+    std::array<Slot, kTransfersMax> slots_;
+    std::vector<double> small_;   // [size, count] of all_reduce
+    std::vector<double> column_;  // [size]
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_mpi_world() {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+    check(provided >= MPI_THREAD_FUNNELED, "MPI does not allow a process with threads");
+    set_abort_handler([] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    return std::make_unique<MpiComm>(MPI_COMM_WORLD, true);
+}
+
+std::string mpi_version() {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    MPI_Get_library_version(text.data(), &length);
+    const std::string_view version(text.data(), static_cast<std::size_t>(std::max(0, length)));
+    return std::string(version.substr(0, version.find_first_of(",\n\0")));
+}
+
+}  // namespace atl::comm

@@ -1,0 +1,131 @@
+#include "trainer/comm/mpi.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace atl::comm {
+namespace {
+
+Comm* world = nullptr;
+
+TEST(MpiCommTest, GathersEveryShardInRankOrder) {
+    const std::size_t count = 1000;
+    std::vector<float> whole(count * static_cast<std::size_t>(world->size()), -1);
+    std::vector<float> shard(count, static_cast<float>(world->rank()));
+    world->all_gather(std::as_bytes(std::span(shard)), std::as_writable_bytes(std::span(whole)));
+    for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], static_cast<float>(i / count));
+}
+
+TEST(MpiCommTest, GathersInPlace) {
+    const std::size_t count = 16;
+    std::vector<float> whole(count * static_cast<std::size_t>(world->size()), -1);
+    const auto mine = std::span(whole).subspan(count * static_cast<std::size_t>(world->rank()), count);
+    std::iota(mine.begin(), mine.end(), static_cast<float>(count) * static_cast<float>(world->rank()));
+    world->all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(whole)));
+    for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], static_cast<float>(i));
+}
+
+// A number whose sum over ranks depends on the order of the additions.
+float awkward(int rank, std::size_t i) {
+    return (rank % 2 == 0 ? 1e8F : -1e8F) + static_cast<float>(i * static_cast<std::size_t>(rank + 1)) * 0.37F;
+}
+
+TEST(MpiCommTest, ReducesByTheFixedTree) {
+    const std::size_t ranks = static_cast<std::size_t>(world->size());
+    const std::size_t count = 5000;
+    std::vector<float> whole(count * ranks);
+    std::vector<float> scratch(world->reduce_scratch_count(whole.size()));
+    for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = awkward(world->rank(), i);
+    const auto shard = std::span(whole).subspan(count * static_cast<std::size_t>(world->rank()), count);
+    world->reduce_scatter(whole, shard, scratch);
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t at = count * static_cast<std::size_t>(world->rank()) + i;
+        std::vector<float> terms;
+        for (int rank = 0; rank < world->size(); ++rank) terms.push_back(awkward(rank, at));
+        for (std::size_t stride = 1; stride < ranks; stride *= 2) {
+            for (std::size_t r = 0; r + stride < ranks; r += 2 * stride) terms[r] += terms[r + stride];
+        }
+        ASSERT_EQ(shard[i], terms[0]);
+    }
+}
+
+TEST(MpiCommTest, AllReduceGivesEveryRankTheBitsOfReduceScatter) {
+    const std::size_t count = 64 * static_cast<std::size_t>(world->size());
+    std::vector<float> whole(count);
+    std::vector<float> scratch(count);
+    for (std::size_t i = 0; i < count; ++i) whole[i] = awkward(world->rank(), i);
+    std::vector<float> copy = whole;
+    std::vector<float> shard(64);
+    world->reduce_scatter(copy, shard, scratch);
+    world->all_reduce(std::span<float>(whole), scratch);
+    for (std::size_t i = 0; i < shard.size(); ++i) {
+        ASSERT_EQ(whole[static_cast<std::size_t>(world->rank()) * 64 + i], shard[i]);
+    }
+}
+
+TEST(MpiCommTest, SeveralTransfersAreUnderWayAtOnce) {
+    const std::size_t ranks = static_cast<std::size_t>(world->size());
+    std::vector<float> first(8, static_cast<float>(world->rank()));
+    std::vector<float> gathered(8 * ranks);
+    std::vector<float> whole(4 * ranks, 1);
+    std::vector<float> sum(4);
+    std::vector<float> scratch(whole.size());
+    const Transfer gather =
+        world->start_all_gather(std::as_bytes(std::span(first)), std::as_writable_bytes(std::span(gathered)));
+    const Transfer reduce = world->start_reduce_scatter(whole, sum, scratch);
+    world->wait(reduce);
+    world->wait(gather);
+    EXPECT_EQ(sum[3], static_cast<float>(world->size()));
+    EXPECT_EQ(gathered.back(), static_cast<float>(world->size() - 1));
+}
+
+TEST(MpiCommTest, SmallNumbersAreSummedAndMaximised) {
+    std::vector<double> values{1, static_cast<double>(world->rank())};
+    world->all_reduce(values, Reduction::kSum);
+    EXPECT_EQ(values[0], world->size());
+    EXPECT_EQ(values[1], world->size() * (world->size() - 1) / 2.0);
+    values = {static_cast<double>(world->rank())};
+    world->all_reduce(values, Reduction::kMax);
+    EXPECT_EQ(values[0], world->size() - 1);
+}
+
+TEST(MpiCommTest, BroadcastsFromTheLastRank) {
+    std::string text = world->rank() == world->size() - 1 ? "hello" : "-----";
+    world->broadcast(std::as_writable_bytes(std::span(text)), world->size() - 1);
+    EXPECT_EQ(text, "hello");
+}
+
+TEST(MpiCommTest, SplitsIntoGroupsOfAColour) {
+    const auto part = world->split(world->rank() == 0 ? 0 : 1);
+    EXPECT_EQ(part->size(), world->rank() == 0 ? 1 : world->size() - 1);
+    EXPECT_EQ(part->rank(), world->rank() == 0 ? 0 : world->rank() - 1);
+    part->barrier();
+}
+
+TEST(MpiCommTest, AllRanksSeeOneRanksFailure) {
+    const Status mine = world->rank() == 1 ? Status(invalid_argument("data", "it is bad")) : Status();
+    const Status seen = world->agree(mine);
+    ASSERT_FALSE(seen.ok());
+    EXPECT_EQ(seen.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(seen.error().message, world->rank() == 1 ? "it is bad" : "");
+    EXPECT_TRUE(world->agree({}).ok());
+}
+
+TEST(MpiCommTest, AllRanksOfThisTestShareTheMachine) {
+    EXPECT_EQ(world->ranks_on_node(), world->size());
+}
+
+}  // namespace
+}  // namespace atl::comm
+
+int main(int argc, char** argv) {
+    testing::InitGoogleTest(&argc, argv);
+    const auto owner = atl::comm::make_mpi_world();
+    atl::comm::world = owner.get();
+    double failed = RUN_ALL_TESTS();
+    owner->all_reduce(std::span(&failed, 1), atl::comm::Reduction::kMax);
+    return failed == 0 ? 0 : 1;
+}

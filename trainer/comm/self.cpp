@@ -1,0 +1,39 @@
+#include <algorithm>
+
+#include "trainer/comm/comm.h"
+
+namespace atl::comm {
+namespace {
+
+class SelfComm final : public Comm {
+  public:
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+
+    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
+        check(shard.size() == whole.size(), "all_gather: one rank's shard is the whole");
+        if (shard.data() != whole.data()) std::ranges::copy(shard, whole.begin());
+        return {};
+    }
+    Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
+                                  std::span<float> /*scratch*/) override {
+        check(shard.size() == whole.size(), "reduce_scatter: one rank's shard is the whole");
+        if (shard.data() != whole.data()) std::ranges::copy(whole, shard.begin());
+        return {};
+    }
+    std::size_t reduce_scratch_count(std::size_t /*whole_count*/) const override { return 0; }
+    void wait(Transfer /*transfer*/) override {}
+    void all_reduce(std::span<double> /*values*/, Reduction /*reduction*/) override {}
+    void broadcast(std::span<std::byte> /*bytes*/, int root) override { check(root == 0, "broadcast: no such rank"); }
+    void barrier() override {}
+    std::unique_ptr<Comm> split(int /*color*/) override { return make_self(); }
+    int ranks_on_node() override { return 1; }
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_self() {
+    return std::make_unique<SelfComm>();
+}
+
+}  // namespace atl::comm
