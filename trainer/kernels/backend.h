@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "shared/base/result.h"
+#include "trainer/tensor/arena.h"
+#include "trainer/tensor/tensor.h"
+
+// The one contract between the model and a device. Legend: B sequences, T tokens a sequence, N = B·T rows, C channels,
+// H query heads, K key/value heads, D channels a head, F feed-forward channels, V vocabulary.
+namespace atl::kernels {
+
+using tensor::Tensor;
+
+// Attention over rows that hold query, key and value side by side: qkv [B, T, (H + 2K)·D].
+struct AttentionShape {
+    std::int64_t batch;          // B
+    std::int64_t length;         // T
+    std::int64_t heads;          // H
+    std::int64_t kv_heads;       // K, divides H
+    std::int64_t head_channels;  // D
+    std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_channels; }
+};
+
+// One AdamW step (Loshchilov & Hutter, arXiv:1711.05101), as torch.optim.AdamW computes it.
+struct AdamWStep {
+    float learning_rate;
+    float beta1;
+    float beta2;
+    float epsilon;
+    float weight_decay;
+    std::int64_t step;     // from 1, for the bias corrections
+    float gradient_scale;  // the gradient is multiplied by it first (clipping)
+};
+
+// SGD with momentum, as torch.optim.SGD (dampening 0, no Nesterov) but with decoupled weight decay.
+struct SgdStep {
+    float learning_rate;
+    float momentum;
+    float weight_decay;
+    float gradient_scale;
+};
+
+// A device: its memory and every operation that a model, an optimizer or a driver needs. All calls come from one
+// thread; a device may run them asynchronously, in order. Tensors are contiguous fp32 unless said otherwise, and wrong
+// shapes are programmer's errors. Results do not depend on the number of threads. "accumulate" adds to what the output
+// holds instead of overwriting it. Outputs do not alias inputs unless said so.
+class Backend {
+  public:
+    virtual ~Backend() = default;
+
+    virtual std::string name() const = 0;  // "cpu (avx512, 1 thread)"
+
+    // --- memory ---
+    // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend
+    // must outlive the memory.
+    virtual Result<tensor::Memory> allocate(std::int64_t bytes) = 0;
+    virtual void copy(const Tensor& from, const Tensor& to) = 0;  // same dtype and element count, any shape
+    virtual void copy_from_host(const void* from, const Tensor& to) = 0;
+    virtual void copy_to_host(const Tensor& from, void* to) = 0;
+    virtual void zero(const Tensor& x) = 0;
+    virtual void synchronize() = 0;  // returns when everything asked for is done
+
+    // --- linear algebra ---
+    // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range).
+    virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                        bool accumulate) = 0;
+
+    // --- element by element ---
+    virtual void add(const Tensor& a, const Tensor& b, const Tensor& out) = 0;  // out may be a or b
+    virtual void scale(const Tensor& x, float factor) = 0;                      // in place
+    virtual double sum(const Tensor& x) = 0;                                    // waits for the result
+    virtual double sum_of_squares(const Tensor& x) = 0;                         // waits for the result
+    virtual void convert(const Tensor& from, const Tensor& to) = 0;  // fp32 <-> fp16/bf16, round to nearest even
+
+    // --- embedding ---
+    // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V).
+    virtual void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) = 0;
+    virtual void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
+                                    bool accumulate) = 0;
+
+    // --- RMS norm (Zhang & Sennrich, arXiv:1910.07467) ---
+    // out [N, C] = x · rstd · weight [C], rstd [N] = 1/sqrt(mean(x²) + epsilon). rstd is what the backward pass needs.
+    virtual void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
+                                 const Tensor& rstd) = 0;
+    // The same of sum = x + delta, in one pass; sum may be x or delta.
+    virtual void add_rmsnorm_forward(const Tensor& x, const Tensor& delta, const Tensor& weight, float epsilon,
+                                     const Tensor& sum, const Tensor& out, const Tensor& rstd) = 0;
+    // out again, from a known rstd (to avoid keeping it for the backward pass).
+    virtual void rmsnorm_apply(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out) = 0;
+    // x_gradient [N, C] = residual_gradient + what comes through the norm; x_gradient may be residual_gradient or
+    // out_gradient. An empty residual_gradient counts as zero.
+    virtual void rmsnorm_backward(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out_gradient,
+                                  const Tensor& residual_gradient, const Tensor& x_gradient,
+                                  const Tensor& weight_gradient, bool accumulate) = 0;
+
+    // --- rotary positions (Su et al., arXiv:2104.09864; Hugging Face's half-split convention) ---
+    // In place on the first H + K heads of qkv [B, T, (H + 2K)·D]. table [T_max, D]: cosines of D/2 frequencies, then
+    // sines; positions int32 [B, T] choose its rows.
+    virtual void rope_forward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
+                              const Tensor& qkv) = 0;
+    virtual void rope_backward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
+                               const Tensor& qkv_gradient) = 0;
+
+    // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
+    // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
+    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch is O(T) a thread.
+    virtual std::int64_t attention_workspace_bytes(const AttentionShape& shape) const = 0;
+    virtual void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                                   const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) = 0;
+    virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                                    const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                                    const Tensor& qkv_gradient, tensor::Arena& workspace) = 0;
+    // Generation: the queries of qkv [B, T, …] follow `past` tokens whose keys and values are in the caches
+    // [B, T_max, K·D]; the new keys and values are appended to the caches. out [B, T, H·D].
+    virtual void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past,
+                                  const Tensor& key_cache, const Tensor& value_cache, const Tensor& out,
+                                  tensor::Arena& workspace) = 0;
+    virtual std::int64_t attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const = 0;
+
+    // --- SwiGLU (Shazeer, arXiv:2002.05202) ---
+    // out [N, F] = silu(gate) · up, with gate_up [N, 2F] holding gate then up.
+    virtual void swiglu_forward(const Tensor& gate_up, const Tensor& out) = 0;
+    // gate_up_gradient may be gate_up. Also writes the forward result again, into out (may be out_gradient).
+    virtual void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                                 const Tensor& out) = 0;
+
+    // --- softmax and cross entropy ---
+    // losses [N] = log(sum(exp(logits [N, V]))) − logits[target], 0 where targets (int32 [N]) is −100.
+    virtual void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) = 0;
+    // Also turns logits into the gradient of gradient_scale · sum(losses).
+    virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
+                                        const Tensor& losses) = 0;
+
+    // --- optimizer steps on flat ranges of equal length ---
+    virtual void adamw(const AdamWStep& step, const Tensor& weights, const Tensor& gradients,
+                       const Tensor& first_moments, const Tensor& second_moments) = 0;
+    virtual void sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients,
+                     const Tensor& momenta) = 0;  // momenta is empty when momentum is 0
+};
+
+inline constexpr std::int32_t kIgnoredLabel = -100;
+
+// The CPU with that many threads (≥ 1), the widest instruction set this machine has.
+Result<std::unique_ptr<Backend>> make_cpu_backend(int threads);
+// Instruction sets this build and machine offer, slowest first: "baseline", "avx2", "avx512".
+std::string best_instruction_set();
+// One named instruction set, for tests and benchmarks. kInvalidArgument when it is not offered here.
+Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set);
+// The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
+Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
+
+}  // namespace atl::kernels

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/kernels/backend.h"
+#include "trainer/tensor/arena.h"
+
+namespace atl::model {
+
+struct ModelConfig;
+
+struct BatchShape {
+    std::int64_t batch = 0;   // B sequences
+    std::int64_t length = 0;  // T tokens a sequence
+    std::int64_t rows() const { return batch * length; }
+    bool operator==(const BatchShape&) const = default;
+};
+
+// What blocks read of a micro-batch, on the device.
+struct Batch {
+    BatchShape shape;
+    tensor::Tensor input_ids;       // int32 [B, T]
+    tensor::Tensor targets;         // int32 [B, T]: the label of the next token, −100 = not counted
+    tensor::Tensor positions;       // int32 [B, T]: from 0 in each document
+    tensor::Tensor segment_starts;  // int32 [B, T]: where in the row this token's document begins
+    tensor::Tensor rope_table;      // fp32 [T, D]: see kernels::Backend::rope_forward
+};
+
+// A micro-batch as the data has it, row-major [B, T]. Labels are not shifted: as in transformers, the logits at t are
+// scored against labels[t + 1]. Without labels the inputs are the labels.
+//
+// segment_ids: equal neighbours are one document. A document sees only itself, its positions start at 0 and its first
+// token is no target, exactly as if it were a row of its own (what transformers computes for position_ids that restart
+// and labels of −100 at each document's first token). Without segment_ids a row is one document.
+struct BatchRows {
+    BatchShape shape;
+    std::span<const std::int32_t> input_ids;
+    std::span<const std::int32_t> labels;
+    std::span<const std::int32_t> segment_ids;
+};
+
+// A batch's device memory and the staging for it; made once, loaded for every micro-batch of this shape or of fewer
+// sequences.
+class BatchBuffers {
+  public:
+    // With a measuring arena only the memory is counted, and the backend is not used.
+    static BatchBuffers allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
+                                 BatchShape largest);
+
+    // Checks, shifts and copies the rows. Returns the number of counted targets of each sequence, valid until the next
+    // load. kInvalidArgument: an id or a label outside the vocabulary, more rows or tokens than fit.
+    Result<std::span<const std::int64_t>> load(kernels::Backend& backend, const BatchRows& rows);
+    const Batch& batch() const { return batch_; }
+
+  private:
+    BatchShape largest_;
+    std::int64_t vocab_size_ = 0;
+    Batch storage_;  // views of the largest shape
+    Batch batch_;    // views of the shape that was loaded
+    std::vector<std::int32_t> targets_, positions_, starts_;
+    std::vector<std::int64_t> counts_;
+};
+
+// fp32 [length, D]: cosines and sines of positions 0 … length − 1.
+std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t length);
+
+}  // namespace atl::model

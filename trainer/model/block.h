@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/kernels/backend.h"
+#include "trainer/model/batch.h"
+#include "trainer/tensor/arena.h"
+
+namespace atl::model {
+
+using tensor::Tensor;
+
+enum class Init : std::uint8_t { kNormal, kOnes };
+// How tensor parallelism cuts a parameter: not at all, by rows of the [out, in] matrix (column-parallel in Megatron's
+// words) or by its columns (row-parallel).
+enum class Partition : std::uint8_t { kReplicated, kRows, kColumns };
+
+// One tensor of the checkpoint.
+struct Parameter {
+    std::string name;  // Hugging Face's, "model.layers.0.self_attn.q_proj.weight"
+    std::vector<std::int64_t> shape;
+    Init init = Init::kNormal;
+    float init_deviation = 0.02F;  // kNormal
+    Partition partition = Partition::kReplicated;
+    bool is_norm = false;     // what --no-decay-norms leaves out of weight decay
+    std::int64_t offset = 0;  // elements from the start of its group's flat buffer
+
+    std::int64_t element_count() const;
+};
+
+// Parameters that are gathered, reduced and updated together: one flat fp32 buffer, the parameters one after another
+// without gaps. (So query, key and value, and gate and up, are also one matrix each.)
+struct ParameterGroup {
+    std::string name;  // "embedding", "layers.0", "head"
+    std::vector<Parameter> parameters;
+    std::int64_t element_count = 0;
+
+    void add(Parameter parameter);  // sets its offset
+};
+
+// The flat buffers of one group while a block runs, lent by the driver.
+class GroupView {
+  public:
+    GroupView() = default;
+    // weights and gradients: fp32 [element_count]; no gradients in a forward pass. With accumulate the block adds to
+    // the gradients, else it overwrites them.
+    GroupView(const ParameterGroup& group, const Tensor& weights, const Tensor& gradients = {},
+              bool accumulate = false);
+
+    Tensor weight(std::size_t index) const { return view(weights_, index, 1); }
+    Tensor gradient(std::size_t index) const { return view(gradients_, index, 1); }
+    // `count` neighbouring matrices of as many columns, stacked: [sum of rows, columns].
+    Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
+    Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }
+    bool accumulate() const { return accumulate_; }
+
+  private:
+    Tensor view(const Tensor& flat, std::size_t first, std::size_t count) const;
+    const ParameterGroup* group_ = nullptr;
+    Tensor weights_;
+    Tensor gradients_;
+    bool accumulate_ = false;
+};
+
+// Sums a tensor over the ranks that hold the parts of a partitioned layer. The model calls it where partial sums
+// arise and does not know who they are; none: the layers are whole.
+class PartialSums {
+  public:
+    virtual ~PartialSums() = default;
+    virtual void complete(const Tensor& partial) = 0;
+};
+
+// What a block may use while it runs.
+struct Context {
+    kernels::Backend& backend;
+    tensor::Arena& workspace;  // scratch; given back before the block returns
+    const Batch& batch;
+    PartialSums* partial_sums = nullptr;
+};
+
+// What the head writes and how it scales.
+struct Loss {
+    Tensor token_losses;          // fp32 [N], 0 where a target is not counted
+    float gradient_scale = 1.0F;  // the gradient is that of gradient_scale · sum(token_losses): usually 1 / targets
+};
+
+// The keys and values that one layer has seen so far, for generation.
+struct LayerCache {
+    Tensor keys;    // [B, T_max, K·D]
+    Tensor values;  // [B, T_max, K·D]
+    std::int64_t past = 0;
+};
+
+// The stages of a model, run one after another by a driver: embedding, decoder layers, head. A block has no state: its
+// weights, gradients, input, output and saved activations are lent to it, so a driver can shard, gather, offload,
+// recompute (run forward again from the block's input) or pipeline as it likes.
+//
+// Activations between blocks are fp32 [N, C]. The embedding has no input and the head no output: those are empty.
+class Block {
+  public:
+    virtual ~Block() = default;
+    virtual const std::string& name() const = 0;
+    // Indices into Model::groups; forward and backward get their views in this order. A group may serve two blocks (a
+    // tied embedding): its gradient is complete when backward of the first of them is done.
+    virtual const std::vector<std::size_t>& groups() const = 0;
+
+    // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact.
+    virtual std::int64_t saved_bytes(const BatchShape& shape) const = 0;
+    virtual std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const = 0;
+
+    // saved: saved_bytes() bytes aligned to tensor::kAlignmentBytes; null in evaluation. loss is for the head only.
+    virtual void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+                         const Tensor& output, std::byte* saved, const Loss* loss) const = 0;
+    // Writes the gradients of the groups and input_gradient, which may be output_gradient. May destroy what was saved.
+    virtual void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+                          std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                          const Loss* loss) const = 0;
+    // True for the head: its backward computes the losses as well, so a training step leaves out its forward.
+    virtual bool backward_includes_forward() const { return false; }
+
+    // Generation: rows are the tokens after cache.past (only layers use the cache). The head writes the logits of each
+    // sequence's last token, [B, V], into output.
+    virtual void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+                       const Tensor& output, LayerCache& cache) const = 0;
+    virtual std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                               std::int64_t keys_max) const = 0;
+
+    // Floating-point operations of forward for these rows, counting a multiply-add as two; products and attention only.
+    virtual double forward_flops(const BatchShape& shape) const = 0;
+};
+
+}  // namespace atl::model

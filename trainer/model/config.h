@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/tensor/tensor.h"
+
+namespace atl::model {
+
+// How rotary frequencies are stretched for contexts longer than the model was pretrained on.
+enum class RopeKind : std::uint8_t { kDefault, kLinear, kLlama3 };
+
+struct RopeConfig {
+    RopeKind kind = RopeKind::kDefault;
+    double theta = 10000.0;
+    double factor = 1.0;                                // linear, llama3
+    double low_freq_factor = 1.0;                       // llama3
+    double high_freq_factor = 4.0;                      // llama3
+    std::int64_t original_max_position_embeddings = 0;  // llama3
+};
+
+// What config.json of a Hugging Face model directory says, with its names. Llama only so far.
+struct ModelConfig {
+    std::int64_t vocab_size = 0;
+    std::int64_t hidden_size = 0;
+    std::int64_t intermediate_size = 0;
+    std::int64_t num_hidden_layers = 0;
+    std::int64_t num_attention_heads = 0;
+    std::int64_t num_key_value_heads = 0;
+    std::int64_t head_dim = 0;
+    std::int64_t max_position_embeddings = 0;
+    double rms_norm_eps = 1e-6;
+    double initializer_range = 0.02;
+    bool tie_word_embeddings = false;
+    RopeConfig rope;
+    tensor::DType dtype = tensor::DType::kF32;  // of the checkpoint's tensors
+    std::int64_t bos_token_id = -1;             // -1: none
+    std::vector<std::int64_t> eos_token_ids;    // empty: none
+
+    // Rotations per position of each pair of channels, [head_dim / 2], as transformers computes them.
+    std::vector<float> rope_frequencies() const;
+};
+
+// Reads both dialects: version 4's rope_theta, rope_scaling, torch_dtype and version 5's rope_parameters, dtype.
+// kInvalidArgument, naming the key: an architecture that is not built, a missing or wrong value, or a key that would
+// change the mathematics. Keys known to be harmless and keys that begin with "_" are ignored.
+Result<ModelConfig> parse_config(std::string_view json_text);
+// The same of a model directory's config.json; errors name the file.
+Result<ModelConfig> load_config(const std::filesystem::path& model_directory);
+
+}  // namespace atl::model

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/kernels/backend.h"
+#include "trainer/model/model.h"
+
+namespace atl::model {
+
+// Lends the weights of a group while a block runs: resident, or gathered on demand by a sharded driver.
+class WeightSource {
+  public:
+    virtual ~WeightSource() = default;
+    // fp32 [element_count]; valid until the next call for another block.
+    virtual Tensor weights(std::size_t group) = 0;
+};
+
+struct GenerateOptions {
+    std::int64_t tokens_max = 64;
+    double temperature = 0.0;  // 0: greedy
+    double top_p = 1.0;        // the smallest set of tokens whose probability reaches it
+    std::uint64_t seed = 0;
+};
+
+// Chooses a token from logits [V]. Deterministic: `draw` in [0, 1) decides.
+std::int32_t sample_token(std::span<const float> logits, double temperature, double top_p, double draw);
+
+// Continues the prompt with a key/value cache. on_token gets every new token and returns false to stop; an end-of-
+// sequence token stops as well and is not handed on. kInvalidArgument: an empty prompt, an id outside the vocabulary,
+// or more tokens than max_position_embeddings.
+Status generate(const Model& model, kernels::Backend& backend, WeightSource& weights,
+                std::span<const std::int32_t> prompt, const GenerateOptions& options,
+                const std::function<bool(std::int32_t)>& on_token);
+
+}  // namespace atl::model

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/model/block.h"
+#include "trainer/model/config.h"
+
+namespace atl::model {
+
+// A model is its groups of parameters and its blocks in the order they run. It holds no tensors. A training step:
+//
+//   x₀ = empty
+//   for each block but the last:  gather its groups' weights; forward(input xᵢ, output xᵢ₊₁, saved sᵢ)
+//   for each block from the last: gather its groups' weights; backward(input xᵢ, saved sᵢ, gradient dᵢ₊₁ -> dᵢ);
+//                                 reduce each group whose first block this is
+//
+// A group's first backward of a step overwrites its gradients, later ones (its other block, further micro-batches)
+// accumulate. dᵢ may be the same buffer as dᵢ₊₁.
+struct Model {
+    ModelConfig config;
+    std::vector<ParameterGroup> groups;
+    std::vector<std::unique_ptr<Block>> blocks;
+
+    // The first block that uses each group: after its backward the group's gradient is complete.
+    std::vector<std::size_t> first_block_of_group() const;
+    std::int64_t parameter_count() const;
+    double forward_flops(const BatchShape& shape) const;
+};
+
+// kInvalidArgument when the configuration's numbers don't fit together.
+Result<Model> make_model(const ModelConfig& config);
+
+}  // namespace atl::model
