@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -27,7 +28,9 @@ struct CommandOptions {
     std::size_t output_bytes_max = 16U << 20;        // of each stream; the rest is read and dropped
 };
 
-// Runs argv (found in PATH) and waits. An Error only when it cannot be started; its own failure is in exit_code.
+// Runs argv (found in PATH) and waits for that process: grandchildren that keep its pipes open are not waited for. It
+// gets a process group of its own, no other descriptors of ours and default signal handling. An Error only when it
+// cannot be started (kNotFound: no such program); its own failure is in exit_code. Thread-safe.
 Result<CommandResult> run_command(const std::vector<std::string>& argv, const CommandOptions& options = {});
 
 struct DaemonOptions {
@@ -36,7 +39,8 @@ struct DaemonOptions {
     std::filesystem::path directory;
 };
 
-// Starts argv in a session of its own, outliving this process. Returns its process id.
+// Starts argv in a session of its own, outliving this process. Returns its process id; while this process lives it is
+// the parent, so that waitpid() tells whether the daemon died.
 Result<pid_t> start_daemon(const std::vector<std::string>& argv, const DaemonOptions& options);
 
 }  // namespace atl
