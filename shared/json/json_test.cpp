@@ -1,0 +1,117 @@
+#include "shared/json/json.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::json {
+namespace {
+
+std::string parse_error(std::string_view text, int depth_max = 64) {
+    const auto result = parse(text, depth_max);
+    return result.ok() ? "" : result.error().message;
+}
+
+TEST(JsonParseTest, ValuesOfEveryKindAreRead) {
+    const auto value = parse(R"({"a":[1,-2,2.5,true,null,"x\u00e8"],"b":{"c":{}}})");
+    ASSERT_TRUE(value.ok()) << value.error().message;
+    EXPECT_EQ(value->dump(), R"({"a":[1,-2,2.5,true,null,"xè"],"b":{"c":{}}})");
+}
+
+TEST(JsonParseTest, TheTextAfterTheValueIsRefused) {
+    EXPECT_NE(parse_error("{} x"), "");
+    EXPECT_NE(parse_error("1 /* comment */"), "");
+    EXPECT_NE(parse_error(""), "");
+    EXPECT_NE(parse_error("[1,]"), "");
+}
+
+TEST(JsonParseTest, InvalidUtf8IsRefused) {
+    EXPECT_NE(parse_error("\"\xff\""), "");
+    EXPECT_NE(parse_error("\"\xed\xa0\x80\""), "") << "a surrogate is not UTF-8";
+}
+
+TEST(JsonParseTest, ARepeatedKeyIsRefusedAndNamed) {
+    EXPECT_EQ(parse_error(R"({"a":{"b":1,"b":2}})"), "not valid JSON: repeated key \"b\"");
+    EXPECT_EQ(parse_error(R"([{"b":1},{"b":2}])"), "");
+}
+
+TEST(JsonParseTest, DepthIsBoundedWhileParsing) {
+    EXPECT_EQ(parse_error("[[[]]]", 3), "");
+    EXPECT_EQ(parse_error("[[[[]]]]", 3), "not valid JSON: more than 3 levels");
+    EXPECT_NE(parse_error(std::string(1'000'000, '[')), "");
+}
+
+TEST(JsonParseTest, ANumberThatDoesNotFitIsRefused) {
+    EXPECT_NE(parse_error("1e999"), "");
+}
+
+struct Spec {
+    std::string name;
+    std::int64_t rounds = 0;
+    double rate = 0;
+    bool fast = false;
+    std::string kind;
+    Status status;
+};
+
+Spec read_spec(const Json& value, std::string path = "") {
+    ObjectReader reader(value, std::move(path));
+    Spec spec;
+    spec.name = reader.required_string("name");
+    spec.rounds = reader.integer_or("rounds", 1, 1, 10000);
+    spec.rate = reader.number_or("rate", 0.5, 0, 1);
+    spec.fast = reader.boolean_or("fast", false);
+    spec.kind = reader.one_of("kind", {"a", "b"}, "a");
+    spec.status = reader.finish();
+    return spec;
+}
+
+void expect_error(const Json& value, const std::string& field, const std::string& message) {
+    const Status status = read_spec(value).status;
+    ASSERT_FALSE(status.ok()) << value;
+    EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(status.error().field, field);
+    EXPECT_EQ(status.error().message, message);
+}
+
+TEST(ObjectReaderTest, PresentMembersAreReadAndAbsentOnesGetTheirFallback) {
+    const Json value = {{"name", "x"}, {"rounds", 7}, {"rate", 1}, {"fast", true}, {"kind", "b"}};
+    const Spec full = read_spec(value);
+    EXPECT_TRUE(full.status.ok());
+    EXPECT_EQ(full.name, "x");
+    EXPECT_EQ(full.rounds, 7);
+    EXPECT_EQ(full.rate, 1.0);
+    EXPECT_TRUE(full.fast);
+    EXPECT_EQ(full.kind, "b");
+    const Json small = {{"name", "x"}, {"rounds", nullptr}};
+    EXPECT_TRUE(read_spec(small).status.ok());
+    EXPECT_EQ(read_spec(small).rounds, 1);
+}
+
+TEST(ObjectReaderTest, WrongValuesAreNamedWithWhatWasExpected) {
+    expect_error({{"name", "x"}, {"rounds", "ten"}}, "rounds",
+                 "rounds: must be an integer from 1 to 10000, got \"ten\"");
+    expect_error({{"name", "x"}, {"rounds", 0}}, "rounds", "rounds: must be an integer from 1 to 10000, got 0");
+    expect_error({{"name", "x"}, {"rounds", 1.5}}, "rounds", "rounds: must be an integer from 1 to 10000, got 1.5");
+    expect_error({{"name", "x"}, {"rounds", 18446744073709551615U}}, "rounds",
+                 "rounds: must be an integer from 1 to 10000, got 18446744073709551615");
+    expect_error({{"name", "x"}, {"rate", 2}}, "rate", "rate: must be a number from 0 to 1, got 2");
+    expect_error({{"name", "x"}, {"fast", 1}}, "fast", "fast: must be true or false, got 1");
+    expect_error({{"name", "x"}, {"kind", "c"}}, "kind", "kind: must be one of \"a\", \"b\", got \"c\"");
+    expect_error({{"rounds", 1}}, "name", "name: is required (a string)");
+    expect_error({{"name", "x"}, {"rouns", 1}}, "rouns", "rouns: unknown field");
+    expect_error(Json::array(), "", "the document: must be an object, got []");
+}
+
+TEST(ObjectReaderTest, NestedFieldsCarryTheirPathAndTheFirstErrorStays) {
+    const Json value = {{"rounds", 0}, {"name", 1}};
+    const Spec spec = read_spec(value, "job");
+    ASSERT_FALSE(spec.status.ok());
+    EXPECT_EQ(spec.status.error().field, "job.name");
+}
+
+TEST(ObjectReaderTest, ALongValueIsShortenedInTheMessage) {
+    const Json value = {{"name", "x"}, {"rounds", std::string(5000, 'y')}};
+    EXPECT_LT(read_spec(value).status.error().message.size(), 200U);
+}
+
+}  // namespace
+}  // namespace atl::json
