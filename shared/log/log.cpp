@@ -1,0 +1,99 @@
+#include "shared/log/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace atl::log {
+namespace {
+
+// Secrets never reach the logs, whoever logs them.
+std::string message_of(const spdlog::details::log_msg& line) {
+    return redact(std::string(line.payload.data(), line.payload.size()));
+}
+
+void append(spdlog::memory_buf_t& to, std::string_view text) {
+    to.append(text.data(), text.data() + text.size());
+}
+
+// "2026-03-01T12:00:00.123Z"
+std::string utc_time(spdlog::log_clock::time_point when) {
+    const auto since = std::chrono::floor<std::chrono::milliseconds>(when.time_since_epoch());
+    const std::time_t seconds = spdlog::log_clock::to_time_t(when);
+    std::tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    char text[32];
+    const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    return std::string(text, size) + fmt::format(".{:03}Z", since.count() % 1000);
+}
+
+class JsonFormatter final : public spdlog::formatter {
+  public:
+    explicit JsonFormatter(std::string program) : program_(std::move(program)) {}
+
+    void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& to) override {
+        const auto level = spdlog::level::to_string_view(line.level);
+        const nlohmann::ordered_json object = {{"time", utc_time(line.time)},
+                                               {"level", std::string_view(level.data(), level.size())},
+                                               {"program", program_},
+                                               {"thread", line.thread_id},
+                                               {"message", message_of(line)}};
+        append(to, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    }
+    std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(program_); }
+
+  private:
+    std::string program_;
+};
+
+class TextFormatter final : public spdlog::formatter {
+  public:
+    explicit TextFormatter(std::string program) : program_(std::move(program)) {}
+
+    void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& to) override {
+        const auto level = spdlog::level::to_string_view(line.level);
+        append(to, fmt::format("{} {} {}: {}\n", utc_time(line.time), program_,
+                               std::string_view(level.data(), level.size()), message_of(line)));
+    }
+    std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<TextFormatter>(program_); }
+
+  private:
+    std::string program_;
+};
+
+bool is_base64url(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
+
+}  // namespace
+
+void set_up(const Options& options) {
+    auto logger = std::make_shared<spdlog::logger>(options.program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    if (options.json)
+        logger->set_formatter(std::make_unique<JsonFormatter>(options.program));
+    else
+        logger->set_formatter(std::make_unique<TextFormatter>(options.program));
+    logger->set_level(spdlog::level::from_str(options.level));
+    spdlog::set_default_logger(std::move(logger));
+}
+
+std::string redact(std::string text) {
+    // A JWT is three base64url parts; its header is a JSON object, whose first bytes `{"` always encode to "eyJ".
+    for (std::size_t at = text.find("eyJ"); at != std::string::npos; at = text.find("eyJ", at + 3)) {
+        std::size_t end = at;
+        int dots = 0;
+        while (end < text.size() && (is_base64url(text[end]) || (text[end] == '.' && dots < 2))) {
+            if (text[end] == '.') ++dots;
+            ++end;
+        }
+        if (dots >= 1) text.replace(at, end - at, "[token]");
+    }
+    return text;
+}
+
+}  // namespace atl::log
