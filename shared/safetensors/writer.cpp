@@ -1,0 +1,113 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "shared/base/file.h"
+#include "shared/safetensors/file.h"
+
+namespace atl::safetensors {
+namespace {
+
+// Small appends are gathered into writes of this size.
+constexpr std::size_t kBufferBytes = 1U << 20;
+
+Error system_error(const std::filesystem::path& path, const char* what) {
+    return {ErrorCode::kInternal, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
+
+void sync_directory_of(const std::filesystem::path& path) {
+    const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd.valid()) ::fsync(fd.get());
+}
+
+}  // namespace
+
+struct Writer::Impl {
+    Impl() = default;
+    ~Impl() {
+        if (fd.valid()) ::unlink(temporary.c_str());
+    }
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    Status write(std::span<const std::byte> bytes) {
+        while (!bytes.empty()) {
+            const ssize_t written = ::write(fd.get(), bytes.data(), bytes.size());
+            if (written < 0 && errno == EINTR) continue;
+            if (written < 0) return system_error(path, "cannot write");
+            bytes = bytes.subspan(static_cast<std::size_t>(written));
+        }
+        return {};
+    }
+
+    Status flush() {
+        ATOLL_RETURN_IF_ERROR(write(buffer));
+        buffer.clear();
+        return {};
+    }
+
+    Status append(std::span<const std::byte> bytes) {
+        if (buffer.size() + bytes.size() > kBufferBytes) ATOLL_RETURN_IF_ERROR(flush());
+        if (bytes.size() >= kBufferBytes) return write(bytes);
+        buffer.insert(buffer.end(), bytes.begin(), bytes.end());
+        return {};
+    }
+
+    std::filesystem::path path;
+    std::string temporary;
+    UniqueFd fd;  // valid until the file is in place
+    std::vector<std::byte> buffer;
+    std::uint64_t missing = 0;  // bytes of the data section still to come
+};
+
+Writer::Writer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Writer::~Writer() = default;
+Writer::Writer(Writer&&) noexcept = default;
+
+Result<Writer> Writer::create(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
+                              const std::map<std::string, std::string>& metadata) {
+    const std::string header = make_header(tensors, metadata);
+    const std::uint64_t data_size = tensors.empty() ? 0 : tensors.back().end;
+    // What we would not read, we don't write.
+    auto parsed = parse_header(std::string_view(header).substr(8), header.size() + data_size);
+    if (!parsed.ok()) return invalid_argument(path.string(), path.string() + ": " + parsed.error().message);
+
+    auto impl = std::make_unique<Impl>();
+    impl->path = path;
+    const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
+    impl->temporary = (directory / ("." + path.filename().string() + ".XXXXXX")).string();
+    impl->fd.reset(::mkostemp(impl->temporary.data(), O_CLOEXEC));
+    if (!impl->fd.valid()) return system_error(path, "cannot create a temporary file for");
+    impl->missing = data_size;
+    impl->buffer.reserve(kBufferBytes);
+    ATOLL_RETURN_IF_ERROR(impl->append(std::as_bytes(std::span(header))));
+    return Writer(std::move(impl));
+}
+
+Status Writer::append(std::span<const std::byte> bytes) {
+    check(bytes.size() <= impl_->missing, "more bytes for a safetensors file than its tensors have");
+    impl_->missing -= bytes.size();
+    return impl_->append(bytes);
+}
+
+Status Writer::finish() {
+    check(impl_->fd.valid(), "Writer::finish called twice");
+    if (impl_->missing != 0)
+        return internal_error(impl_->path.string() + ": " + std::to_string(impl_->missing) + " bytes were not written");
+    ATOLL_RETURN_IF_ERROR(impl_->flush());
+    if (::fchmod(impl_->fd.get(), 0644) != 0 || ::fsync(impl_->fd.get()) != 0)
+        return system_error(impl_->path, "cannot sync");
+    if (::rename(impl_->temporary.c_str(), impl_->path.c_str()) != 0)
+        return system_error(impl_->path, "cannot rename to");
+    impl_->fd.reset();
+    sync_directory_of(impl_->path);
+    return {};
+}
+
+}  // namespace atl::safetensors
