@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "shared/safetensors/safetensors.h"
+
+// The weighted mean of models, made piece by piece: memory is O(block), whatever the number and the size of the
+// inputs, and a byte of the output depends on nothing but the inputs and the weights (not on blocks, threads or CPU).
+namespace atl::aggregation {
+
+// The bytes of one file, wherever they are. Thread-safe.
+class ByteSource {
+  public:
+    virtual ~ByteSource() = default;
+    virtual std::uint64_t size() const = 0;
+    // Fills `into` from `offset`. kInternal or kUnavailable if the bytes cannot be had.
+    virtual Status read(std::uint64_t offset, std::span<std::byte> into) const = 0;
+};
+
+struct InputFile {
+    std::string path;  // within the model, "model-00001-of-00002.safetensors"
+    std::shared_ptr<const ByteSource> bytes;
+};
+
+// One model: its safetensors files. Tensors are matched by name, so that inputs may be sharded differently.
+struct Input {
+    std::string name;  // for messages: a directory or a version's digest
+    std::vector<InputFile> files;
+};
+
+struct AverageOptions {
+    // Read from an input at a time; local files do well with what fits the cache, remote ones with a chunk.
+    std::size_t block_bytes = 128U << 10;
+};
+
+// The output has the first input's files: the same names, headers, order and sizes. Thread-safe once made.
+//
+// Elements: mean = Σ w_i x_i, i in the inputs' order, each w_i = weight_i / Σ weight as double, then rounded to fp32;
+// sums in fp32 (fp64 for F64 tensors), rounded to nearest even into the tensor's own dtype. Tensors of integers and
+// booleans must be the same in all inputs and are copied.
+class Average {
+  public:
+    // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
+    // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum.
+    static Result<Average> plan(std::vector<Input> inputs, const std::vector<double>& weights,
+                                const AverageOptions& options = {});
+    Average(Average&&) noexcept;
+    Average& operator=(Average&&) noexcept;
+    ~Average();
+
+    struct OutputFile {
+        std::string path;
+        std::uint64_t size;  // bytes
+    };
+    const std::vector<OutputFile>& files() const;
+
+    // Scratch memory for read(): one a thread.
+    class Workspace {
+      public:
+        explicit Workspace(const Average& average);
+
+      private:
+        friend class Average;
+        std::vector<std::byte> raw_;
+        std::vector<std::byte> mean_;
+        std::vector<float> sum_;
+        std::vector<float> wide_;
+    };
+
+    // The output file's bytes [offset, offset + into.size()). kInvalidArgument, naming tensor and input, for NaN or
+    // infinity in an input, a mean that overflows, or integer tensors that differ.
+    Status read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const;
+
+  private:
+    struct Plan;
+    explicit Average(std::unique_ptr<Plan> plan);
+    std::unique_ptr<Plan> plan_;
+};
+
+}  // namespace atl::aggregation

@@ -1,0 +1,278 @@
+#include "services/aggregation/average_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+
+namespace atl::aggregation {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kPieceBytes = 1U << 20;  // of the output, made by one thread at a time
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+Error errno_error(const fs::path& path, const std::string& what) {
+    const auto code = errno == ENOENT   ? ErrorCode::kNotFound
+                      : errno == ENOSPC ? ErrorCode::kResourceExhausted
+                                        : ErrorCode::kInternal;
+    return {code, "cannot " + what + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
+
+class LocalFile : public ByteSource {
+  public:
+    LocalFile(fs::path path, UniqueFd fd, std::uint64_t size)
+        : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
+
+    std::uint64_t size() const override { return size_; }
+
+    Status read(std::uint64_t offset, std::span<std::byte> into) const override {
+        while (!into.empty()) {
+            const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) return errno_error(path_, "read");
+            if (got == 0) return Error{ErrorCode::kInternal, path_.string() + " became shorter", path_.string()};
+            offset += static_cast<std::uint64_t>(got);
+            into = into.subspan(static_cast<std::size_t>(got));
+        }
+        return {};
+    }
+
+  private:
+    fs::path path_;
+    UniqueFd fd_;
+    std::uint64_t size_;
+};
+
+Status write_at(int fd, const fs::path& path, std::uint64_t offset, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return errno_error(path, "write");
+        offset += static_cast<std::uint64_t>(written);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+bool is_hidden(const fs::path& path) {
+    return path.filename().string().starts_with(".");
+}
+
+// The files that the index names.
+Result<std::set<std::string>> read_index(const fs::path& path) {
+    const auto wrong = [&](const std::string& why) { return invalid_argument(path.string(), path.string() + why); };
+    ATOLL_TRY(const std::string text, read_file(path));
+    const auto index = json::parse(text);
+    if (!index.ok()) return wrong(": " + index.error().message);
+    if (!index->is_object() || !index->contains("weight_map") || !(*index)["weight_map"].is_object())
+        return wrong(" has no object weight_map");
+    std::set<std::string> names;
+    for (const auto& [tensor, file] : (*index)["weight_map"].items()) {
+        if (!file.is_string()) return wrong(": weight_map." + tensor + " must be a file's name");
+        names.insert(file.get<std::string>());
+    }
+    return names;
+}
+
+// A directory beside `target` that is removed unless it was renamed to it.
+class UnfinishedDirectory {
+  public:
+    static Result<UnfinishedDirectory> create(const fs::path& target) {
+        const fs::path parent = target.has_parent_path() ? target.parent_path() : fs::path(".");
+        std::error_code error;
+        fs::create_directories(parent, error);
+        std::string name = (parent / ("." + target.filename().string() + ".XXXXXX")).string();
+        if (error || ::mkdtemp(name.data()) == nullptr) return errno_error(target, "create a directory beside");
+        ::chmod(name.c_str(), 0755);
+        return UnfinishedDirectory(name);
+    }
+    UnfinishedDirectory(UnfinishedDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+    ~UnfinishedDirectory() {
+        std::error_code ignored;
+        if (!path_.empty()) fs::remove_all(path_, ignored);
+    }
+
+    const fs::path& path() const { return path_; }
+
+    Status rename_to(const fs::path& target) {
+        if (::rename(path_.c_str(), target.c_str()) != 0) {
+            if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
+                return Error{ErrorCode::kConflict, target.string() + " exists; choose another or remove it",
+                             target.string()};
+            return errno_error(target, "rename to");
+        }
+        path_.clear();
+        return {};
+    }
+
+  private:
+    explicit UnfinishedDirectory(fs::path path) : path_(std::move(path)) {}
+    fs::path path_;
+};
+
+Status copy_other_files(const Average& average, const fs::path& from, const fs::path& to) {
+    std::set<std::string> averaged;
+    for (const auto& file : average.files()) averaged.insert(file.path);
+    std::error_code error;
+    for (auto entry = fs::recursive_directory_iterator(from, error); !error && entry != fs::end(entry);
+         entry.increment(error)) {
+        const fs::path relative = entry->path().lexically_relative(from);
+        if (is_hidden(relative)) {
+            if (entry->is_directory()) entry.disable_recursion_pending();
+            continue;
+        }
+        if (!entry->is_regular_file() || averaged.contains(relative.string())) continue;
+        fs::create_directories((to / relative).parent_path(), error);
+        if (!error) fs::copy_file(entry->path(), to / relative, error);
+        if (error)
+            return Error{ErrorCode::kInternal, "cannot copy " + entry->path().string() + ": " + error.message(),
+                         entry->path().string()};
+    }
+    if (error)
+        return Error{ErrorCode::kInternal, "cannot list " + from.string() + ": " + error.message(), from.string()};
+    return {};
+}
+
+// The output cut into pieces that several threads take one after another.
+class PieceWriter {
+  public:
+    PieceWriter(const Average& average, const WriteOptions& options) : average_(average), options_(options) {
+        for (const auto& file : average.files()) total_ += file.size;
+    }
+
+    Status open(const fs::path& directory) {
+        for (const auto& file : average_.files()) {
+            const fs::path path = directory / file.path;
+            UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+            if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(file.size)) != 0)
+                return errno_error(path, "create");
+            paths_.push_back(path);
+            fds_.push_back(std::move(fd));
+        }
+        return {};
+    }
+
+    Status run() {
+        int count = options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
+        {
+            std::vector<std::jthread> threads;
+            for (int i = 1; i < count; ++i) threads.emplace_back([this] { work(); });
+            work();
+        }
+        return failure_ ? Status(*failure_) : Status();
+    }
+
+  private:
+    struct Piece {
+        std::size_t file;
+        std::uint64_t offset;
+        std::size_t size;
+    };
+
+    std::optional<Piece> next() {
+        const std::lock_guard lock(mutex_);
+        while (!failure_ && file_ < average_.files().size()) {
+            const std::uint64_t size = average_.files()[file_].size;
+            if (offset_ < size) {
+                const Piece piece{file_, offset_, static_cast<std::size_t>(std::min(kPieceBytes, size - offset_))};
+                offset_ += piece.size;
+                return piece;
+            }
+            ++file_;
+            offset_ = 0;
+        }
+        return std::nullopt;
+    }
+
+    void work() {
+        Average::Workspace workspace(average_);
+        std::vector<std::byte> buffer(kPieceBytes);
+        while (const auto piece = next()) {
+            const std::span<std::byte> bytes = std::span(buffer).first(piece->size);
+            Status status = average_.read(piece->file, piece->offset, bytes, workspace);
+            if (status.ok()) status = write_at(fds_[piece->file].get(), paths_[piece->file], piece->offset, bytes);
+            finished(*piece, status);
+        }
+    }
+
+    void finished(const Piece& piece, const Status& status) {
+        const std::lock_guard lock(mutex_);
+        if (!status.ok() && !failure_) failure_ = status.error();
+        done_ += piece.size;
+        if (options_.progress && status.ok()) options_.progress(done_, total_);
+    }
+
+    const Average& average_;
+    const WriteOptions& options_;
+    std::vector<fs::path> paths_;
+    std::vector<UniqueFd> fds_;
+    std::uint64_t total_ = 0;
+    std::mutex mutex_;  // guards what follows
+    std::size_t file_ = 0;
+    std::uint64_t offset_ = 0;
+    std::uint64_t done_ = 0;
+    std::optional<Error> failure_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const ByteSource>> open_file(const fs::path& path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info{};
+    if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return errno_error(path, "open");
+    if (!S_ISREG(info.st_mode)) return invalid_argument(path.string(), path.string() + " is not a file");
+    return std::shared_ptr<const ByteSource>(
+        std::make_shared<LocalFile>(path, std::move(fd), static_cast<std::uint64_t>(info.st_size)));
+}
+
+Result<Input> open_directory(const fs::path& directory) {
+    std::error_code error;
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory, error)) {
+        if (entry.path().extension() == ".safetensors" && !is_hidden(entry.path()))
+            names.insert(entry.path().filename().string());
+    }
+    if (error) return not_found("cannot list " + directory.string() + ": " + error.message(), directory.string());
+    if (fs::exists(directory / kIndexName)) {
+        ATOLL_TRY(const std::set<std::string> indexed, read_index(directory / kIndexName));
+        for (const auto& name : indexed)
+            if (!names.contains(name))
+                return invalid_argument(name, (directory / name).string() + " is in the index but missing");
+        for (const auto& name : names)
+            if (!indexed.contains(name))
+                return invalid_argument(name, (directory / name).string() + " is not in the index");
+    }
+    Input input{directory.string(), {}};
+    for (const auto& name : names) {
+        ATOLL_TRY(auto bytes, open_file(directory / name));
+        input.files.push_back({name, std::move(bytes)});
+    }
+    return input;
+}
+
+Status write_average(const Average& average, const fs::path& first, const fs::path& out, const WriteOptions& options) {
+    if (fs::exists(out) && !fs::is_empty(out))
+        return Error{ErrorCode::kConflict, out.string() + " exists; choose another or remove it", out.string()};
+    ATOLL_TRY(UnfinishedDirectory directory, UnfinishedDirectory::create(out));
+    PieceWriter writer(average, options);
+    ATOLL_RETURN_IF_ERROR(writer.open(directory.path()));
+    ATOLL_RETURN_IF_ERROR(writer.run());
+    ATOLL_RETURN_IF_ERROR(copy_other_files(average, first, directory.path()));
+    return directory.rename_to(out);
+}
+
+}  // namespace atl::aggregation

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "services/aggregation/average.h"
+#include "shared/base/result.h"
+
+// Averaging directories of this machine.
+namespace atl::aggregation {
+
+// A local file, read with pread (a file that shrinks under us is an error, not a SIGBUS).
+Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path& path);
+
+// A Hugging Face model directory's *.safetensors. With model.safetensors.index.json they must be just the files that
+// it names.
+Result<Input> open_directory(const std::filesystem::path& directory);
+
+struct WriteOptions {
+    int threads = 0;                                                        // 0: one a core
+    std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // bytes of the output, from one thread
+};
+
+// Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not at
+// all: kConflict if it exists (an empty directory is replaced).
+Status write_average(const Average& average, const std::filesystem::path& first, const std::filesystem::path& out,
+                     const WriteOptions& options = {});
+
+}  // namespace atl::aggregation

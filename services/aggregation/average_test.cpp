@@ -1,0 +1,333 @@
+#include "services/aggregation/average.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "services/aggregation/average_files.h"
+#include "services/aggregation/average_kernels.h"
+#include "shared/base/file.h"
+
+namespace atl::aggregation {
+namespace {
+
+using safetensors::DType;
+using safetensors::TensorInfo;
+
+class MemoryFile : public ByteSource {
+  public:
+    explicit MemoryFile(std::string bytes) : bytes_(std::move(bytes)) {}
+    std::uint64_t size() const override { return bytes_.size(); }
+    Status read(std::uint64_t offset, std::span<std::byte> into) const override {
+        if (offset + into.size() > bytes_.size()) return internal_error("read beyond the end");
+        std::memcpy(into.data(), bytes_.data() + offset, into.size());
+        largest_read_ = std::max(largest_read_.load(), into.size());
+        return {};
+    }
+    std::size_t largest_read() const { return largest_read_; }
+
+  private:
+    std::string bytes_;
+    mutable std::atomic<std::size_t> largest_read_ = 0;
+};
+
+struct TestTensor {
+    std::string name;
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::string bytes;
+};
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+TestTensor f32(const std::string& name, std::vector<float> values) {
+    return {name, DType::kF32, {static_cast<std::int64_t>(values.size())}, bytes_of(values)};
+}
+
+TestTensor i64(const std::string& name, std::vector<std::int64_t> values) {
+    return {name, DType::kI64, {static_cast<std::int64_t>(values.size())}, bytes_of(values)};
+}
+
+TestTensor f16(const std::string& name, const std::vector<float>& values) {
+    std::string bytes(values.size() * 2, '\0');
+    best_kernels().narrow_f16(reinterpret_cast<std::byte*>(bytes.data()), values.data(), values.size());
+    return {name, DType::kF16, {static_cast<std::int64_t>(values.size())}, bytes};
+}
+
+std::string file_of(const std::vector<TestTensor>& tensors) {
+    std::vector<TensorInfo> infos;
+    std::string data;
+    for (const TestTensor& tensor : tensors) {
+        infos.push_back({tensor.name, tensor.dtype, tensor.shape, 0, 0});
+        data += tensor.bytes;
+    }
+    return safetensors::make_header(infos, {{"format", "pt"}}) + data;
+}
+
+Input input_of(const std::string& name, const std::vector<std::vector<TestTensor>>& files) {
+    Input input{name, {}};
+    for (std::size_t i = 0; i < files.size(); ++i)
+        input.files.push_back(
+            {"part" + std::to_string(i) + ".safetensors", std::make_shared<MemoryFile>(file_of(files[i]))});
+    return input;
+}
+
+Result<std::string> whole_file(const Average& average, std::size_t file) {
+    Average::Workspace workspace(average);
+    std::string bytes(average.files()[file].size, '\0');
+    ATOLL_RETURN_IF_ERROR(average.read(file, 0, std::as_writable_bytes(std::span(bytes)), workspace));
+    return bytes;
+}
+
+Result<std::string> mean_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
+    if (weights.empty()) weights.assign(inputs.size(), 1.0);
+    ATOLL_TRY(const Average average, Average::plan(std::move(inputs), weights));
+    return whole_file(average, 0);
+}
+
+std::string error_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
+    const auto result = mean_of(std::move(inputs), std::move(weights));
+    if (result.ok()) return "no error";
+    EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
+    return result.error().field + ": " + result.error().message;
+}
+
+TEST(AverageTest, WeightsAreRelative) {
+    const auto mean =
+        mean_of({input_of("a", {{f32("w", {0, 4, -8})}}), input_of("b", {{f32("w", {4, 8, 8})}})}, {3, 1});
+    ASSERT_TRUE(mean.ok()) << mean.error().message;
+    EXPECT_EQ(*mean, file_of({f32("w", {1, 5, -4})}));
+}
+
+TEST(AverageTest, AnotherOrderAndShardingOfTheTensorsGivesTheFirstInputsLayout) {
+    const auto mean = mean_of({input_of("a", {{f32("x", {1, 1}), f32("y", {2}), f32("z", {3})}}),
+                               input_of("b", {{f32("z", {5})}, {f32("y", {6}), f32("x", {3, 7})}})});
+    ASSERT_TRUE(mean.ok()) << mean.error().message;
+    EXPECT_EQ(*mean, file_of({f32("x", {2, 4}), f32("y", {4}), f32("z", {4})}));
+}
+
+TEST(AverageTest, EqualIntegersAreCopiedAndDifferentOnesRefused) {
+    const auto mean = mean_of(
+        {input_of("a", {{i64("ids", {1, 2}), f32("w", {1})}}), input_of("b", {{i64("ids", {1, 2}), f32("w", {3})}})});
+    ASSERT_TRUE(mean.ok()) << mean.error().message;
+    EXPECT_EQ(*mean, file_of({i64("ids", {1, 2}), f32("w", {2})}));
+    EXPECT_EQ(error_of({input_of("a", {{i64("ids", {1, 2})}}), input_of("b", {{i64("ids", {1, 3})}})}),
+              "ids: tensor \"ids\" of I64 differs between a and b: it cannot be averaged");
+}
+
+TEST(AverageTest, InputsThatDoNotMatchAreRefusedByTensorAndInput) {
+    const Input a = input_of("a", {{f32("w", {1, 2})}});
+    EXPECT_EQ(error_of({a, input_of("b", {{f32("v", {1, 2})}})}), "w: b lacks tensor \"w\" of a");
+    EXPECT_EQ(error_of({a, input_of("b", {{f32("w", {1, 2}), f32("v", {1})}})}),
+              "v: b has tensor \"v\" that a does not have");
+    EXPECT_EQ(error_of({a, input_of("b", {{f32("w", {1, 2, 3})}})}), "w: tensor \"w\" is F32[2] in a but F32[3] in b");
+    EXPECT_EQ(error_of({a, input_of("b", {{f16("w", {1, 2})}})}), "w: tensor \"w\" is F32[2] in a but F16[2] in b");
+    EXPECT_EQ(error_of({a, input_of("b", {{f32("w", {1, 2})}, {f32("w", {1, 2})}})}),
+              "w: b has tensor \"w\" in two files");
+    EXPECT_EQ(error_of({a, input_of("b", {})}), "b: b has no safetensors file");
+}
+
+TEST(AverageTest, AFileThatIsNotSafetensorsIsNamed) {
+    Input broken{"b", {{"w.safetensors", std::make_shared<MemoryFile>(std::string(40, '\xff'))}}};
+    EXPECT_TRUE(error_of({input_of("a", {{f32("w", {1})}}), broken}).starts_with("w.safetensors: b/w.safetensors: "));
+}
+
+TEST(AverageTest, FloatsThatAreTooSmallToAverageAreRefused) {
+    const TestTensor f8{"w", DType::kF8E4M3, {2}, "ab"};
+    EXPECT_EQ(error_of({input_of("a", {{f8}})}), "w: tensor \"w\" is F8_E4M3, which cannot be averaged");
+}
+
+TEST(AverageTest, WeightsThatMeanNothingAreRefused) {
+    const Input a = input_of("a", {{f32("w", {1})}});
+    for (const std::vector<double>& weights :
+         {std::vector<double>{1.0}, {1, 1, 1}, {-1, 2}, {0, 0}, {NAN, 1}, {INFINITY, 1}})
+        EXPECT_TRUE(error_of({a, a}, weights).starts_with("weights: "));
+    EXPECT_TRUE(mean_of({a, a}, {0, 2}).ok());
+}
+
+TEST(AverageTest, NaNAndInfinityAreRefusedByTensorInputAndElement) {
+    const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2, 3})}});
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+        const Input spoilt = input_of("spoilt", {{f32("v", {1}), f32("w", {1, 2, bad})}});
+        EXPECT_EQ(error_of({good, spoilt}), "w: tensor \"w\" of spoilt holds NaN or infinity at element 2");
+        EXPECT_NE(error_of({good, spoilt}, {1, 0}), "no error") << "a weight of zero must not hide it";
+    }
+    TestTensor half = f16("w", {1, 2});
+    half.bytes[1] = '\x7c';  // infinity
+    EXPECT_EQ(error_of({input_of("a", {{half}})}), "w: tensor \"w\" of a holds NaN or infinity at element 0");
+}
+
+TEST(AverageTest, EveryFloatTypeKeepsItsTypeAndRoundsToNearest) {
+    // (1 + (1 + ulp)) / 2 lies between two neighbours: the even one, 1, wins.
+    EXPECT_EQ(mean_of({input_of("a", {{f16("w", {1})}}), input_of("b", {{f16("w", {1 + 0x1p-10F})}})}).value(),
+              file_of({f16("w", {1})}));
+    const auto bf16 = [](std::uint16_t bits) {
+        return TestTensor{"w", DType::kBF16, {1}, bytes_of(std::vector<std::uint16_t>{bits})};
+    };
+    EXPECT_EQ(mean_of({input_of("a", {{bf16(0x3f80)}}), input_of("b", {{bf16(0x3f81)}})}).value(),
+              file_of({bf16(0x3f80)}));
+    EXPECT_EQ(mean_of({input_of("a", {{bf16(0x3f81)}}), input_of("b", {{bf16(0x3f82)}})}).value(),
+              file_of({bf16(0x3f82)}));
+    const auto f64 = [](double value) {
+        return TestTensor{"w", DType::kF64, {1}, bytes_of(std::vector<double>{value})};
+    };
+    EXPECT_EQ(mean_of({input_of("a", {{f64(1)}}), input_of("b", {{f64(1 + 0x1p-40)}})}).value(),
+              file_of({f64(1 + 0x1p-41)}));
+}
+
+TEST(AverageTest, TheMeanOfOneModelIsThatModel) {
+    const Input a = input_of("a", {{f16("w", {-0.0F, 1, -2, 65504, 6e-8F}), f32("v", {-0.0F, 3.4e38F, 1e-45F})}});
+    EXPECT_EQ(mean_of({a}).value(),
+              file_of({f16("w", {-0.0F, 1, -2, 65504, 6e-8F}), f32("v", {-0.0F, 3.4e38F, 1e-45F})}));
+}
+
+// Models with tensors of all kinds and odd sizes, whose data begins at an odd offset of the file.
+std::vector<Input> odd_inputs(int count) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    std::vector<Input> inputs;
+    for (int i = 0; i < count; ++i) {
+        std::vector<float> values(1237);
+        for (float& value : values) value = normal(random);
+        std::string bytes =
+            file_of({f16("half", values), TestTensor{"flag", DType::kBool, {3}, std::string("\0\1\1", 3)},
+                     f32("empty", {}), f32("single", values), f16("last", {values[0]})});
+        // One more space in the header moves the data by one byte.
+        std::uint64_t length;
+        std::memcpy(&length, bytes.data(), sizeof length);
+        bytes.insert(8 + length, " ");
+        ++length;
+        std::memcpy(bytes.data(), &length, sizeof length);
+        inputs.push_back({"input" + std::to_string(i), {{"m.safetensors", std::make_shared<MemoryFile>(bytes)}}});
+    }
+    return inputs;
+}
+
+TEST(AverageTest, BlocksCutsAndThreadsDoNotChangeTheBits) {
+    const std::vector<double> weights = {0.2, 3, 1};
+    const auto reference_plan = Average::plan(odd_inputs(3), weights, {1U << 20});
+    ASSERT_TRUE(reference_plan.ok()) << reference_plan.error().message;
+    const std::string reference = whole_file(*reference_plan, 0).value();
+    for (const std::size_t block : {8U, 10U, 64U, 1000U}) {
+        const auto average = Average::plan(odd_inputs(3), weights, {block});
+        ASSERT_TRUE(average.ok());
+        for (const std::size_t cut : {1U, 3U, 500U, 4096U}) {
+            std::string bytes(reference.size(), '\0');
+            std::atomic<std::size_t> next = 0;
+            const auto work = [&] {
+                Average::Workspace workspace(*average);
+                for (std::size_t at = next.fetch_add(cut); at < bytes.size(); at = next.fetch_add(cut)) {
+                    const auto part =
+                        std::as_writable_bytes(std::span(bytes)).subspan(at, std::min(cut, bytes.size() - at));
+                    EXPECT_TRUE(average->read(0, at, part, workspace).ok());
+                }
+            };
+            std::jthread other(work);
+            work();
+            other.join();
+            EXPECT_EQ(bytes, reference) << "block " << block << " cut " << cut;
+        }
+    }
+}
+
+TEST(AverageTest, NoReadIsLargerThanABlock) {
+    std::vector<Input> inputs = odd_inputs(2);
+    const auto files = std::vector{inputs[0].files[0].bytes, inputs[1].files[0].bytes};
+    const auto average = Average::plan(std::move(inputs), {1, 1}, {600});
+    ASSERT_TRUE(average.ok() && whole_file(*average, 0).ok());
+    for (const auto& file : files)
+        EXPECT_LE(dynamic_cast<const MemoryFile&>(*file).largest_read(), 600U) << "the header is smaller too";
+}
+
+TEST(AverageTest, TheMeanIsCloseToTheExactOne) {
+    std::mt19937 random(11);
+    std::normal_distribution<float> normal;
+    std::vector<double> exact(5000, 0.0);
+    std::vector<Input> inputs;
+    const std::vector<double> weights = {5, 1, 2, 8, 4};
+    for (const double weight : weights) {
+        std::vector<float> values(exact.size());
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = normal(random);
+            exact[i] += weight / 20 * static_cast<double>(values[i]);
+        }
+        inputs.push_back(input_of("x", {{f32("w", values)}}));
+    }
+    const std::string bytes = mean_of(std::move(inputs), weights).value();
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+        float mean;
+        std::memcpy(&mean, bytes.data() + bytes.size() - 4 * (exact.size() - i), sizeof mean);
+        ASSERT_NEAR(mean, exact[i], 1e-6) << i;
+    }
+}
+
+void write_model(const std::filesystem::path& directory, const std::map<std::string, std::string>& files) {
+    for (const auto& [name, bytes] : files) {
+        std::filesystem::create_directories((directory / name).parent_path());
+        ASSERT_TRUE(write_file_atomic(directory / name, bytes).ok());
+    }
+}
+
+TEST(AverageFilesTest, ADirectoryComesOutWithTheFirstInputsOtherFiles) {
+    const TemporaryDirectory temporary;
+    const auto root = temporary.path();
+    write_model(root / "a", {{"model.safetensors", file_of({f32("w", {1, 3})})},
+                             {"config.json", "{}"},
+                             {"original/params.json", "first"},
+                             {".cache/lock", "x"}});
+    write_model(root / "b", {{"model.safetensors", file_of({f32("w", {3, 5})})}, {"config.json", "{\"other\":1}"}});
+    std::vector<Input> inputs = {open_directory(root / "a").value(), open_directory(root / "b").value()};
+    const auto average = Average::plan(std::move(inputs), {1, 1});
+    ASSERT_TRUE(average.ok());
+    ASSERT_TRUE(write_average(*average, root / "a", root / "out" / "mean").ok());
+    EXPECT_EQ(read_file(root / "out/mean/model.safetensors").value(), file_of({f32("w", {2, 4})}));
+    EXPECT_EQ(read_file(root / "out/mean/config.json").value(), "{}");
+    EXPECT_EQ(read_file(root / "out/mean/original/params.json").value(), "first");
+    EXPECT_FALSE(std::filesystem::exists(root / "out/mean/.cache"));
+    EXPECT_EQ(write_average(*average, root / "a", root / "out" / "mean").error().code, ErrorCode::kConflict);
+}
+
+TEST(AverageFilesTest, AFailureLeavesNoDirectory) {
+    const TemporaryDirectory temporary;
+    write_model(temporary.path() / "a", {{"model.safetensors", file_of({f32("w", {1, NAN})})}});
+    std::vector<Input> inputs = {open_directory(temporary.path() / "a").value()};
+    const auto average = Average::plan(std::move(inputs), {1});
+    ASSERT_TRUE(average.ok());
+    EXPECT_EQ(write_average(*average, temporary.path() / "a", temporary.path() / "out").error().field, "w");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temporary.path()), {}), 1);
+}
+
+TEST(AverageFilesTest, AnIndexMustNameTheFilesThatAreThere) {
+    const TemporaryDirectory temporary;
+    const auto a = temporary.path() / "a";
+    write_model(a, {{"x.safetensors", file_of({f32("w", {1})})},
+                    {"model.safetensors.index.json", R"({"weight_map":{"w":"x.safetensors","v":"y.safetensors"}})"}});
+    EXPECT_EQ(open_directory(a).error().field, "y.safetensors");
+    write_model(a, {{"model.safetensors.index.json", R"({"weight_map":{"w":"x.safetensors"}})"}});
+    EXPECT_TRUE(open_directory(a).ok());
+    write_model(a, {{"stray.safetensors", file_of({f32("s", {1})})}});
+    EXPECT_EQ(open_directory(a).error().field, "stray.safetensors");
+}
+
+TEST(AverageFilesTest, AFileThatShrinksIsAnErrorThatNamesIt) {
+    const TemporaryDirectory temporary;
+    write_model(temporary.path() / "a", {{"model.safetensors", file_of({f32("w", {1, 2, 3, 4})})}});
+    std::vector<Input> inputs = {open_directory(temporary.path() / "a").value()};
+    const auto average = Average::plan(std::move(inputs), {1});
+    ASSERT_TRUE(average.ok());
+    std::filesystem::resize_file(temporary.path() / "a/model.safetensors", average->files()[0].size - 4);
+    const auto bytes = whole_file(*average, 0);
+    ASSERT_FALSE(bytes.ok());
+    EXPECT_NE(bytes.error().message.find("model.safetensors became shorter"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace atl::aggregation
