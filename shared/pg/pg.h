@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -24,7 +26,10 @@ class Param {
     Param(const char* text) : text_(text) {}                    // NOLINT(google-explicit-constructor)
     Param(bool value) : text_(value ? "true" : "false") {}      // NOLINT(google-explicit-constructor)
     Param(double value);                                        // NOLINT(google-explicit-constructor)
-    Param(const json::Json& value) : text_(value.dump()) {}     // NOLINT(google-explicit-constructor)
+    // Bytes that are not UTF-8 become U+FFFD.
+    Param(const json::Json& value)
+        : text_(value.dump(-1, ' ', false, json::Json::error_handler_t::replace)) {
+    }  // NOLINT(google-explicit-constructor)
     template <class Integer>
         requires std::is_integral_v<Integer>
     Param(Integer value) : text_(std::to_string(value)) {}  // NOLINT(google-explicit-constructor)
@@ -46,6 +51,7 @@ class Rows {
     int size() const;
     bool empty() const { return size() == 0; }
     std::int64_t affected() const;  // rows that an INSERT, UPDATE or DELETE touched
+    std::string command() const;    // the command's name as the server says it, "COMMIT"
 
     bool is_null(int row, std::string_view column) const;
     std::string text(int row, std::string_view column) const;  // "" for NULL
@@ -59,7 +65,8 @@ class Rows {
 };
 
 // Errors: kConflict on a unique or exclusion violation, kNotFound on a foreign key violation, kInvalidArgument on a
-// check violation, kUnavailable on a lost connection, a deadlock or a serialization failure; `field` is the constraint.
+// check violation or a value that its column cannot hold, kUnavailable on a lost connection, a timeout, a deadlock or a
+// serialization failure; `field` is the constraint or column. One thread at a time.
 class Connection {
   public:
     class Impl;
@@ -70,7 +77,7 @@ class Connection {
 
     Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
     Status script(const std::string& sql);  // several statements, no parameters
-    bool healthy() const;
+    bool healthy() const;                   // connected and outside any transaction
     // Waits for NOTIFY on a channel that was LISTENed to; true if one came.
     Result<bool> wait_for_notification(std::chrono::milliseconds timeout);
 
@@ -78,6 +85,8 @@ class Connection {
     std::unique_ptr<Impl> impl_;
 };
 
+// Unless the connection string says otherwise (options=-c…), a statement ends after 30 s and an idle transaction after
+// 60 s; times are in UTC. search_path as in SQL; empty: the server's.
 Result<Connection> connect(const std::string& conninfo, const std::string& search_path = {});
 
 // Thread-safe. A Lease gives its connection back when it dies; a broken connection is replaced.
@@ -116,6 +125,7 @@ class Transaction {
 
     Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
     Connection& connection() { return *connection_; }
+    // On kUnavailable it is not known whether the transaction was committed.
     Status commit();
 
   private:

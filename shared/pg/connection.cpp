@@ -1,0 +1,120 @@
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include "shared/pg/impl.h"
+
+namespace atl::pg {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a connection string does not say itself. A dead peer is noticed within about a minute, no statement runs for
+// ever, and no forgotten transaction holds back the outbox relay or vacuum.
+constexpr std::array<std::pair<const char*, const char*>, 8> kDefaults{{
+    {"connect_timeout", "5"},
+    {"keepalives_idle", "30"},
+    {"keepalives_interval", "10"},
+    {"keepalives_count", "3"},
+    {"tcp_user_timeout", "60000"},
+    {"application_name", "atoll"},
+    {"client_encoding", "UTF8"},
+    {"options", "-c statement_timeout=30s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"},
+}};
+
+bool succeeded(const PGresult* result) {
+    const auto status = PQresultStatus(result);
+    return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
+}
+
+bool readable(int socket, std::chrono::milliseconds timeout) {
+    pollfd fd{socket, POLLIN, 0};
+    return ::poll(&fd, 1, static_cast<int>(timeout.count())) > 0;
+}
+
+bool take_notifications(PGconn* connection) {
+    bool any = false;
+    while (PGnotify* notification = PQnotifies(connection)) {
+        PQfreemem(notification);
+        any = true;
+    }
+    return any;
+}
+
+}  // namespace
+
+Param::Param(double value) {
+    std::array<char, 32> text;
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
+    text_ = std::string(text.data(), end.ptr);
+}
+
+Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Connection::~Connection() = default;
+Connection::Connection(Connection&&) noexcept = default;
+Connection& Connection::operator=(Connection&&) noexcept = default;
+
+Result<Rows> Connection::query(const std::string& sql, const std::vector<Param>& params) {
+    std::vector<const char*> values;
+    for (const auto& param : params) {
+        if (param.text() && param.text()->find('\0') != std::string::npos)
+            return invalid_argument("", "text must not contain NUL characters");
+        values.push_back(param.text() ? param.text()->c_str() : nullptr);
+    }
+    auto rows = std::make_shared<Rows::Impl>();
+    rows->result.reset(PQexecParams(impl_->handle.get(), sql.c_str(), static_cast<int>(values.size()), nullptr,
+                                    values.data(), nullptr, nullptr, /*resultFormat=*/0));
+    if (!succeeded(rows->result.get())) return error_of(impl_->handle.get(), rows->result.get());
+    return Rows(std::move(rows));
+}
+
+Status Connection::script(const std::string& sql) {
+    const ResultHandle result(PQexec(impl_->handle.get(), sql.c_str()));
+    if (!succeeded(result.get())) return error_of(impl_->handle.get(), result.get());
+    return {};
+}
+
+bool Connection::healthy() const {
+    PGconn* connection = impl_->handle.get();
+    // A server that went away has closed its end, which only reading shows.
+    if (PQstatus(connection) == CONNECTION_OK && readable(PQsocket(connection), std::chrono::milliseconds(0)))
+        PQconsumeInput(connection);
+    return PQstatus(connection) == CONNECTION_OK && PQtransactionStatus(connection) == PQTRANS_IDLE;
+}
+
+Result<bool> Connection::wait_for_notification(std::chrono::milliseconds timeout) {
+    PGconn* connection = impl_->handle.get();
+    const auto deadline = Clock::now() + timeout;
+    for (;;) {
+        if (PQconsumeInput(connection) == 0 || PQstatus(connection) != CONNECTION_OK)
+            return error_of(connection, nullptr);
+        if (take_notifications(connection)) return true;
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+        if (left.count() <= 0) return false;
+        readable(PQsocket(connection), left);
+    }
+}
+
+Result<Connection> connect(const std::string& conninfo, const std::string& search_path) {
+    std::vector<const char*> names;
+    std::vector<const char*> values;
+    for (const auto& [name, value] : kDefaults) {
+        names.push_back(name);
+        values.push_back(value);
+    }
+    names.insert(names.end(), {"dbname", nullptr});  // the string is expanded here and overrides what precedes it
+    values.insert(values.end(), {conninfo.c_str(), nullptr});
+    auto impl = std::make_unique<Connection::Impl>();
+    impl->handle.reset(PQconnectdbParams(names.data(), values.data(), /*expand_dbname=*/1));
+    if (PQstatus(impl->handle.get()) != CONNECTION_OK) return error_of(impl->handle.get(), nullptr);
+    PQsetNoticeProcessor(impl->handle.get(), [](void*, const char*) {}, nullptr);  // else they go to standard error
+    Connection connection(std::move(impl));
+    if (!search_path.empty())
+        ATOLL_RETURN_IF_ERROR(connection.query("SELECT set_config('search_path', $1, false)", {search_path}));
+    return connection;
+}
+
+}  // namespace atl::pg

@@ -1,0 +1,43 @@
+#include <string_view>
+
+#include "shared/pg/impl.h"
+
+namespace atl::pg {
+namespace {
+
+std::string field_of(const PGresult* result, int which) {
+    const char* text = result != nullptr ? PQresultErrorField(result, which) : nullptr;
+    return text != nullptr ? text : "";
+}
+
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+ErrorCode code_of(std::string_view sqlstate) {
+    if (sqlstate.empty()) return ErrorCode::kUnavailable;  // no answer: the connection broke
+    if (sqlstate == "23505" || sqlstate == "23P01") return ErrorCode::kConflict;
+    if (sqlstate == "23503") return ErrorCode::kNotFound;
+    if (sqlstate.starts_with("23") || sqlstate.starts_with("22")) return ErrorCode::kInvalidArgument;
+    for (const std::string_view passing : {"08", "40", "53", "57"})  // connection, rollback, resources, shutdown
+        if (sqlstate.starts_with(passing)) return ErrorCode::kUnavailable;
+    if (sqlstate == "55P03" || sqlstate == "25P03" || sqlstate == "25P04") return ErrorCode::kUnavailable;
+    return ErrorCode::kInternal;
+}
+
+std::string without_newline(std::string text) {
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+}
+
+}  // namespace
+
+Error error_of(PGconn* connection, const PGresult* result) {
+    const std::string sqlstate = field_of(result, PG_DIAG_SQLSTATE);
+    if (sqlstate.empty()) return unavailable("database: " + without_newline(PQerrorMessage(connection)));
+    Error error{code_of(sqlstate), "database: " + field_of(result, PG_DIAG_MESSAGE_PRIMARY),
+                field_of(result, PG_DIAG_CONSTRAINT_NAME)};
+    if (error.field.empty()) error.field = field_of(result, PG_DIAG_COLUMN_NAME);
+    if (const auto detail = field_of(result, PG_DIAG_MESSAGE_DETAIL); !detail.empty()) error.message += ": " + detail;
+    if (error.code == ErrorCode::kInternal) error.message += " (SQLSTATE " + sqlstate + ")";
+    return error;
+}
+
+}  // namespace atl::pg

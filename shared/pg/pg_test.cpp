@@ -1,0 +1,166 @@
+#include "shared/pg/pg.h"
+
+#include <array>
+#include <thread>
+
+#include "tests/integration/test_stack.h"
+
+namespace atl::pg {
+namespace {
+
+using std::chrono::milliseconds;
+
+class PgTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        conninfo_ = stack().create_database();
+        connection_.emplace(connect(conninfo_).value());
+    }
+    Rows query(const std::string& sql, const std::vector<Param>& params = {}) {
+        auto rows = connection_->query(sql, params);
+        EXPECT_TRUE(rows.ok()) << (rows.ok() ? "" : rows.error().message);
+        return std::move(rows).value();
+    }
+    Error error_of(const std::string& sql, const std::vector<Param>& params = {}) {
+        const auto rows = connection_->query(sql, params);
+        EXPECT_FALSE(rows.ok()) << sql;
+        return rows.ok() ? Error{} : rows.error();
+    }
+    // Ends every other connection to the database, and waits until the server is done with it.
+    void terminate_others() {
+        const std::string others =
+            " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        query("SELECT pg_terminate_backend(pid)" + others);
+        EXPECT_TRUE(eventually([&] { return query("SELECT 1" + others).empty(); }));
+    }
+
+    std::string conninfo_;
+    std::optional<Connection> connection_;
+};
+
+TEST_F(PgTest, ParametersOfEveryKindComeBackAsTheyWere) {
+    const Rows rows = query(
+        "SELECT $1::text AS a, $2::bigint AS b, $3::double precision AS c, $4::boolean AS d, $5::jsonb AS e,"
+        " $6::text AS f, $7::text AS g",
+        {"x'è\"", INT64_MIN, 0.1, true, json::Json{{"k", {1, 2}}}, nullptr, std::optional<std::string>("z")});
+    ASSERT_EQ(rows.size(), 1);
+    EXPECT_EQ(rows.text(0, "a"), "x'è\"");
+    EXPECT_EQ(rows.integer(0, "b"), INT64_MIN);
+    EXPECT_EQ(rows.number(0, "c"), 0.1);
+    EXPECT_TRUE(rows.boolean(0, "d"));
+    EXPECT_EQ(rows.json(0, "e"), (json::Json{{"k", {1, 2}}}));
+    EXPECT_TRUE(rows.is_null(0, "f"));
+    EXPECT_TRUE(rows.json(0, "f").is_null());
+    EXPECT_EQ(rows.text(0, "g"), "z");
+}
+
+TEST_F(PgTest, ErrorsCarryACodeAndTheConstraint) {
+    ASSERT_TRUE(connection_
+                    ->script("CREATE TABLE a (name text CONSTRAINT a_name PRIMARY KEY, n int CONSTRAINT n_small CHECK"
+                             " (n < 5)); CREATE TABLE b (a text CONSTRAINT b_a REFERENCES a); INSERT INTO a VALUES"
+                             " ('x', 1)")
+                    .ok());
+    const Error unique = error_of("INSERT INTO a VALUES ('x', 2)");
+    EXPECT_EQ(unique.code, ErrorCode::kConflict);
+    EXPECT_EQ(unique.field, "a_name");
+    const Error reference = error_of("INSERT INTO b VALUES ('y')");
+    EXPECT_EQ(reference.code, ErrorCode::kNotFound);
+    EXPECT_EQ(reference.field, "b_a");
+    const Error limit = error_of("INSERT INTO a VALUES ('z', 9)");
+    EXPECT_EQ(limit.code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(limit.field, "n_small");
+    EXPECT_EQ(error_of("SELECT nonsense").code, ErrorCode::kInternal);
+    EXPECT_EQ(error_of("SELECT $1::text", {std::string("a\0b", 3)}).code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error_of("SELECT $1::text", {"\xff"}).code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error_of("SET statement_timeout = 10; SELECT pg_sleep(60)").code, ErrorCode::kInternal)
+        << "two statements are a script, not a query";
+    query("SET statement_timeout = 10");
+    EXPECT_EQ(error_of("SELECT pg_sleep(60)").code, ErrorCode::kUnavailable);
+}
+
+TEST_F(PgTest, AnUnreachableServerIsUnavailable) {
+    const auto result = connect("host=127.0.0.1 port=1 dbname=x");
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(PgTest, ATransactionThatIsNotCommittedLeavesNothing) {
+    query("CREATE TABLE t (n int)");
+    {
+        auto transaction = Transaction::begin(*connection_).value();
+        ASSERT_TRUE(transaction.query("INSERT INTO t VALUES (1)").ok());
+    }
+    EXPECT_TRUE(query("SELECT * FROM t").empty());
+    {
+        auto transaction = Transaction::begin(*connection_).value();
+        EXPECT_EQ(transaction.query("INSERT INTO t VALUES (1), (2)").value().affected(), 2);
+        EXPECT_TRUE(transaction.commit().ok());
+    }
+    EXPECT_EQ(query("SELECT * FROM t").size(), 2);
+}
+
+TEST_F(PgTest, CommitAfterAFailedStatementIsAnError) {
+    auto transaction = Transaction::begin(*connection_).value();
+    ASSERT_FALSE(transaction.query("SELECT nonsense").ok());
+    EXPECT_FALSE(transaction.commit().ok());
+}
+
+TEST_F(PgTest, ANotificationWakesAndSilenceTimesOut) {
+    auto listener = connect(conninfo_).value();
+    ASSERT_TRUE(listener.query("LISTEN woken").ok());
+    EXPECT_FALSE(listener.wait_for_notification(milliseconds(10)).value());
+    query("NOTIFY woken");
+    EXPECT_TRUE(listener.wait_for_notification(milliseconds(10000)).value());
+    terminate_others();
+    EXPECT_FALSE(listener.wait_for_notification(milliseconds(10000)).ok());
+}
+
+TEST_F(PgTest, ThePoolLendsAtMostItsSizeAndTakesBack) {
+    Pool pool(conninfo_, "", 2);
+    auto first = pool.acquire();
+    std::optional<Pool::Lease> second(pool.acquire().value());
+    ASSERT_TRUE(first.ok());
+    const auto third = pool.acquire(milliseconds(10));
+    ASSERT_FALSE(third.ok());
+    EXPECT_EQ(third.error().code, ErrorCode::kUnavailable);
+    std::jthread giver([&] { second.reset(); });
+    EXPECT_TRUE(pool.acquire(milliseconds(10000)).ok());
+}
+
+TEST_F(PgTest, ThePoolReplacesABrokenConnectionAndOneLeftInATransaction) {
+    Pool pool(conninfo_, "", 1);
+    ASSERT_TRUE(pool.acquire().value()->query("SELECT 1").ok());
+    terminate_others();
+    EXPECT_TRUE(pool.acquire().value()->query("SELECT 1").ok());
+    ASSERT_TRUE(pool.acquire().value()->script("BEGIN").ok());
+    EXPECT_TRUE(pool.acquire().value()->script("SAVEPOINT s").error().message.find("transaction") != std::string::npos);
+}
+
+TEST_F(PgTest, MigrationsRunOnceAndANewerSchemaIsRefused) {
+    const std::array<Migration, 2> migrations{{{1, "CREATE TABLE t (n int); INSERT INTO t VALUES (1)"},
+                                               {2, "ALTER TABLE t ADD COLUMN m int; INSERT INTO t VALUES (2, 2)"}}};
+    ASSERT_TRUE(migrate(*connection_, "thing", std::span(migrations).first(1)).ok());
+    std::vector<std::jthread> replicas;
+    for (int i = 0; i < 4; ++i)
+        replicas.emplace_back([&] {
+            auto mine = connect(conninfo_).value();
+            EXPECT_TRUE(migrate(mine, "thing", migrations).ok());
+        });
+    replicas.clear();
+    EXPECT_EQ(query("SELECT n FROM thing.t ORDER BY n").size(), 2);
+    EXPECT_EQ(query("SELECT version FROM thing.schema_migrations").size(), 2);
+    const Status older = migrate(*connection_, "thing", std::span(migrations).first(1));
+    ASSERT_FALSE(older.ok());
+    EXPECT_EQ(older.error().code, ErrorCode::kConflict);
+}
+
+TEST_F(PgTest, AFailedMigrationChangesNothing) {
+    const std::array<Migration, 1> migrations{{{1, "CREATE TABLE t (n int); SELECT nonsense"}}};
+    EXPECT_FALSE(migrate(*connection_, "broken", migrations).ok());
+    EXPECT_TRUE(query("SELECT 1 FROM pg_namespace WHERE nspname = 'broken'").empty());
+}
+
+}  // namespace
+}  // namespace atl::pg

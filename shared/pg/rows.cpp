@@ -1,0 +1,74 @@
+#include <charconv>
+
+#include "shared/pg/impl.h"
+
+namespace atl::pg {
+namespace {
+
+// The column's number; a missing one is a programmer's error, as is a row outside the result.
+int column_of(const PGresult* result, int row, std::string_view column) {
+    const int index = PQfnumber(result, std::string(column).c_str());
+    if (index < 0) check(false, "the result has no column \"" + std::string(column) + "\"");
+    check(row >= 0 && row < PQntuples(result), "the result has no such row");
+    return index;
+}
+
+std::string_view text_of(const PGresult* result, int row, std::string_view column) {
+    const int index = column_of(result, row, column);
+    return {PQgetvalue(result, row, index), static_cast<std::size_t>(PQgetlength(result, row, index))};
+}
+
+template <class Number>
+Number parse(std::string_view text, std::string_view column) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size())
+        check(false, "column \"" + std::string(column) + "\" is not a number but '" + std::string(text) + "'");
+    return value;
+}
+
+}  // namespace
+
+int Rows::size() const {
+    return PQntuples(impl_->result.get());
+}
+
+std::int64_t Rows::affected() const {
+    const std::string_view count = PQcmdTuples(impl_->result.get());
+    return count.empty() ? 0 : parse<std::int64_t>(count, "affected");
+}
+
+std::string Rows::command() const {
+    return PQcmdStatus(impl_->result.get());
+}
+
+bool Rows::is_null(int row, std::string_view column) const {
+    return PQgetisnull(impl_->result.get(), row, column_of(impl_->result.get(), row, column)) == 1;
+}
+
+std::string Rows::text(int row, std::string_view column) const {
+    return std::string(text_of(impl_->result.get(), row, column));
+}
+
+std::int64_t Rows::integer(int row, std::string_view column) const {
+    return parse<std::int64_t>(text_of(impl_->result.get(), row, column), column);
+}
+
+double Rows::number(int row, std::string_view column) const {
+    return parse<double>(text_of(impl_->result.get(), row, column), column);
+}
+
+bool Rows::boolean(int row, std::string_view column) const {
+    const auto text = text_of(impl_->result.get(), row, column);
+    if (text != "t" && text != "f") check(false, "column \"" + std::string(column) + "\" is not a boolean");
+    return text == "t";
+}
+
+json::Json Rows::json(int row, std::string_view column) const {
+    if (is_null(row, column)) return nullptr;
+    auto value = json::Json::parse(text_of(impl_->result.get(), row, column), nullptr, /*allow_exceptions=*/false);
+    if (value.is_discarded()) check(false, "column \"" + std::string(column) + "\" is not JSON");
+    return value;
+}
+
+}  // namespace atl::pg

@@ -1,0 +1,60 @@
+#include "tests/integration/test_stack.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "shared/base/file.h"
+#include "shared/base/id.h"
+#include "shared/json/json.h"
+#include "shared/pg/pg.h"
+
+namespace atl {
+namespace {
+
+void run_sql(const std::string& conninfo, const std::string& sql) {
+    auto connection = pg::connect(conninfo);
+    check(connection.ok(), connection.ok() ? "" : connection.error().message);
+    const Status status = connection->script(sql);
+    check(status.ok(), status.ok() ? "" : status.error().message);
+}
+
+}  // namespace
+
+std::optional<TestStack> TestStack::from_environment() {
+    const char* path = std::getenv("ATOLL_TEST_STACK");
+    if (path == nullptr) return std::nullopt;
+    const auto text = read_file(path);
+    check(text.ok(), text.ok() ? "" : text.error().message);
+    const auto description = json::parse(*text);
+    check(description.ok(), std::string(path) + " is not valid JSON");
+    return TestStack(description->value("postgres", ""), description->value("kafka", ""));
+}
+
+TestStack::TestStack(std::string postgres, std::string kafka)
+    : postgres_(std::move(postgres)), kafka_(std::move(kafka)) {}
+
+TestStack::~TestStack() {
+    for (const auto& database : databases_) run_sql(postgres_, "DROP DATABASE " + database + " WITH (FORCE)");
+}
+
+std::string TestStack::create_database() {
+    databases_.push_back(unique("atoll_test"));
+    run_sql(postgres_, "CREATE DATABASE " + databases_.back());
+    return postgres_ + " dbname=" + databases_.back();  // the last one counts
+}
+
+std::string TestStack::unique(const std::string& prefix) const {
+    return prefix + "_" + new_id();
+}
+
+bool eventually(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+}
+
+}  // namespace atl
