@@ -1,0 +1,122 @@
+#include "services/dispatch/domain/facility.h"
+
+#include <algorithm>
+
+#include "services/dispatch/domain/names.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+using json::ObjectReader;
+
+bool is_absolute(const std::string& path) {
+    return !path.empty() && path.front() == '/' && path.find('\0') == std::string::npos &&
+           path.find('\n') == std::string::npos;
+}
+
+// ssh would take a leading dash for an option; the rest is what hosts, aliases and users are made of.
+bool is_ssh_host(const std::string& host) {
+    return !host.empty() && host.front() != '-' && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == '@' || c == ':' || c == '[' || c == ']';
+    });
+}
+
+bool is_variable_name(const std::string& name) {
+    return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 &&
+           std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+}
+
+Result<TransportSpec> parse_transport(const Json& value) {
+    ObjectReader reader(value, "transport");
+    TransportSpec transport;
+    transport.kind = reader.required_string("kind");
+    if (transport.kind == "ssh") {
+        transport.host = reader.required_string("host");
+        if (!is_ssh_host(transport.host)) reader.fail("host", "is not a host name or alias");
+        transport.config_file = reader.string_or("config_file", "");
+        if (!transport.config_file.empty() && !is_absolute(transport.config_file))
+            reader.fail("config_file", "must be an absolute path");
+    } else if (transport.kind != "local") {
+        reader.fail("kind", "must be local or ssh");
+    }
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return transport;
+}
+
+Result<BatchSpec> parse_batch(const Json& value) {
+    ObjectReader reader(value, "batch");
+    BatchSpec batch;
+    batch.kind = reader.required_string("kind");
+    if (batch.kind == "slurm" || batch.kind == "pbs" || batch.kind == "flux" || batch.kind == "hq")
+        reader.fail("kind", "the batch system " + batch.kind + " is not built yet; use local");
+    else if (batch.kind != "local")
+        reader.fail("kind", "must be local");
+    batch.slots = reader.integer_or("slots", 1, 1, 1024);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return batch;
+}
+
+Result<std::map<std::string, std::string>> parse_environment(const Json& value) {
+    std::map<std::string, std::string> environment;
+    if (value.is_null()) return environment;
+    for (const auto& [key, text] : value.items()) {
+        const std::string field = "environment." + key;
+        if (!is_variable_name(key)) return invalid_argument(field, "is not the name of an environment variable");
+        if (key == "ATOLL_OPERATION") return invalid_argument(field, "is set by dispatch itself");
+        if (!text.is_string()) return invalid_argument(field, "must be a string");
+        environment[key] = text.get<std::string>();
+        if (environment[key].find('\0') != std::string::npos) return invalid_argument(field, "must not hold a NUL");
+    }
+    return environment;
+}
+
+}  // namespace
+
+Result<Facility> parse_facility(const Json& value) {
+    ObjectReader reader(value);
+    Facility facility;
+    facility.name = required_name(reader, "name");
+    const Json& transport = reader.required_object("transport");
+    const Json& batch = reader.required_object("batch");
+    const Json& environment = reader.object_or_null("environment");
+    facility.work_dir = reader.required_string("work_dir");
+    facility.programs = reader.string_or("programs", "");
+    facility.launcher = reader.string_or("launcher", "");
+    if (!is_absolute(facility.work_dir)) reader.fail("work_dir", "must be an absolute path");
+    if (!facility.programs.empty() && !is_absolute(facility.programs))
+        reader.fail("programs", "must be an absolute path");
+    if (!reader.string_or("image", "").empty())
+        reader.fail("image", "running from an image is not built yet; leave it out and set programs");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(facility.transport, parse_transport(transport));
+    ATOLL_TRY(facility.batch, parse_batch(batch));
+    ATOLL_TRY(facility.environment, parse_environment(environment));
+    return facility;
+}
+
+Json to_json(const Facility& facility) {
+    Json transport = {{"kind", facility.transport.kind}};
+    if (facility.transport.kind == "ssh") {
+        transport["host"] = facility.transport.host;
+        if (!facility.transport.config_file.empty()) transport["config_file"] = facility.transport.config_file;
+    }
+    return {{"name", facility.name},
+            {"transport", transport},
+            {"batch", {{"kind", facility.batch.kind}, {"slots", facility.batch.slots}}},
+            {"work_dir", facility.work_dir},
+            {"programs", facility.programs},
+            {"launcher", facility.launcher},
+            {"environment", facility.environment}};
+}
+
+Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
+    if (!patch.is_object()) return invalid_argument("", "the patch must be a JSON object");
+    Json merged = to_json(facility);
+    merged.merge_patch(patch);
+    ATOLL_TRY(Facility patched, parse_facility(merged));
+    if (patched.name != facility.name) return invalid_argument("name", "a facility's name cannot change");
+    return patched;
+}
+
+}  // namespace atl::dispatch

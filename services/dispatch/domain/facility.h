@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+
+struct TransportSpec {
+    std::string kind;         // "local" or "ssh"
+    std::string host;         // ssh: a host or an alias of the user's ssh configuration, "user@host" allowed
+    std::string config_file;  // ssh -F, absolute; empty: the user's own
+    bool operator==(const TransportSpec&) const = default;
+};
+
+struct BatchSpec {
+    std::string kind;        // "local"
+    std::int64_t slots = 1;  // local: attempts running at once
+    bool operator==(const BatchSpec&) const = default;
+};
+
+// One HPC site: a way in, a batch system, a work directory.
+struct Facility {
+    std::string name;
+    TransportSpec transport;
+    BatchSpec batch;
+    std::string work_dir;  // absolute, at the site
+    std::string programs;  // directory of atoll and atoll-trainer at the site; empty: ours (local) or PATH (ssh)
+    std::string launcher;  // command before atoll-trainer when ranks > 1, "{ranks}" replaced; empty: mpirun
+    std::map<std::string, std::string> environment;  // of every batch job
+    bool operator==(const Facility&) const = default;
+};
+
+// From a request: unknown fields, wrong types and parts that are not built yet are refused by name.
+Result<Facility> parse_facility(const json::Json& value);
+json::Json to_json(const Facility& facility);
+
+// An RFC 7396 merge patch; the name cannot change.
+Result<Facility> patch_facility(const Facility& facility, const json::Json& patch);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,187 @@
+#include "services/dispatch/domain/job_spec.h"
+
+#include <algorithm>
+
+#include "services/dispatch/domain/names.h"
+#include "services/dispatch/domain/training_settings.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+using json::ObjectReader;
+
+constexpr std::int64_t kVersionMax = 1'000'000'000;
+
+std::string element(const char* list, std::size_t index) {
+    return std::string(list) + "[" + std::to_string(index) + "]";
+}
+
+SiteData read_site_data(ObjectReader& reader) {
+    SiteData data;
+    data.facility = required_name(reader, "facility");
+    data.dataset = required_name(reader, "dataset");
+    data.version = reader.integer_or("dataset_version", 0, 1, kVersionMax);
+    return data;
+}
+
+Result<Participant> parse_participant(const Json& value, const std::string& path) {
+    ObjectReader reader(value, path);
+    Participant participant;
+    participant.data = read_site_data(reader);
+    participant.ranks = reader.integer_or("ranks", 1, 1, 1'000'000);
+    participant.training = reader.object_or_null("training");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_RETURN_IF_ERROR(check_training_settings(participant.training, path + ".training"));
+    return participant;
+}
+
+Result<std::vector<Participant>> parse_participants(const Json& list) {
+    if (list.empty()) return invalid_argument("participants", "participants: at least one is needed");
+    std::vector<Participant> participants;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        ATOLL_TRY(Participant participant, parse_participant(list[i], element("participants", i)));
+        const auto same = [&](const Participant& p) { return p.data.facility == participant.data.facility; };
+        if (std::any_of(participants.begin(), participants.end(), same))
+            return invalid_argument(element("participants", i) + ".facility",
+                                    participant.data.facility + " takes part twice");
+        participants.push_back(std::move(participant));
+    }
+    return participants;
+}
+
+Result<Strategy> parse_strategy(const Json& value) {
+    Strategy strategy;
+    if (value.is_null()) {
+        strategy.name = "fedavg";
+        strategy.options = {{"weighting", "tokens"}};
+        return strategy;
+    }
+    ObjectReader reader(value, "strategy");
+    strategy.name = reader.required_string("name");
+    if (strategy.name != "fedavg") reader.fail("name", "unknown strategy \"" + strategy.name + "\"; there is fedavg");
+    strategy.options = {{"weighting", reader.one_of("weighting", {"uniform", "tokens"}, "tokens")}};
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return strategy;
+}
+
+Status parse_evaluation(const Json& value, JobSpec& spec) {
+    if (value.is_null()) {
+        for (const auto& participant : spec.participants) spec.evaluation_sites.push_back(participant.data);
+        return {};
+    }
+    ObjectReader reader(value, "evaluation");
+    const Json& sites = reader.array_or_null("at");
+    spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "all") == "all";
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    for (std::size_t i = 0; i < sites.size(); ++i) {
+        ObjectReader site(sites[i], element("evaluation.at", i));
+        spec.evaluation_sites.push_back(read_site_data(site));
+        ATOLL_RETURN_IF_ERROR(site.finish());
+    }
+    if (sites.is_null())
+        for (const auto& participant : spec.participants) spec.evaluation_sites.push_back(participant.data);
+    return {};
+}
+
+Status parse_model(const Json& value, JobSpec& spec) {
+    ObjectReader reader(value, "model");
+    spec.model = required_name(reader, "name");
+    spec.model_version = reader.required_string("version");
+    if (spec.model_version.empty() || spec.model_version.size() > 128)
+        reader.fail("version", "must be a digest or a tag");
+    return reader.finish();
+}
+
+std::optional<std::int64_t> optional_integer(ObjectReader& reader, const char* key, std::int64_t max) {
+    const std::int64_t value = reader.integer_or(key, 0, 1, max);
+    return value == 0 ? std::nullopt : std::optional(value);
+}
+
+Json site_to_json(const SiteData& data) {
+    return {
+        {"facility", data.facility}, {"dataset", data.dataset}, {"dataset_version", data.version}, {"path", data.path}};
+}
+
+SiteData site_from_stored(const Json& value) {
+    return {value.at("facility"), value.at("dataset"), value.at("dataset_version"), value.at("path")};
+}
+
+}  // namespace
+
+Result<JobSpec> parse_job_spec(const Json& value) {
+    ObjectReader reader(value);
+    JobSpec spec;
+    spec.name = required_name(reader, "name");
+    const Json& model = reader.required_object("model");
+    spec.output_model = reader.string_or("output_model", spec.name);
+    if (!is_name(spec.output_model)) reader.fail("output_model", "must match ^[a-z0-9][a-z0-9._-]{0,62}$");
+    const Json& participants = reader.required_array("participants");
+    spec.rounds = reader.required_integer("rounds", 1, 10'000);
+    const Json& strategy = reader.object_or_null("strategy");
+    const Json& training = reader.object_or_null("training");
+    const Json& evaluation = reader.object_or_null("evaluation");
+    spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
+    spec.round_deadline_s = optional_integer(reader, "round_deadline_s", 100'000'000);
+    spec.quorum = optional_integer(reader, "quorum", 1'000'000);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+
+    ATOLL_RETURN_IF_ERROR(parse_model(model, spec));
+    ATOLL_TRY(spec.participants, parse_participants(participants));
+    if (spec.quorum && *spec.quorum > static_cast<std::int64_t>(spec.participants.size()))
+        return invalid_argument("quorum", "quorum: is larger than the number of participants");
+    ATOLL_TRY(spec.strategy, parse_strategy(strategy));
+    ATOLL_RETURN_IF_ERROR(check_training_settings(training, "training"));
+    spec.training = merge_training_settings({}, training);
+    ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, spec));
+    return spec;
+}
+
+Json to_json(const JobSpec& spec) {
+    Json participants = Json::array();
+    for (const auto& participant : spec.participants) {
+        Json item = site_to_json(participant.data);
+        item["ranks"] = participant.ranks;
+        if (!participant.training.is_null()) item["training"] = participant.training;
+        participants.push_back(std::move(item));
+    }
+    Json sites = Json::array();
+    for (const auto& site : spec.evaluation_sites) sites.push_back(site_to_json(site));
+    Json strategy = spec.strategy.options;
+    strategy["name"] = spec.strategy.name;
+    Json value = {{"name", spec.name},
+                  {"model", {{"name", spec.model}, {"version", spec.model_version}}},
+                  {"output_model", spec.output_model},
+                  {"participants", std::move(participants)},
+                  {"rounds", spec.rounds},
+                  {"strategy", std::move(strategy)},
+                  {"training", spec.training},
+                  {"evaluation", {{"at", std::move(sites)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
+                  {"attempts_max", spec.attempts_max}};
+    if (spec.round_deadline_s) value["round_deadline_s"] = *spec.round_deadline_s;
+    if (spec.quorum) value["quorum"] = *spec.quorum;
+    return value;
+}
+
+JobSpec job_spec_from_stored(const Json& value) {
+    JobSpec spec;
+    spec.name = value.at("name");
+    spec.model = value.at("model").at("name");
+    spec.model_version = value.at("model").at("version");
+    spec.output_model = value.at("output_model");
+    for (const auto& item : value.at("participants"))
+        spec.participants.push_back({site_from_stored(item), item.at("ranks"), item.value("training", Json())});
+    spec.rounds = value.at("rounds");
+    spec.strategy.options = value.at("strategy");
+    spec.strategy.name = spec.strategy.options.at("name");
+    spec.strategy.options.erase("name");
+    spec.training = value.at("training");
+    for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_sites.push_back(site_from_stored(item));
+    spec.evaluate_updates = value.at("evaluation").at("models") == "all";
+    spec.attempts_max = value.at("attempts_max");
+    if (value.contains("round_deadline_s")) spec.round_deadline_s = value.at("round_deadline_s").get<std::int64_t>();
+    if (value.contains("quorum")) spec.quorum = value.at("quorum").get<std::int64_t>();
+    return spec;
+}
+
+}  // namespace atl::dispatch

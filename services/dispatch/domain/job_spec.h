@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+
+// A dataset as it lies at one facility. `version` 0 means the newest until the catalog has resolved it; `path` is
+// relative to the facility's work directory and empty until then.
+struct SiteData {
+    std::string facility;
+    std::string dataset;
+    std::int64_t version = 0;
+    std::string path;
+};
+
+struct Participant {
+    SiteData data;
+    std::int64_t ranks = 1;
+    json::Json training;  // overrides of the job's settings, null if none
+};
+
+struct Strategy {
+    std::string name;  // "fedavg"
+    json::Json options = json::Json::object();
+};
+
+struct JobSpec {
+    std::string name;
+    std::string model;          // base model
+    std::string model_version;  // digest or tag as asked for
+    std::string output_model;
+    std::vector<Participant> participants;
+    std::int64_t rounds = 1;
+    Strategy strategy;
+    json::Json training;  // keys of run.json
+    std::vector<SiteData> evaluation_sites;
+    bool evaluate_updates = true;  // "models": "all"; false: the base and the global models only
+    std::int64_t attempts_max = 3;
+    std::optional<std::int64_t> round_deadline_s;
+    std::optional<std::int64_t> quorum;  // updates that close a round; unset: all
+
+    std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
+};
+
+// From a request; fields are checked one by one, the world (facilities, datasets, models) is the catalog's to check.
+Result<JobSpec> parse_job_spec(const json::Json& value);
+
+json::Json to_json(const JobSpec& spec);
+// From what to_json() made and the database kept.
+JobSpec job_spec_from_stored(const json::Json& value);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,97 @@
+#include "services/dispatch/domain/job_spec.h"
+
+#include <gtest/gtest.h>
+
+#include "services/dispatch/domain/preparation_spec.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+Json valid() {
+    return Json::parse(R"({
+        "name": "fortunes",
+        "model": {"name": "tiny", "version": "base"},
+        "participants": [
+            {"facility": "leonardo", "dataset": "fortunes-it", "ranks": 2, "training": {"lr": 0.01}},
+            {"facility": "karolina", "dataset": "fortunes-cs", "dataset_version": 3}],
+        "rounds": 12,
+        "strategy": {"name": "fedavg", "weighting": "uniform"},
+        "training": {"steps": 20, "batch_size": 16, "lr": 0.001, "schedule": "cosine", "deterministic": true}})");
+}
+
+struct Wrong {
+    const char* pointer;
+    Json value;
+    const char* field;
+};
+
+TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
+    const auto spec = parse_job_spec(valid());
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_EQ(spec->output_model, "fortunes");
+    EXPECT_EQ(spec->attempts_max, 3);
+    EXPECT_EQ(spec->updates_needed(), 2);
+    ASSERT_EQ(spec->evaluation_sites.size(), 2U) << "by default every participant evaluates";
+    EXPECT_EQ(spec->evaluation_sites[1].version, 3);
+    EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
+}
+
+TEST(JobSpecTest, EachWrongMemberIsNamed) {
+    const std::vector<Wrong> wrongs = {
+        {"/name", 7, "name"},
+        {"/name", "Not a name", "name"},
+        {"/colour", "blue", "colour"},
+        {"/model", "tiny", "model"},
+        {"/model/version", nullptr, "model.version"},
+        {"/model/tag", "x", "model.tag"},
+        {"/output_model", "UPPER", "output_model"},
+        {"/participants", Json::array(), "participants"},
+        {"/participants/0/facility", 1, "participants[0].facility"},
+        {"/participants/1/facility", "leonardo", "participants[1].facility"},
+        {"/participants/1/gpus", 4, "participants[1].gpus"},
+        {"/participants/1/ranks", 0, "participants[1].ranks"},
+        {"/participants/1/dataset_version", "new", "participants[1].dataset_version"},
+        {"/participants/0/training/learning_rate", 1, "participants[0].training.learning_rate"},
+        {"/rounds", 0, "rounds"},
+        {"/rounds", "12", "rounds"},
+        {"/strategy/name", "fedbest", "strategy.name"},
+        {"/strategy/weighting", "size", "strategy.weighting"},
+        {"/training", 1, "training"},
+        {"/training/steps", "twenty", "training.steps"},
+        {"/training/steps", 1.5, "training.steps"},
+        {"/training/lr", -1, "training.lr"},
+        {"/training/schedule", "staircase", "training.schedule"},
+        {"/training/deterministic", "yes", "training.deterministic"},
+        {"/training/model", "/etc", "training.model"},
+        {"/evaluation", Json{{"models", "some"}}, "evaluation.models"},
+        {"/evaluation", Json{{"at", {{{"facility", "x"}}}}}, "evaluation.at[0].dataset"},
+        {"/attempts_max", 0, "attempts_max"},
+        {"/quorum", 3, "quorum"},
+        {"/round_deadline_s", -5, "round_deadline_s"},
+    };
+    for (const auto& wrong : wrongs) {
+        Json value = valid();
+        value[Json::json_pointer(wrong.pointer)] = wrong.value;
+        const auto spec = parse_job_spec(value);
+        ASSERT_FALSE(spec.ok()) << wrong.pointer << " = " << wrong.value;
+        EXPECT_EQ(spec.error().field, wrong.field) << spec.error().message;
+        EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);
+    }
+}
+
+TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
+    Json value = {{"facility", "leonardo"},
+                  {"dataset", "fortunes-it"},
+                  {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                  {"input", "raw/../../secret"},
+                  {"seq_len", 128}};
+    EXPECT_EQ(parse_preparation_spec(value).error().field, "input");
+    value["input"] = "raw/it.jsonl";
+    ASSERT_TRUE(parse_preparation_spec(value).ok()) << parse_preparation_spec(value).error().message;
+    EXPECT_EQ(parse_preparation_spec(value)->batching, "packing");
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,40 @@
+#include "services/dispatch/domain/preparation_spec.h"
+
+#include "services/dispatch/domain/names.h"
+
+namespace atl::dispatch {
+
+using json::Json;
+using json::ObjectReader;
+
+Result<PreparationSpec> parse_preparation_spec(const Json& value) {
+    ObjectReader reader(value);
+    PreparationSpec spec;
+    spec.facility = required_name(reader, "facility");
+    spec.dataset = required_name(reader, "dataset");
+    const Json& tokenizer = reader.required_object("tokenizer");
+    spec.input = reader.required_string("input");
+    if (!is_safe_relative_path(!spec.input.empty() && spec.input.front() == '/' ? spec.input.substr(1) : spec.input))
+        reader.fail("input", "must be a path at the site without \"..\"");
+    spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
+    spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
+    spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ObjectReader tokenizer_reader(tokenizer, "tokenizer");
+    spec.tokenizer_model = required_name(tokenizer_reader, "model");
+    spec.tokenizer_version = tokenizer_reader.required_string("version");
+    ATOLL_RETURN_IF_ERROR(tokenizer_reader.finish());
+    return spec;
+}
+
+Json to_json(const PreparationSpec& spec) {
+    return {{"facility", spec.facility},
+            {"dataset", spec.dataset},
+            {"tokenizer", {{"model", spec.tokenizer_model}, {"version", spec.tokenizer_version}}},
+            {"input", spec.input},
+            {"seq_len", spec.seq_len},
+            {"batching", spec.batching},
+            {"validation_percent", spec.validation_percent}};
+}
+
+}  // namespace atl::dispatch

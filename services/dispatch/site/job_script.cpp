@@ -1,0 +1,93 @@
+#include "services/dispatch/site/job_script.h"
+
+#include "services/dispatch/transport/frame.h"
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+namespace {
+
+std::string words(const std::vector<std::string>& argv) {
+    std::string line;
+    for (const auto& word : argv) line += (line.empty() ? "" : " ") + shell_quote(word);
+    return line;
+}
+
+// MPI ranks on one machine: also as root, in containers, with fewer cores than ranks, and without a network.
+constexpr const char* kMpirunEnvironment =
+    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+    "export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
+    "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1\n"
+    "export OMPI_MCA_plm_rsh_agent=/bin/false OMPI_MCA_hwloc_base_binding_policy=none\n";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+    return text;
+}
+
+// What stands before the trainer's command: nothing for one rank. A launcher is shell text of the site's own choice.
+std::string launcher(const Facility& facility, std::int64_t ranks) {
+    if (ranks == 1) return "";
+    const std::string count = std::to_string(ranks);
+    if (facility.launcher.empty()) return "mpirun -n " + count + " ";
+    return replaced(facility.launcher, "{ranks}", count) + " ";
+}
+
+std::string exports(const JobPlace& place) {
+    std::string text = "export ATOLL_OPERATION=" + shell_quote(place.operation) + "\n";
+    for (const auto& [name, value] : place.facility->environment)
+        text += "export " + name + "=" + shell_quote(value) + "\n";
+    return text;
+}
+
+// `body` is the text of a function whose exit status is the job's.
+std::string job_script(const JobPlace& place, const std::string& body) {
+    return "#!/bin/sh\n# Attempt " + place.operation +
+           "\n"
+           "umask 077\n"
+           "cd " +
+           shell_quote(place.directory) + " || exit 1\n" + exports(place) + "job() {\n" + body +
+           "}\n"
+           "record() {\n"
+           "    printf '{\"exit_code\":%d,\"finished_unix_s\":%d}\\n' \"$1\" \"$(date +%s)\" >exit.json.tmp\n"
+           "    sync exit.json.tmp\n"
+           "    mv exit.json.tmp exit.json\n"
+           "}\n"
+           // A polite signal ends the trainer, not the script that records how it ended.
+           "trap : TERM INT\n"
+           ": >started\n"
+           "( job ) >stdout.jsonl 2>stderr.log </dev/null\n"
+           "record \"$?\"\n";
+}
+
+std::string tokenize_command(const JobPlace& place, const TokenizeJob& job, const std::string& split) {
+    return words({place.trainer, "tokenize", "--tokenizer", job.tokenizer, "--input", job.input, "--template",
+                  job.prompt_template, "--out", "out/" + split, "--seq-len", std::to_string(job.seq_len), "--batching",
+                  job.batching, "--split", split, "--validation-percent", std::to_string(job.validation_percent)});
+}
+
+}  // namespace
+
+std::string train_script(const JobPlace& place, const TrainJob& job) {
+    std::string body = "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.settings.dump(2) + "\nATOLL_RUN_JSON\n";
+    if (job.ranks > 1 && place.facility->launcher.empty()) body += kMpirunEnvironment;
+    body += launcher(*place.facility, job.ranks) +
+            words({place.trainer, "train", "--model", job.model, "--data", job.data, "--out", "out", "--config",
+                   "run.json"}) +
+            "\n";
+    return job_script(place, body);
+}
+
+std::string evaluate_script(const JobPlace& place, const EvaluateJob& job) {
+    std::string body;
+    for (const auto& model : job.models)
+        body += words({place.trainer, "eval", "--model", model, "--data", job.data}) + " || return\n";
+    return job_script(place, body);
+}
+
+std::string tokenize_script(const JobPlace& place, const TokenizeJob& job) {
+    return job_script(place, "mkdir -p out\n" + tokenize_command(place, job, "train") + " || return\n" +
+                                 tokenize_command(place, job, "validation") + "\n");
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,20 @@
+# $1 work directory, $2 atoll, $3 atoll-trainer: prints a line a check: ok|fail, name, detail (tab-separated).
+say() { printf '%s\t%s\t%s\n' "$1" "$2" "$3"; }
+missing=
+for tool in flock setsid sync ln tail head dd grep cut wc; do
+    command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
+done
+if [ -z "$missing" ]; then say ok tools "sh, flock, setsid and coreutils are there"; else say fail tools "missing:$missing"; fi
+if mkdir -p "$1" 2>/dev/null && : >"$1/.atoll-check.$$" 2>/dev/null; then
+    rm -f "$1/.atoll-check.$$"
+    say ok work_dir "$1 is writable, $(df -Pk "$1" | awk 'NR == 2 { print int($4 / 1024) }') MiB free"
+else
+    say fail work_dir "$1 cannot be written"
+fi
+for program in "$2" "$3"; do
+    if path=$(command -v "$program" 2>/dev/null); then
+        say ok "${program##*/}" "$path"
+    else
+        say fail "${program##*/}" "$program is not there or cannot be run"
+    fi
+done

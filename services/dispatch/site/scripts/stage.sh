@@ -1,0 +1,18 @@
+# $1 atoll, $2 store, $3 work directory, $4 pin, $5… version digests. Standard input: the token, one line.
+# A pin is a file named after the job (or preparation) that needs the version; see clean.sh.
+program=$1 store=$2 work=$3 pin=$4
+shift 4
+umask 077
+IFS= read -r token || exit 75
+mkdir -p "$work/models" || exit 1
+for digest; do
+    target=$work/models/$digest
+    mkdir -p "$target.pins" || exit 1
+    (
+        flock -w 3000 9 || exit 75
+        : >"$target.pins/$pin" || exit 1
+        [ ! -d "$target" ] || exit 0
+        printf '%s\n' "$token" |
+            "$program" stage --store "$store" --version "$digest" --out "$target" --token-stdin >&2
+    ) 9>"$target.lock" || exit $?
+done

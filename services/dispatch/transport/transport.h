@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/domain/facility.h"
+#include "shared/base/subprocess.h"
+
+namespace atl::dispatch {
+
+// A POSIX shell script to run at a facility. Scripts must be safe to run twice: a reply can be lost.
+struct RemoteScript {
+    std::string text;
+    std::vector<std::string> arguments;  // "$1", "$2", …; visible in the site's process list: never secrets
+    std::string input;                   // the script's standard input; secrets go here
+    std::chrono::milliseconds timeout{60000};
+};
+
+// The way into a facility. Thread-safe.
+class Transport {
+  public:
+    virtual ~Transport() = default;
+
+    // What the script printed and its exit status. kUnavailable when it is not known whether (or how) the script ran:
+    // no connection, a timeout, output without its closing mark. Unknown is never "failed".
+    virtual Result<CommandResult> run(const RemoteScript& script) = 0;
+};
+
+std::unique_ptr<Transport> make_local_transport();
+// `control_directory` (short path, mode 0700) holds the multiplexed connections' sockets.
+std::unique_ptr<Transport> make_ssh_transport(const TransportSpec& spec, std::filesystem::path control_directory);
+std::unique_ptr<Transport> make_transport(const TransportSpec& spec, const std::filesystem::path& control_directory);
+
+}  // namespace atl::dispatch
