@@ -79,9 +79,10 @@ Status Connection::script(const std::string& sql) {
 
 bool Connection::healthy() const {
     PGconn* connection = impl_->handle.get();
-    // A server that went away has closed its end, which only reading shows.
-    if (PQstatus(connection) == CONNECTION_OK && readable(PQsocket(connection), std::chrono::milliseconds(0)))
-        PQconsumeInput(connection);
+    // A server that went away has said so and closed its end, which only reading until nothing is left shows.
+    while (PQstatus(connection) == CONNECTION_OK && readable(PQsocket(connection), std::chrono::milliseconds(0)) &&
+           PQconsumeInput(connection) == 1) {
+    }
     return PQstatus(connection) == CONNECTION_OK && PQtransactionStatus(connection) == PQTRANS_IDLE;
 }
 
