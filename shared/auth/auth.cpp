@@ -1,0 +1,154 @@
+#include "shared/auth/auth.h"
+
+#include <jwt.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <limits>
+#include <memory>
+
+#include "shared/json/json.h"
+
+namespace atl::auth {
+namespace {
+
+constexpr const char* kIssuer = "atoll";
+
+using Token = std::unique_ptr<jwt_t, decltype(&jwt_free)>;
+using CString = std::unique_ptr<char, decltype(&std::free)>;
+
+const unsigned char* bytes_of(const std::string& text) {
+    return reinterpret_cast<const unsigned char*>(text.data());
+}
+
+Error unauthenticated(std::string message) {
+    return {ErrorCode::kUnauthenticated, std::move(message), {}};
+}
+
+json::Json to_json(const TaskScope& scope) {
+    return {{"facility", scope.facility},
+            {"job", scope.job},
+            {"task", scope.task},
+            {"attempt", scope.attempt},
+            {"read_versions", scope.read_versions},
+            {"write_model", scope.write_model}};
+}
+
+json::Json claims_of(const Principal& principal, std::int64_t issued_unix_s) {
+    json::Json claims = {{"iss", kIssuer},
+                         {"sub", principal.subject},
+                         {"role", to_string(principal.role)},
+                         {"iat", issued_unix_s},
+                         {"exp", principal.expires_unix_s}};
+    if (principal.scope) claims["scope"] = to_json(*principal.scope);
+    return claims;
+}
+
+Result<TaskScope> parse_scope(const json::Json& value) {
+    json::ObjectReader reader(value, "scope");
+    TaskScope scope;
+    scope.facility = reader.required_string("facility");
+    scope.job = reader.required_string("job");
+    scope.task = reader.required_string("task");
+    scope.attempt = reader.required_string("attempt");
+    scope.write_model = reader.required_string("write_model");
+    for (const json::Json& version : reader.required_array("read_versions")) {
+        if (!version.is_string()) return invalid_argument("scope.read_versions", "must be strings");
+        scope.read_versions.push_back(version.get<std::string>());
+    }
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return scope;
+}
+
+// A claim that we do not know is refused: ignoring an "nbf" or "aud" would grant more than its issuer meant.
+Result<Principal> parse_claims(const std::string& text) {
+    constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+    ATOLL_TRY(const json::Json claims, json::parse(text));
+    json::ObjectReader reader(claims);
+    Principal principal;
+    const std::string issuer = reader.required_string("iss");
+    principal.subject = reader.required_string("sub");
+    const std::string role = reader.required_string("role");
+    reader.required_integer("iat", 0, kMax);
+    principal.expires_unix_s = reader.required_integer("exp", 0, kMax);
+    const json::Json& scope = reader.object_or_null("scope");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (issuer != kIssuer) return unauthenticated("the token was issued by someone else");
+    ATOLL_TRY(principal.role, parse_role(role));
+    if (!scope.is_null()) {
+        ATOLL_TRY(principal.scope, parse_scope(scope));
+    }
+    if ((principal.role == Role::kFacility) != principal.scope.has_value())
+        return unauthenticated("a facility's token, and no other, carries a scope");
+    return principal;
+}
+
+}  // namespace
+
+const char* to_string(Role role) {
+    switch (role) {
+        case Role::kAdmin:
+            return "admin";
+        case Role::kOperator:
+            return "operator";
+        case Role::kFacility:
+            return "facility";
+        case Role::kViewer:
+            return "viewer";
+    }
+    return "viewer";
+}
+
+Result<Role> parse_role(std::string_view name) {
+    for (const Role role : {Role::kAdmin, Role::kOperator, Role::kFacility, Role::kViewer})
+        if (name == to_string(role)) return role;
+    return invalid_argument("role", "the role must be admin, operator, facility or viewer");
+}
+
+Result<Issuer> Issuer::from_pem(std::string private_key_pem) {
+    const Issuer issuer(std::move(private_key_pem));
+    Principal probe{.subject = "probe", .role = Role::kViewer, .scope = {}, .expires_unix_s = 0};
+    ATOLL_RETURN_IF_ERROR(issuer.issue(std::move(probe), std::chrono::seconds(1)));
+    return issuer;
+}
+
+Result<std::string> Issuer::issue(Principal principal, std::chrono::seconds lifetime) const {
+    if ((principal.role == Role::kFacility) != principal.scope.has_value())
+        return invalid_argument("scope", "a facility's token, and no other, carries a scope");
+    const std::int64_t now = std::time(nullptr);
+    principal.expires_unix_s = now + lifetime.count();
+    jwt_t* raw = nullptr;
+    if (jwt_new(&raw) != 0) return internal_error("libjwt cannot allocate a token");
+    const Token token(raw, &jwt_free);
+    const std::string claims = claims_of(principal, now).dump();
+    if (jwt_add_grants_json(token.get(), claims.c_str()) != 0 ||
+        jwt_set_alg(token.get(), JWT_ALG_ES256, bytes_of(pem_), static_cast<int>(pem_.size())) != 0)
+        return internal_error("libjwt refuses the claims or the key");
+    const CString encoded(jwt_encode_str(token.get()), &std::free);
+    if (!encoded) return invalid_argument("private_key", "the private key is not an EC P-256 key in PEM");
+    return std::string(encoded.get());
+}
+
+Result<Verifier> Verifier::from_pem(std::string public_key_pem) {
+    if (public_key_pem.find("-----BEGIN PUBLIC KEY-----") == std::string::npos)
+        return invalid_argument("public_key", "the public key is not in PEM (\"BEGIN PUBLIC KEY\")");
+    return Verifier(std::move(public_key_pem));
+}
+
+Result<Principal> Verifier::verify(std::string_view token) const {
+    jwt_t* raw = nullptr;
+    const std::string text(token);
+    const int failed = jwt_decode(&raw, text.c_str(), bytes_of(pem_), static_cast<int>(pem_.size()));
+    const Token decoded(raw, &jwt_free);
+    // jwt_decode believes the token's own "alg": HS256 "signed" with our public key would pass it.
+    if (failed != 0 || !decoded || jwt_get_alg(decoded.get()) != JWT_ALG_ES256)
+        return unauthenticated("the token is not valid");
+    const CString claims(jwt_get_grants_json(decoded.get(), nullptr), &std::free);
+    if (!claims) return unauthenticated("the token has no claims");
+    auto principal = parse_claims(claims.get());
+    if (!principal.ok()) return unauthenticated("the token is not valid: " + principal.error().message);
+    if (principal->expires_unix_s <= std::time(nullptr)) return unauthenticated("the token has expired");
+    return principal;
+}
+
+}  // namespace atl::auth

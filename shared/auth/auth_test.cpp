@@ -1,0 +1,143 @@
+#include "shared/auth/auth.h"
+
+#include <gtest/gtest.h>
+#include <jwt.h>
+
+#include <cstdlib>
+#include <ctime>
+
+#include "shared/json/json.h"
+
+namespace atl::auth {
+namespace {
+
+using std::chrono::seconds;
+
+const KeyPair& keys() {
+    static const KeyPair pair = generate_keys().value();
+    return pair;
+}
+
+std::string sign(jwt_alg_t algorithm, const std::string& key, const json::Json& claims) {
+    jwt_t* token = nullptr;
+    check(jwt_new(&token) == 0, "jwt_new");
+    check(jwt_add_grants_json(token, claims.dump().c_str()) == 0, "claims");
+    check(jwt_set_alg(token, algorithm, key.empty() ? nullptr : reinterpret_cast<const unsigned char*>(key.data()),
+                      static_cast<int>(key.size())) == 0,
+          "algorithm");
+    char* text = jwt_encode_str(token);
+    check(text != nullptr, "encode");
+    std::string result = text;
+    std::free(text);
+    jwt_free(token);
+    return result;
+}
+
+json::Json admin_claims() {
+    const std::int64_t now = std::time(nullptr);
+    return {{"iss", "atoll"}, {"sub", "ann"}, {"role", "admin"}, {"iat", now}, {"exp", now + 600}};
+}
+
+void expect_refused(const std::string& token) {
+    const auto verifier = Verifier::from_pem(keys().public_pem).value();
+    const auto result = verifier.verify(token);
+    ASSERT_FALSE(result.ok()) << token;
+    EXPECT_EQ(result.error().code, ErrorCode::kUnauthenticated);
+}
+
+Principal facility_principal() {
+    TaskScope scope{"leonardo", "job1", "task1", "1", {"aa", "bb"}, "model"};
+    return {.subject = "leonardo", .role = Role::kFacility, .scope = scope, .expires_unix_s = 0};
+}
+
+TEST(AuthTest, AnIssuedTokenNamesItsSubjectRoleAndScope) {
+    const auto issuer = Issuer::from_pem(keys().private_pem).value();
+    const auto token = issuer.issue(facility_principal(), seconds(60)).value();
+    const auto principal = Verifier::from_pem(keys().public_pem).value().verify(token).value();
+    EXPECT_EQ(principal.subject, "leonardo");
+    EXPECT_EQ(principal.role, Role::kFacility);
+    ASSERT_TRUE(principal.scope.has_value());
+    EXPECT_EQ(principal.scope->read_versions, (std::vector<std::string>{"aa", "bb"}));
+    EXPECT_EQ(principal.scope->write_model, "model");
+    EXPECT_GT(principal.expires_unix_s, std::time(nullptr));
+}
+
+TEST(AuthTest, ATokenSignedByOurKeyThroughLibjwtIsAccepted) {
+    const auto verifier = Verifier::from_pem(keys().public_pem).value();
+    EXPECT_TRUE(verifier.verify(sign(JWT_ALG_ES256, keys().private_pem, admin_claims())).ok());
+}
+
+TEST(AuthTest, AnUnsignedTokenIsRefused) {
+    expect_refused(sign(JWT_ALG_NONE, "", admin_claims()));
+}
+
+TEST(AuthTest, AnHmacTokenKeyedWithThePublicKeyIsRefused) {
+    expect_refused(sign(JWT_ALG_HS256, keys().public_pem, admin_claims()));
+}
+
+TEST(AuthTest, ATokenOfAnotherKeyIsRefused) {
+    expect_refused(sign(JWT_ALG_ES256, generate_keys().value().private_pem, admin_claims()));
+}
+
+TEST(AuthTest, AnExpiredTokenIsRefused) {
+    auto claims = admin_claims();
+    claims["exp"] = std::time(nullptr) - 1;
+    expect_refused(sign(JWT_ALG_ES256, keys().private_pem, claims));
+}
+
+TEST(AuthTest, ATokenWithoutAnExpiryIsRefused) {
+    auto claims = admin_claims();
+    claims.erase("exp");
+    expect_refused(sign(JWT_ALG_ES256, keys().private_pem, claims));
+}
+
+TEST(AuthTest, ATokenOfAnotherIssuerIsRefused) {
+    auto claims = admin_claims();
+    claims["iss"] = "someone";
+    expect_refused(sign(JWT_ALG_ES256, keys().private_pem, claims));
+}
+
+TEST(AuthTest, AnUnknownRoleOrClaimIsRefused) {
+    auto claims = admin_claims();
+    claims["role"] = "root";
+    expect_refused(sign(JWT_ALG_ES256, keys().private_pem, claims));
+    claims = admin_claims();
+    claims["nbf"] = std::time(nullptr) + 3600;
+    expect_refused(sign(JWT_ALG_ES256, keys().private_pem, claims));
+}
+
+TEST(AuthTest, ATamperedPayloadIsRefused) {
+    const std::string viewer =
+        Issuer::from_pem(keys().private_pem)
+            .value()
+            .issue({.subject = "v", .role = Role::kViewer, .scope = {}, .expires_unix_s = 0}, seconds(60))
+            .value();
+    const std::string admin = sign(JWT_ALG_ES256, generate_keys().value().private_pem, admin_claims());
+    const auto second_dot = [](const std::string& token) { return token.find('.', token.find('.') + 1); };
+    expect_refused(admin.substr(0, second_dot(admin)) + viewer.substr(second_dot(viewer)));
+}
+
+TEST(AuthTest, AFacilityTokenWithoutAScopeIsRefused) {
+    auto claims = admin_claims();
+    claims["role"] = "facility";
+    expect_refused(sign(JWT_ALG_ES256, keys().private_pem, claims));
+}
+
+TEST(AuthTest, GarbageIsRefused) {
+    for (const char* token : {"", ".", "..", "a.b.c", "eyJhbGciOiJFUzI1NiJ9..", "Bearer x"}) expect_refused(token);
+}
+
+TEST(AuthTest, AFacilityTokenIsNotIssuedWithoutAScope) {
+    const auto issuer = Issuer::from_pem(keys().private_pem).value();
+    auto principal = facility_principal();
+    principal.scope.reset();
+    EXPECT_EQ(issuer.issue(principal, seconds(60)).error().field, "scope");
+}
+
+TEST(AuthTest, AKeyThatIsNoKeyIsNamed) {
+    EXPECT_EQ(Issuer::from_pem("not a key").error().field, "private_key");
+    EXPECT_EQ(Verifier::from_pem("not a key").error().field, "public_key");
+}
+
+}  // namespace
+}  // namespace atl::auth
