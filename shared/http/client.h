@@ -1,10 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shared/http/message.h"
@@ -19,6 +23,8 @@ struct ClientOptions {
     std::chrono::milliseconds timeout{60000};
     int attempts_max = 4;  // of idempotent calls (GET HEAD PUT DELETE, POST with Idempotency-Key) on
                            // 502 503 504 and connection errors; jittered back-off, Retry-After honoured
+    std::chrono::milliseconds backoff{200};      // before the first repeat; doubles, at most 5 s
+    std::size_t response_bytes_max = 64U << 20;  // of a body without a sink; more is kTooLarge
 };
 
 struct ClientResponse {
@@ -33,7 +39,8 @@ struct ClientResponse {
 
 struct CallOptions {
     std::vector<std::pair<std::string, std::string>> headers;
-    // Bytes of a 2xx body go here instead of into ClientResponse::body. Returning false ends the transfer.
+    // Bytes of a 2xx body go here instead of into ClientResponse::body. Returning false ends the transfer. A call that
+    // has passed bytes to its sink is not repeated: the caller knows where to resume.
     std::function<bool(std::string_view)> sink;
 };
 
@@ -45,7 +52,8 @@ class Client {
     Client(Client&&) noexcept;
     Client& operator=(Client&&) noexcept;
 
-    // kUnavailable when no answer came; an HTTP status of any kind is a ClientResponse.
+    // kUnavailable when no answer came; an HTTP status of any kind is a ClientResponse. `path` is percent-encoded by
+    // the caller where needed (percent_encode) and may carry a query.
     Result<ClientResponse> call(Method method, const std::string& path, std::string_view body = {},
                                 const CallOptions& options = {});
     // JSON in and out; a non-2xx answer becomes the Error of its problem+json.

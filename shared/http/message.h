@@ -42,7 +42,8 @@ struct Response {
     static Response json(int status, const json::Json& value);
     static Response text(int status, std::string text, std::string content_type = "text/plain; charset=utf-8");
     static Response empty(int status = 204);
-    // RFC 9457 problem+json: type, title, status, detail, field, request_id.
+    // RFC 9457 problem+json: type, title, status, detail, field, request_id. The status is status_of(error.code), but
+    // 400 for a kInvalidArgument without a field.
     static Response problem(const Error& error, const std::string& request_id = {});
     Response&& with(std::string name, std::string value) &&;
 };

@@ -1,0 +1,291 @@
+#include "shared/http/client.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+namespace atl::http {
+namespace {
+
+constexpr std::chrono::milliseconds kBackoffMax{5000};
+constexpr std::chrono::seconds kRetryAfterMax{30};
+
+struct CurlDeleter {
+    void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+    void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+using Handle = std::unique_ptr<CURL, CurlDeleter>;
+using HeaderList = std::unique_ptr<curl_slist, CurlDeleter>;
+
+void set_up_curl() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        check(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl cannot start");
+        std::signal(SIGPIPE, SIG_IGN);
+    });
+}
+
+// What the callbacks of one transfer need. They are called from C: nothing may be thrown through it.
+struct Transfer {
+    CURL* handle = nullptr;
+    ClientResponse response;
+    const std::function<bool(std::string_view)>* sink = nullptr;
+    std::size_t response_bytes_max = 0;
+    bool sink_used = false;
+    bool sink_ended = false;
+    bool too_large = false;
+};
+
+std::size_t on_body(const char* data, std::size_t, std::size_t size, void* user) noexcept try {
+    auto& transfer = *static_cast<Transfer*>(user);
+    long status = 0;
+    curl_easy_getinfo(transfer.handle, CURLINFO_RESPONSE_CODE, &status);
+    const std::string_view bytes(data, size);
+    if (transfer.sink != nullptr && status >= 200 && status < 300) {
+        transfer.sink_used = true;
+        transfer.sink_ended = !(*transfer.sink)(bytes);
+        return transfer.sink_ended ? 0 : size;
+    }
+    transfer.too_large = transfer.response.body.size() + size > transfer.response_bytes_max;
+    if (transfer.too_large) return 0;
+    transfer.response.body += bytes;
+    return size;
+} catch (...) {
+    return 0;
+}
+
+std::string trim(std::string_view text) {
+    const auto first = text.find_first_not_of(" \t\r\n");
+    if (first == std::string_view::npos) return {};
+    return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
+}
+
+std::size_t on_header(const char* data, std::size_t, std::size_t size, void* user) noexcept try {
+    auto& transfer = *static_cast<Transfer*>(user);
+    const std::string_view line(data, size);
+    if (line.substr(0, 5) == "HTTP/") transfer.response.headers.clear();  // an interim answer's headers don't count
+    const auto colon = line.find(':');
+    if (colon == std::string_view::npos) return size;
+    std::string name(line.substr(0, colon));
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    transfer.response.headers[name] = trim(line.substr(colon + 1));
+    return size;
+} catch (...) {
+    return 0;
+}
+
+ErrorCode code_of(int status) {
+    switch (status) {
+        case 400:
+        case 422:
+            return ErrorCode::kInvalidArgument;
+        case 401:
+            return ErrorCode::kUnauthenticated;
+        case 403:
+            return ErrorCode::kPermissionDenied;
+        case 404:
+            return ErrorCode::kNotFound;
+        case 409:
+            return ErrorCode::kConflict;
+        case 412:
+            return ErrorCode::kPreconditionFailed;
+        case 413:
+            return ErrorCode::kTooLarge;
+        case 429:
+            return ErrorCode::kResourceExhausted;
+        case 502:
+        case 503:
+        case 504:
+            return ErrorCode::kUnavailable;
+        default:
+            return ErrorCode::kInternal;
+    }
+}
+
+Error error_of(const ClientResponse& response) {
+    Error error{code_of(response.status), "the service answered " + std::to_string(response.status), {}};
+    const json::Json body = json::Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+    if (!body.is_object()) return error;
+    if (const auto detail = body.find("detail"); detail != body.end() && detail->is_string())
+        error.message = detail->get<std::string>();
+    if (const auto field = body.find("field"); field != body.end() && field->is_string())
+        error.field = field->get<std::string>();
+    return error;
+}
+
+bool worth_repeating(int status) {
+    return status == 502 || status == 503 || status == 504;
+}
+
+bool is_idempotent(Method method, const CallOptions& options) {
+    if (method == Method::kGet || method == Method::kHead || method == Method::kPut || method == Method::kDelete)
+        return true;
+    return std::any_of(options.headers.begin(), options.headers.end(), [](const auto& header) {
+        return header.first == "Idempotency-Key" || header.first == "idempotency-key";
+    });
+}
+
+// Half of the doubled back-off is fixed, half random, so that clients which failed together do not return together.
+std::chrono::milliseconds pause_before(int repeat, std::chrono::milliseconds backoff, const ClientResponse* response) {
+    if (response != nullptr) {
+        const auto header = response->headers.find("retry-after");
+        if (header != response->headers.end() && !header->second.empty() && header->second.size() <= 4 &&
+            std::all_of(header->second.begin(), header->second.end(),
+                        [](unsigned char c) { return std::isdigit(c) != 0; }))
+            return std::min<std::chrono::milliseconds>(std::chrono::seconds(std::stoi(header->second)), kRetryAfterMax);
+    }
+    thread_local std::minstd_rand random{std::random_device{}()};
+    const auto full = std::min(backoff * (1 << std::min(repeat, 16)), kBackoffMax).count();
+    return std::chrono::milliseconds(full / 2 + std::uniform_int_distribution<long>(0, full / 2)(random));
+}
+
+}  // namespace
+
+Result<json::Json> ClientResponse::json() const {
+    ATOLL_RETURN_IF_ERROR(check());
+    return json::parse(body);
+}
+
+Status ClientResponse::check() const {
+    if (ok()) return {};
+    return error_of(*this);
+}
+
+class Client::Impl {
+  public:
+    explicit Impl(ClientOptions options) : options_(std::move(options)) {
+        set_up_curl();
+        handle_.reset(curl_easy_init());
+        atl::check(handle_ != nullptr, "curl_easy_init failed");
+        while (!options_.base_url.empty() && options_.base_url.back() == '/') options_.base_url.pop_back();
+    }
+
+    Result<ClientResponse> call(Method method, const std::string& path, std::string_view body,
+                                const CallOptions& options) {
+        const int attempts = is_idempotent(method, options) ? std::max(1, options_.attempts_max) : 1;
+        for (int repeat = 0;; ++repeat) {
+            Transfer transfer;
+            auto result = attempt(transfer, method, path, body, options);
+            const bool again = result.ok() ? worth_repeating(result->status)
+                                           : result.error().code == ErrorCode::kUnavailable && !transfer.sink_used;
+            if (!again || repeat + 1 >= attempts) return result;
+            std::this_thread::sleep_for(
+                pause_before(repeat, options_.backoff, result.ok() ? &result.value() : nullptr));
+        }
+    }
+
+  private:
+    Result<ClientResponse> attempt(Transfer& transfer, Method method, const std::string& path, std::string_view body,
+                                   const CallOptions& options) {
+        CURL* handle = handle_.get();
+        curl_easy_reset(handle);  // keeps the connections
+        transfer.handle = handle;
+        transfer.sink = options.sink ? &options.sink : nullptr;
+        transfer.response_bytes_max = options_.response_bytes_max;
+        char reason[CURL_ERROR_SIZE] = {};
+        curl_easy_setopt(handle, CURLOPT_ERRORBUFFER, reason);
+        set_connection(handle, path);
+        set_method(handle, method, body);
+        const HeaderList headers = headers_for(options);
+        curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
+        curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);
+        curl_easy_setopt(handle, CURLOPT_WRITEDATA, &transfer);
+        curl_easy_setopt(handle, CURLOPT_HEADERFUNCTION, on_header);
+        curl_easy_setopt(handle, CURLOPT_HEADERDATA, &transfer);
+        const CURLcode code = curl_easy_perform(handle);
+        if (transfer.too_large)
+            return Error{ErrorCode::kTooLarge,
+                         "the answer is larger than " + std::to_string(options_.response_bytes_max) + " bytes",
+                         {}};
+        if (code != CURLE_OK && !transfer.sink_ended)
+            return unavailable("no answer from " + options_.base_url + path + ": " +
+                               (reason[0] != '\0' ? reason : curl_easy_strerror(code)));
+        long status = 0;
+        curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+        transfer.response.status = static_cast<int>(status);
+        return std::move(transfer.response);
+    }
+
+    void set_connection(CURL* handle, const std::string& path) {
+        curl_easy_setopt(handle, CURLOPT_URL, (options_.base_url + path).c_str());
+        curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+        curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
+        curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+        curl_easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
+        curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
+        curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(options_.timeout.count()));
+        if (!options_.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, options_.ca_file.c_str());
+    }
+
+    static void set_method(CURL* handle, Method method, std::string_view body) {
+        if (method == Method::kHead) {
+            curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
+            return;
+        }
+        const bool has_body = method == Method::kPost || method == Method::kPut || method == Method::kPatch;
+        if (has_body || !body.empty()) {
+            curl_easy_setopt(handle, CURLOPT_POST, 1L);
+            curl_easy_setopt(handle, CURLOPT_POSTFIELDS, body.empty() ? "" : body.data());
+            curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+        }
+        curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, to_string(method));
+    }
+
+    HeaderList headers_for(const CallOptions& options) const {
+        HeaderList list;
+        const auto add = [&list](const std::string& line) {
+            curl_slist* longer = curl_slist_append(list.get(), line.c_str());
+            atl::check(longer != nullptr, "out of memory");
+            list.release();
+            list.reset(longer);
+        };
+        add("Expect:");  // an empty one is left out: our servers never say "100 Continue"
+        bool has_type = false;
+        for (const auto& [name, value] : options.headers) {
+            has_type = has_type || name == "Content-Type";
+            add(name + ": " + value);
+        }
+        if (!has_type) add("Content-Type: application/json");
+        if (!options_.token.empty()) add("Authorization: Bearer " + options_.token);
+        return list;
+    }
+
+    ClientOptions options_;
+    Handle handle_;
+};
+
+Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+Result<ClientResponse> Client::call(Method method, const std::string& path, std::string_view body,
+                                    const CallOptions& options) {
+    return impl_->call(method, path, body, options);
+}
+
+Result<json::Json> Client::get_json(const std::string& path) {
+    ATOLL_TRY(const ClientResponse response, call(Method::kGet, path));
+    return response.json();
+}
+
+Result<json::Json> Client::post_json(const std::string& path, const json::Json& body,
+                                     const std::string& idempotency_key) {
+    CallOptions options;
+    if (!idempotency_key.empty()) options.headers.emplace_back("Idempotency-Key", idempotency_key);
+    ATOLL_TRY(const ClientResponse response, call(Method::kPost, path, body.dump(), options));
+    return response.json();
+}
+
+Result<json::Json> Client::put_json(const std::string& path, const json::Json& body) {
+    ATOLL_TRY(const ClientResponse response, call(Method::kPut, path, body.dump()));
+    return response.json();
+}
+
+}  // namespace atl::http

@@ -1,0 +1,137 @@
+#include "shared/http/client.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shared/http/test_server.h"
+
+namespace atl::http {
+namespace {
+
+ClientOptions patient(const TestServer& server) {
+    ClientOptions options;
+    options.base_url = server.url() + "/";
+    options.backoff = std::chrono::milliseconds(1);
+    return options;
+}
+
+// Answers 503 until the n-th request.
+struct Flaky {
+    explicit Flaky(int failures) : left(failures) {}
+    Response operator()(const Request&) {
+        ++calls;
+        return left-- > 0 ? Response::text(503, "later") : Response::json(200, {{"ok", true}});
+    }
+    std::atomic<int> left;
+    std::atomic<int> calls = 0;
+};
+
+TEST(ClientTest, AnIdempotentCallIsRepeatedOn503) {
+    Flaky flaky(2);
+    TestServer server([&](Server& s) { s.route(Method::kGet, "/a", Access::open(), std::ref(flaky)); });
+    EXPECT_TRUE(Client(patient(server)).get_json("/a").ok());
+    EXPECT_EQ(flaky.calls, 3);
+}
+
+TEST(ClientTest, RepeatingStopsAtItsBound) {
+    Flaky flaky(100);
+    TestServer server([&](Server& s) { s.route(Method::kGet, "/a", Access::open(), std::ref(flaky)); });
+    EXPECT_EQ(Client(patient(server)).get_json("/a").error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(flaky.calls, 4);
+}
+
+TEST(ClientTest, APostIsRepeatedOnlyWithAnIdempotencyKey) {
+    Flaky first(1);
+    Flaky second(1);
+    TestServer server([&](Server& s) {
+        s.route(Method::kPost, "/first", Access::open(), std::ref(first));
+        s.route(Method::kPost, "/second", Access::open(), std::ref(second));
+    });
+    Client client(patient(server));
+    EXPECT_FALSE(client.post_json("/first", {{"a", 1}}).ok());
+    EXPECT_EQ(first.calls, 1);
+    EXPECT_TRUE(client.post_json("/second", {{"a", 1}}, "key").ok());
+    EXPECT_EQ(second.calls, 2);
+}
+
+TEST(ClientTest, AProblemBecomesTheErrorThatItDescribes) {
+    TestServer server([](Server& s) {
+        s.route(Method::kPost, "/a", Access::open(), [](const Request& request) {
+            return Response::problem(invalid_argument("rounds", "too few"), request.request_id);
+        });
+    });
+    const auto result = Client(patient(server)).post_json("/a", {});
+    EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(result.error().field, "rounds");
+    EXPECT_EQ(result.error().message, "too few");
+}
+
+TEST(ClientTest, NobodyListeningIsUnavailableAndNamesTheAddress) {
+    std::uint16_t port = 0;
+    {
+        TestServer server([](Server&) {});
+        port = server.server().port();
+    }
+    ClientOptions options;
+    options.base_url = "http://127.0.0.1:" + std::to_string(port);
+    options.attempts_max = 2;
+    options.backoff = std::chrono::milliseconds(1);
+    const auto result = Client(options).get_json("/a");
+    EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(result.error().message.find(std::to_string(port)), std::string::npos);
+}
+
+TEST(ClientTest, ASinkGetsTheBytesOfASuccessAndNotThoseOfAnError) {
+    const std::string bytes(3 << 20, 'b');
+    TestServer server([&](Server& s) {
+        s.route(Method::kGet, "/good", Access::open(), [&](const Request&) { return Response::text(200, bytes); });
+        s.route(Method::kGet, "/bad", Access::open(), [](const Request&) { return Response::text(404, "nothing"); });
+    });
+    Client client(patient(server));
+    std::string got;
+    CallOptions options;
+    options.sink = [&](std::string_view piece) {
+        got += piece;
+        return true;
+    };
+    EXPECT_TRUE(client.call(Method::kGet, "/good", {}, options).value().body.empty());
+    EXPECT_TRUE(got == bytes);
+    got.clear();
+    EXPECT_EQ(client.call(Method::kGet, "/bad", {}, options).value().body, "nothing");
+    EXPECT_TRUE(got.empty());
+}
+
+TEST(ClientTest, ABodyLargerThanItsBoundIsRefused) {
+    TestServer server([&](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(),
+                [&](const Request&) { return Response::text(200, std::string(100000, 'x')); });
+    });
+    auto options = patient(server);
+    options.response_bytes_max = 1000;
+    EXPECT_EQ(Client(options).call(Method::kGet, "/a").error().code, ErrorCode::kTooLarge);
+}
+
+TEST(ClientTest, ExpectIsNeverSentAndTheTokenIs) {
+    TestServer server(
+        [&](Server& s) {
+            s.route(Method::kPut, "/a", Access::open(), [](const Request& request) {
+                return Response::json(200, {{"expect", request.header("expect")},
+                                            {"authorization", request.header("authorization")},
+                                            {"size", request.body.size()}});
+            });
+        },
+        {.request_bytes_max = 4U << 20});
+    auto options = patient(server);
+    options.token = "abc";
+    const auto body = Client(options).call(Method::kPut, "/a", std::string(2 << 20, 'x')).value().json().value();
+    EXPECT_EQ(body["expect"], "");
+    EXPECT_EQ(body["authorization"], "Bearer abc");
+    EXPECT_EQ(body["size"], 2 << 20);
+}
+
+}  // namespace
+}  // namespace atl::http

@@ -1,0 +1,67 @@
+#include "shared/http/message.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::http {
+namespace {
+
+TEST(MessageTest, PercentCodingIsAnInverseForAllBytes) {
+    std::string all;
+    for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+    EXPECT_EQ(percent_decode(percent_encode(all)).value(), all);
+    EXPECT_EQ(percent_encode("a b/ü"), "a%20b%2F%C3%BC");
+}
+
+TEST(MessageTest, AnUnfinishedPercentSequenceIsRefused) {
+    for (const char* text : {"%", "%4", "%zz", "a%2"})
+        EXPECT_EQ(percent_decode(text).error().code, ErrorCode::kInvalidArgument) << text;
+}
+
+TEST(MessageTest, AProblemNamesItsTypeStatusAndField) {
+    const Response response = Response::problem(invalid_argument("rounds", "rounds must be at least 1"), "r1");
+    EXPECT_EQ(response.status, 422);
+    EXPECT_EQ(response.content_type, "application/problem+json");
+    const auto body = json::Json::parse(response.body);
+    EXPECT_EQ(body["type"], "urn:atoll:problem:invalid-argument");
+    EXPECT_EQ(body["status"], 422);
+    EXPECT_EQ(body["field"], "rounds");
+    EXPECT_EQ(body["request_id"], "r1");
+}
+
+TEST(MessageTest, AWrongRequestWithoutAFieldIsABadRequest) {
+    EXPECT_EQ(Response::problem(invalid_argument("", "not JSON")).status, 400);
+}
+
+TEST(MessageTest, AProblemWithBytesThatAreNotUtf8IsStillJson) {
+    const Response response = Response::problem(not_found("no \xff\xfe here"));
+    EXPECT_FALSE(json::Json::parse(response.body, nullptr, false).is_discarded());
+}
+
+TEST(MessageTest, AMissingTokenSaysHowToAuthenticate) {
+    const Response response = Response::problem({ErrorCode::kUnauthenticated, "no", {}});
+    ASSERT_EQ(response.headers.size(), 1U);
+    EXPECT_EQ(response.headers[0].first, "WWW-Authenticate");
+}
+
+TEST(MessageTest, APageLimitOutsideItsBoundsIsNamed) {
+    Request request;
+    for (const char* limit : {"0", "1001", "-1", "x", "10x", ""}) {
+        request.query["limit"] = limit;
+        const auto page = page_of(request);
+        ASSERT_FALSE(page.ok()) << limit;
+        EXPECT_EQ(page.error().field, "limit");
+    }
+    request.query["limit"] = "7";
+    request.query["after"] = "k";
+    EXPECT_EQ(page_of(request).value().limit, 7);
+    EXPECT_EQ(page_of(request).value().after, "k");
+}
+
+TEST(MessageTest, ARequestWithoutABodyIsNoJson) {
+    EXPECT_EQ(Request().json().error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::http

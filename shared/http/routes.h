@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/http/server.h"
+
+namespace atl::http {
+
+struct Route {
+    Method method;
+    std::string pattern;  // "/v1/jobs/:id"
+    Access access;
+    Handler handler;  // exactly one of the two is set
+    AsyncHandler async_handler;
+    std::vector<std::string> segments;
+};
+
+// What a path leads to. `route` is null when there is none for this method; `allowed` then lists those of the path.
+struct Match {
+    const Route* route = nullptr;
+    std::map<std::string, std::string> params;  // percent-decoded
+    std::vector<Method> allowed;
+};
+
+// The routes of one server: a list matched segment by segment, a literal before a ":name". A GET route answers HEAD
+// too. Filled before the server starts, read by every thread afterwards.
+class RouteTable {
+  public:
+    // A programmer's error: a pattern without a leading slash, or the same method and pattern twice.
+    void add(Route route);
+    // kInvalidArgument for a path that cannot be decoded. Decoded parameters never hold "/" or NUL.
+    Result<Match> match(Method method, std::string_view path) const;
+
+  private:
+    std::vector<Route> routes_;
+};
+
+}  // namespace atl::http

@@ -1,0 +1,391 @@
+#include "shared/http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <latch>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "shared/http/test_server.h"
+
+namespace atl::http {
+namespace {
+
+using auth::Role;
+
+const Access kEverybody = Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer, Role::kFacility});
+
+// Lets handlers wait until the test opens it.
+class Gate {
+  public:
+    void pass() {
+        std::unique_lock lock(mutex_);
+        ++waiting_;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return open_; });
+    }
+    void wait_for(int count) {
+        std::unique_lock lock(mutex_);
+        check(changed_.wait_for(lock, std::chrono::seconds(20), [&] { return waiting_ >= count; }), "nobody came");
+    }
+    void open() {
+        const std::lock_guard lock(mutex_);
+        open_ = true;
+        changed_.notify_all();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int waiting_ = 0;
+    bool open_ = false;
+};
+
+Response echo(const Request& request) {
+    return Response::json(200, {{"method", to_string(request.method)},
+                                {"params", request.params},
+                                {"query", request.query},
+                                {"body", request.body},
+                                {"subject", request.principal ? request.principal->subject : ""}});
+}
+
+std::future<ClientResponse> get_async(const TestServer& server, const std::string& path) {
+    return std::async(std::launch::async,
+                      [client = server.client(), path]() mutable { return client.call(Method::kGet, path).value(); });
+}
+
+json::Json problem_of(const ClientResponse& response) {
+    EXPECT_EQ(response.headers.at("content-type"), "application/problem+json") << response.body;
+    return json::Json::parse(response.body);
+}
+
+TEST(ServerTest, ARequestReachesItsHandlerWithEverythingDecoded) {
+    TestServer server([](Server& s) { s.route(Method::kPut, "/v1/things/:name", kEverybody, echo); });
+    auto client = server.client();
+    const auto answer = client.call(Method::kPut, "/v1/things/a%20b?x=1%2C2&y=c+d&z", "{\"k\":1}").value();
+    EXPECT_EQ(answer.status, 200);
+    const auto body = answer.json().value();
+    EXPECT_EQ(body["params"]["name"], "a b");
+    EXPECT_EQ(body["query"], (json::Json{{"x", "1,2"}, {"y", "c d"}, {"z", ""}}));
+    EXPECT_EQ(body["body"], "{\"k\":1}");
+    EXPECT_EQ(body["subject"], "tester");
+    EXPECT_EQ(answer.headers.count("x-request-id"), 1U);
+}
+
+TEST(ServerTest, EveryRoleSeesOnlyItsRoutes) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/open", Access::open(), echo);
+        s.route(Method::kGet, "/all", kEverybody, echo);
+        s.route(Method::kGet, "/admin", Access::roles({Role::kAdmin}), echo);
+        s.route(Method::kGet, "/facility", Access::roles({Role::kFacility}), echo);
+        s.route(Method::kGet, "/nobody", Access{}, echo);
+    });
+    const std::map<std::string, std::vector<Role>> allowed = {
+        {"/all", {Role::kAdmin, Role::kOperator, Role::kViewer, Role::kFacility}},
+        {"/admin", {Role::kAdmin}},
+        {"/facility", {Role::kFacility}},
+        {"/nobody", {}}};
+    for (const Role role : {Role::kAdmin, Role::kOperator, Role::kViewer, Role::kFacility}) {
+        auto client = server.client(role);
+        EXPECT_EQ(client.call(Method::kGet, "/open").value().status, 200);
+        for (const auto& [path, roles] : allowed) {
+            const bool may = std::find(roles.begin(), roles.end(), role) != roles.end();
+            EXPECT_EQ(client.call(Method::kGet, path).value().status, may ? 200 : 403)
+                << auth::to_string(role) << " " << path;
+        }
+    }
+    auto stranger = server.client_without_token();
+    EXPECT_EQ(stranger.call(Method::kGet, "/open").value().status, 200);
+    for (const auto& [path, roles] : allowed) {
+        const auto answer = stranger.call(Method::kGet, path).value();
+        EXPECT_EQ(answer.status, 401) << path;
+        EXPECT_EQ(answer.headers.at("www-authenticate"), "Bearer");
+        EXPECT_EQ(problem_of(answer)["type"], "urn:atoll:problem:unauthenticated");
+    }
+}
+
+TEST(ServerTest, ATokenOfOtherKeysIsRefused) {
+    TestServer server([](Server& s) { s.route(Method::kGet, "/a", kEverybody, echo); });
+    const TestServer other([](Server&) {});
+    ClientOptions options;
+    options.base_url = server.url();
+    options.token = other.token(Role::kAdmin);
+    EXPECT_EQ(Client(options).call(Method::kGet, "/a").value().status, 401);
+}
+
+TEST(ServerTest, AnUnknownPathAndAWrongMethodAreProblems) {
+    TestServer server([](Server& s) { s.route(Method::kGet, "/a", kEverybody, echo); });
+    auto client = server.client();
+    EXPECT_EQ(problem_of(client.call(Method::kGet, "/b").value())["status"], 404);
+    const auto answer = client.call(Method::kPost, "/a", "{}").value();
+    EXPECT_EQ(problem_of(answer)["status"], 405);
+    EXPECT_EQ(answer.headers.at("allow"), "GET");
+    EXPECT_EQ(client.call(Method::kGet, "/a?x=%2").value().status, 400);
+}
+
+TEST(ServerTest, AHandlersExceptionSaysOnlyTheRequestId) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/a", kEverybody,
+                [](const Request&) -> Response { throw std::runtime_error("password=secret"); });
+        s.route_async(Method::kGet, "/b", kEverybody, [](Request, Responder) { throw 7; });
+    });
+    for (const char* path : {"/a", "/b"}) {
+        const auto answer = server.client().call(Method::kGet, path).value();
+        const auto problem = problem_of(answer);
+        EXPECT_EQ(problem["status"], 500);
+        EXPECT_EQ(problem["request_id"], answer.headers.at("x-request-id"));
+        EXPECT_EQ(answer.body.find("secret"), std::string::npos);
+    }
+}
+
+TEST(ServerTest, ABodyThatIsTooLargeIsA413AndTheRestIsNotReadAsARequest) {
+    ServerOptions options;
+    options.request_bytes_max = 10000;
+    std::atomic<int> smuggled = 0;
+    TestServer server(
+        [&](Server& s) {
+            s.route(Method::kPut, "/a", kEverybody, echo);
+            s.route(Method::kGet, "/smuggled", Access::open(), [&](const Request&) {
+                ++smuggled;
+                return Response::empty();
+            });
+        },
+        options);
+    EXPECT_EQ(problem_of(server.client().call(Method::kPut, "/a", std::string(20000, 'x')).value())["status"], 413);
+    std::string bytes = "PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n";
+    for (int i = 0; i < 2000; ++i) bytes += "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    const std::string answer = exchange_raw(server.server().port(), bytes);
+    EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 413") << answer;
+    EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << "a second answer on one connection";
+    EXPECT_EQ(smuggled, 0);
+    EXPECT_EQ(server.client().call(Method::kPut, "/a", "x").value().status, 200);
+}
+
+TEST(ServerTest, WhatIsNotHttpIsABadRequestAndClosesTheConnection) {
+    TestServer server([](Server& s) { s.route(Method::kGet, "/a", Access::open(), echo); });
+    for (const char* bytes : {"NONSENSE / HTTP/1.1\r\n\r\n", "GET /a HTTP/9.9\r\n\r\n",
+                              "POST /a HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc"}) {
+        const std::string answer = exchange_raw(server.server().port(), bytes);
+        EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 400") << answer;
+        EXPECT_NE(answer.find("application/problem+json"), std::string::npos);
+    }
+}
+
+TEST(ServerTest, HeadHasTheLengthOfTheBodyButNoBody) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(), [](const Request&) { return Response::text(200, "12345"); });
+    });
+    const std::string answer = exchange_raw(server.server().port(), "HEAD /a HTTP/1.1\r\nConnection: close\r\n\r\n");
+    EXPECT_NE(answer.find("Content-Length: 5\r\n"), std::string::npos) << answer;
+    EXPECT_EQ(answer.substr(answer.size() - 4), "\r\n\r\n");
+}
+
+TEST(ServerTest, AHeaderCannotCarryALineBreak) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(), [](const Request&) {
+            return Response::empty(200).with("Location", "/x\r\nSet-Cookie: evil=1").with("ETag", "\"1\"");
+        });
+    });
+    const auto answer = server.client().call(Method::kGet, "/a").value();
+    EXPECT_EQ(answer.headers.count("set-cookie"), 0U);
+    EXPECT_EQ(answer.headers.at("etag"), "\"1\"");
+}
+
+TEST(ServerTest, ARequestIdOfTheCallerIsKeptUnlessItIsNone) {
+    TestServer server([](Server& s) { s.route(Method::kGet, "/a", Access::open(), echo); });
+    auto client = server.client();
+    CallOptions options;
+    options.headers = {{"X-Request-Id", "abc-1"}};
+    EXPECT_EQ(client.call(Method::kGet, "/a", {}, options).value().headers.at("x-request-id"), "abc-1");
+    options.headers = {{"X-Request-Id", "<script>"}};
+    EXPECT_NE(client.call(Method::kGet, "/a", {}, options).value().headers.at("x-request-id"), "<script>");
+}
+
+TEST(ServerTest, ADeferredAnswerComesWhileEveryHandlerIsBusy) {
+    Gate busy;
+    std::promise<Responder> deferred;
+    ServerOptions options;
+    options.handler_threads = 16;
+    TestServer server(
+        [&](Server& s) {
+            s.route(Method::kGet, "/busy", kEverybody, [&](const Request&) {
+                busy.pass();
+                return Response::empty();
+            });
+            s.route_async(Method::kGet, "/wait", kEverybody,
+                          [&](Request, Responder responder) { deferred.set_value(responder); });
+        },
+        options);
+    std::vector<std::future<ClientResponse>> blocked;
+    for (int i = 0; i < 16; ++i) blocked.push_back(get_async(server, "/busy"));
+    busy.wait_for(16);
+    auto waiting = get_async(server, "/wait");
+    const Responder responder = deferred.get_future().get();
+    responder.respond(Response::text(200, "now"));
+    responder.respond(Response::text(500, "twice"));
+    EXPECT_EQ(waiting.get().body, "now");
+    busy.open();
+    for (auto& answer : blocked) EXPECT_EQ(answer.get().status, 204);
+}
+
+TEST(ServerTest, AnAnswerToAClientThatLeftIsDroppedQuietly) {
+    std::promise<Responder> deferred;
+    TestServer server([&](Server& s) {
+        s.route_async(Method::kGet, "/wait", Access::open(),
+                      [&](Request, Responder responder) { deferred.set_value(responder); });
+        s.route(Method::kGet, "/a", Access::open(), echo);
+    });
+    {
+        ClientOptions options;
+        options.base_url = server.url();
+        options.timeout = std::chrono::milliseconds(200);
+        options.attempts_max = 1;
+        EXPECT_EQ(Client(options).call(Method::kGet, "/wait").error().code, ErrorCode::kUnavailable);
+    }
+    deferred.get_future().get().respond(Response::text(200, std::string(1 << 20, 'x')));
+    EXPECT_EQ(server.client().call(Method::kGet, "/a").value().status, 200);
+}
+
+TEST(ServerTest, AResponderThatIsForgottenAnswers500) {
+    TestServer server([](Server& s) { s.route_async(Method::kGet, "/a", Access::open(), [](Request, Responder) {}); });
+    EXPECT_EQ(server.client().call(Method::kGet, "/a").value().status, 500);
+}
+
+TEST(ServerTest, AFullQueueSaysComeBackLater) {
+    Gate busy;
+    ServerOptions options;
+    options.handler_threads = 1;
+    options.waiting_requests_max = 1;
+    TestServer server(
+        [&](Server& s) {
+            s.route(Method::kGet, "/slow", kEverybody, [&](const Request&) {
+                busy.pass();
+                return Response::empty();
+            });
+        },
+        options);
+    auto running = get_async(server, "/slow");
+    busy.wait_for(1);
+    auto first = get_async(server, "/slow");  // one of these two waits, the other finds the queue full
+    auto second = get_async(server, "/slow");
+    while (first.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready &&
+           second.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+    }
+    busy.open();
+    const ClientResponse answers[] = {first.get(), second.get()};
+    const auto& refused = answers[0].status == 503 ? answers[0] : answers[1];
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.headers.at("retry-after"), "1");
+    EXPECT_EQ((answers[0].status == 503 ? answers[1] : answers[0]).status, 204);
+    EXPECT_EQ(running.get().status, 204);
+}
+
+TEST(ServerTest, TooManyBytesAtOnceSayComeBackLater) {
+    Gate busy;
+    ServerOptions options;
+    options.body_bytes_max = 1500;
+    TestServer server(
+        [&](Server& s) {
+            s.route(Method::kPut, "/slow", kEverybody, [&](const Request&) {
+                busy.pass();
+                return Response::empty();
+            });
+            s.route(Method::kPut, "/a", kEverybody, echo);
+        },
+        options);
+    auto first = std::async(std::launch::async, [client = server.client()]() mutable {
+        return client.call(Method::kPut, "/slow", std::string(1000, 'x')).value().status;
+    });
+    busy.wait_for(1);
+    EXPECT_EQ(server.client().call(Method::kPut, "/a", std::string(1000, 'x')).value().status, 503);
+    busy.open();
+    EXPECT_EQ(first.get(), 204);
+}
+
+TEST(ServerTest, StoppingFinishesWhatIsInFlightAndRefusesTheRest) {
+    Gate busy;
+    TestServer server([&](Server& s) {
+        s.route(Method::kGet, "/slow", kEverybody, [&](const Request&) {
+            busy.pass();
+            return Response::text(200, "done");
+        });
+        s.route(Method::kGet, "/a", Access::open(), echo);
+    });
+    auto slow = get_async(server, "/slow");
+    busy.wait_for(1);
+    auto stopping = std::async(std::launch::async, [&] { server.server().stop(); });
+    auto client = server.client();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    int status = 200;
+    while (status == 200 && std::chrono::steady_clock::now() < deadline)
+        status = client.call(Method::kGet, "/a").value().status;
+    EXPECT_EQ(status, 503);
+    busy.open();
+    EXPECT_EQ(slow.get().body, "done");
+    stopping.get();
+    EXPECT_FALSE(client.call(Method::kGet, "/a").ok()) << "the server still listens";
+}
+
+TEST(ServerTest, AnAnswerAfterTheServerHasGoneIsHarmless) {
+    std::optional<Responder> kept;
+    {
+        std::promise<Responder> deferred;
+        ServerOptions options;
+        options.drain_time_max = std::chrono::seconds(0);
+        TestServer server(
+            [&](Server& s) {
+                s.route_async(Method::kGet, "/wait", Access::open(),
+                              [&](Request, Responder responder) { deferred.set_value(responder); });
+            },
+            options);
+        auto waiting = std::async(std::launch::async, [client = server.client()]() mutable {
+            return client.call(Method::kGet, "/wait").ok();
+        });
+        kept = deferred.get_future().get();
+        server.server().stop();
+        EXPECT_FALSE(waiting.get());
+    }
+    kept->respond(Response::empty());
+}
+
+TEST(ServerTest, ManyClientsAtOnceEachGetTheirOwnAnswer) {
+    TestServer server([](Server& s) { s.route(Method::kPost, "/v1/echo/:n", kEverybody, echo); });
+    std::atomic<int> wrong = 0;
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 8; ++t)
+        threads.emplace_back([&, t] {
+            auto client = server.client();
+            for (int i = 0; i < 100; ++i) {
+                const std::string name = std::to_string(t * 1000 + i);
+                const std::string body(static_cast<std::size_t>(i * 50), 'a' + static_cast<char>(t));
+                const auto answer = client.call(Method::kPost, "/v1/echo/" + name, body);
+                if (!answer.ok() || answer->status != 200 || answer->json().value()["params"]["n"] != name ||
+                    answer->json().value()["body"] != body)
+                    ++wrong;
+            }
+        });
+    threads.clear();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_NE(server.metrics().expose().find("http_requests_total{method=\"POST\",route=\"/v1/echo/:n\","
+                                             "service=\"atoll\",status=\"200\"} 800"),
+              std::string::npos)
+        << server.metrics().expose();
+}
+
+TEST(ServerTest, APortThatIsTakenIsAClearError) {
+    TestServer first([](Server&) {});
+    ServerOptions options;
+    options.port = first.server().port();
+    metrics::Registry metrics;
+    Server second(options, auth::Verifier::from_pem(auth::generate_keys().value().public_pem).value(), metrics);
+    const Status status = second.start();
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.error().message.find(std::to_string(options.port)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace atl::http

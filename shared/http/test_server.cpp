@@ -1,0 +1,73 @@
+#include "shared/http/test_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "shared/base/file.h"
+#include "shared/log/log.h"
+
+namespace atl::http {
+
+TestServer::TestServer(const std::function<void(Server&)>& routes, ServerOptions options)
+    : keys_(auth::generate_keys().value()),
+      server_(std::move(options), auth::Verifier::from_pem(keys_.public_pem).value(), metrics_) {
+    spdlog::set_level(spdlog::level::err);  // a line a request would bury the tests' own output
+    routes(server_);
+    const Status started = server_.start();
+    check(started.ok(), started.ok() ? "" : started.error().message);
+}
+
+std::string TestServer::url() const {
+    return "http://127.0.0.1:" + std::to_string(server_.port());
+}
+
+std::string TestServer::token(auth::Role role) const {
+    auth::Principal principal{.subject = "tester", .role = role, .scope = {}, .expires_unix_s = 0};
+    if (role == auth::Role::kFacility) principal.scope = auth::TaskScope{"here", "job", "task", "1", {}, "model"};
+    return auth::Issuer::from_pem(keys_.private_pem).value().issue(principal, std::chrono::hours(1)).value();
+}
+
+Client TestServer::client(auth::Role role) const {
+    ClientOptions options;
+    options.base_url = url();
+    options.token = token(role);
+    options.attempts_max = 1;
+    return Client(options);
+}
+
+Client TestServer::client_without_token() const {
+    ClientOptions options;
+    options.base_url = url();
+    options.attempts_max = 1;
+    return Client(options);
+}
+
+std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until) {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval patience{20, 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    check(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "connect");
+    for (std::size_t sent = 0; sent < bytes.size();) {
+        const ssize_t count = ::send(fd.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+        if (count <= 0) break;
+        sent += static_cast<std::size_t>(count);
+    }
+    std::string answer;
+    char block[4096];
+    while (until.empty() || answer.find(until) == std::string::npos) {
+        const ssize_t count = ::recv(fd.get(), block, sizeof block, 0);
+        if (count <= 0) break;
+        answer.append(block, static_cast<std::size_t>(count));
+    }
+    return answer;
+}
+
+}  // namespace atl::http

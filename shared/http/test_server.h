@@ -1,0 +1,33 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "shared/http/client.h"
+#include "shared/http/server.h"
+
+// A server on a free port of loopback with its own keys, for tests.
+namespace atl::http {
+
+class TestServer {
+  public:
+    // `routes` adds the routes, before the server starts.
+    explicit TestServer(const std::function<void(Server&)>& routes, ServerOptions options = {});
+
+    std::string url() const;
+    std::string token(auth::Role role) const;  // of an hour; a facility's has a scope of nothing
+    Client client(auth::Role role = auth::Role::kAdmin) const;
+    Client client_without_token() const;
+    Server& server() { return server_; }
+    metrics::Registry& metrics() { return metrics_; }
+
+  private:
+    auth::KeyPair keys_;
+    metrics::Registry metrics_;
+    Server server_;
+};
+
+// Sends bytes as they are on a new connection and reads until the peer closes or `until` has been read.
+std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until = {});
+
+}  // namespace atl::http
