@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "shared/base/result.h"
 #include "trainer/tensor/arena.h"
@@ -143,12 +144,11 @@ class Backend {
 
 inline constexpr std::int32_t kIgnoredLabel = -100;
 
-// The CPU with that many threads (≥ 1), the widest instruction set this machine has.
-Result<std::unique_ptr<Backend>> make_cpu_backend(int threads);
-// Instruction sets this build and machine offer, slowest first: "baseline", "avx2", "avx512".
-std::string best_instruction_set();
-// One named instruction set, for tests and benchmarks. kInvalidArgument when it is not offered here.
-Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set);
+// The CPU with that many threads (≥ 1). An empty instruction set means the widest that this machine has; a name is for
+// tests and benchmarks. kInvalidArgument when it is not offered here.
+Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {});
+// What this build and machine offer, widest first: "avx512", "avx2", "baseline".
+std::vector<std::string> cpu_instruction_sets();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
 

@@ -112,6 +112,7 @@ class Block {
     virtual std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const = 0;
 
     // saved: saved_bytes() bytes aligned to tensor::kAlignmentBytes; null in evaluation. loss is for the head only.
+    // In evaluation and generation output may be input.
     virtual void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                          const Tensor& output, std::byte* saved, const Loss* loss) const = 0;
     // Writes the gradients of the groups and input_gradient, which may be output_gradient. May destroy what was saved.

@@ -1,0 +1,159 @@
+#include "trainer/kernels/cpu/cpu_backend.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trainer/kernels/cpu/gemm.h"
+
+namespace atl::kernels::cpu {
+namespace {
+
+using tensor::DType;
+
+constexpr std::int64_t kHugePageBytes = 2 << 20;
+
+void check_same_count(const Tensor& a, const Tensor& b) {
+    check(a.contiguous() && b.contiguous() && a.element_count() == b.element_count(), "tensors of unequal size");
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Loops& loops, int threads) : loops_(loops), pool_(threads) {}
+
+std::string CpuBackend::name() const {
+    const int threads = pool_.threads();
+    return std::string("cpu (") + loops_.name + ", " + std::to_string(threads) +
+           (threads == 1 ? " thread)" : " threads)");
+}
+
+// Mapped, not malloc'ed: aligned to pages, zero-cost until touched, and huge pages where the system grants them.
+Result<tensor::Memory> CpuBackend::allocate(std::int64_t bytes) {
+    const std::int64_t size = std::max<std::int64_t>(bytes, 1);
+    void* const data =
+        ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        return Error{
+            ErrorCode::kResourceExhausted, "cannot allocate " + std::to_string(bytes) + " bytes of memory", {}};
+    }
+    if (size >= kHugePageBytes) ::madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);
+    return tensor::Memory(static_cast<std::byte*>(data), size, [](std::byte* memory, std::int64_t count) {
+        ::munmap(memory, static_cast<std::size_t>(count));
+    });
+}
+
+void CpuBackend::copy(const Tensor& from, const Tensor& to) {
+    check_same_count(from, to);
+    check(from.dtype() == to.dtype(), "copy does not convert");
+    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(from.byte_count()));
+}
+
+void CpuBackend::copy_from_host(const void* from, const Tensor& to) {
+    std::memcpy(to.data(), from, static_cast<std::size_t>(to.byte_count()));
+}
+
+void CpuBackend::copy_to_host(const Tensor& from, void* to) {
+    std::memcpy(to, from.data(), static_cast<std::size_t>(from.byte_count()));
+}
+
+void CpuBackend::zero(const Tensor& x) {
+    check(x.contiguous(), "zero takes contiguous tensors");
+    std::memset(x.data(), 0, static_cast<std::size_t>(x.byte_count()));
+}
+
+void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                        bool accumulate) {
+    const std::int64_t m = c.rows(), n = c.columns(), k = transpose_a ? a.rows() : a.columns();
+    check((transpose_a ? a.columns() : a.rows()) == m, "matmul: a and c differ in rows");
+    check((transpose_b ? b.rows() : b.columns()) == n, "matmul: b and c differ in columns");
+    check((transpose_b ? b.columns() : b.rows()) == k, "matmul: a and b differ in the inner dimension");
+    if (m == 0 || n == 0) return;
+    gemm(pool_, m, n, k, {a.f32(), a.row_stride(), transpose_a}, {b.f32(), b.row_stride(), transpose_b}, c.f32(),
+         c.row_stride(), accumulate);
+}
+
+void CpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {
+    check_same_count(a, b);
+    check_same_count(a, out);
+    for_ranges(a.element_count(), kTileElements, [&, x = a.f32(), y = b.f32(), z = out.f32()](auto begin, auto end) {
+        loops_.add(x + begin, y + begin, z + begin, end - begin);
+    });
+}
+
+void CpuBackend::scale(const Tensor& x, float factor) {
+    for_ranges(x.element_count(), kTileElements,
+               [&, data = x.f32()](auto begin, auto end) { loops_.scale(data + begin, factor, end - begin); });
+}
+
+template <class Part>
+double CpuBackend::reduce(const Tensor& x, Part part) {
+    check(x.contiguous(), "a sum takes contiguous tensors");
+    const std::int64_t count = x.element_count();
+    partial_sums_.assign(static_cast<std::size_t>((count + kTileElements - 1) / kTileElements), 0.0);
+    for_ranges(count, kTileElements, [&, data = x.f32()](auto begin, auto end) {
+        partial_sums_[static_cast<std::size_t>(begin / kTileElements)] = part(data + begin, end - begin);
+    });
+    double total = 0.0;
+    for (const double partial : partial_sums_) total += partial;
+    return total;
+}
+
+double CpuBackend::sum(const Tensor& x) {
+    return reduce(x, loops_.sum);
+}
+
+double CpuBackend::sum_of_squares(const Tensor& x) {
+    return reduce(x, loops_.sum_of_squares);
+}
+
+void CpuBackend::convert(const Tensor& from, const Tensor& to) {
+    check_same_count(from, to);
+    if (from.dtype() == to.dtype()) return copy(from, to);
+    const bool widens = to.dtype() == DType::kF32;
+    const DType half = widens ? from.dtype() : to.dtype();
+    check((widens || from.dtype() == DType::kF32) && (half == DType::kF16 || half == DType::kBF16),
+          "convert goes between fp32 and fp16 or bf16");
+    for_ranges(from.element_count(), kTileElements, [&](auto begin, auto end) {
+        if (widens) {
+            const auto* const source = static_cast<const std::uint16_t*>(from.data()) + begin;
+            (half == DType::kF16 ? loops_.f16_to_f32 : loops_.bf16_to_f32)(source, to.f32() + begin, end - begin);
+        } else {
+            auto* const target = static_cast<std::uint16_t*>(to.data()) + begin;
+            (half == DType::kF16 ? loops_.f32_to_f16 : loops_.f32_to_bf16)(from.f32() + begin, target, end - begin);
+        }
+    });
+}
+
+void CpuBackend::adamw(const AdamWStep& step, const Tensor& weights, const Tensor& gradients,
+                       const Tensor& first_moments, const Tensor& second_moments) {
+    check_same_count(weights, gradients);
+    check_same_count(weights, first_moments);
+    check_same_count(weights, second_moments);
+    const double steps = static_cast<double>(step.step);
+    const AdamWFactors factors = {
+        .decay = 1.0F - step.learning_rate * step.weight_decay,
+        .beta1 = step.beta1,
+        .beta2 = step.beta2,
+        .step_size = static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
+        .root_bias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(step.beta2), steps))),
+        .epsilon = step.epsilon,
+        .gradient_scale = step.gradient_scale,
+    };
+    for_ranges(weights.element_count(), kTileElements, [&](auto begin, auto end) {
+        loops_.adamw(factors, weights.f32() + begin, gradients.f32() + begin, first_moments.f32() + begin,
+                     second_moments.f32() + begin, end - begin);
+    });
+}
+
+void CpuBackend::sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& momenta) {
+    check_same_count(weights, gradients);
+    const float decay = 1.0F - step.learning_rate * step.weight_decay;
+    for_ranges(weights.element_count(), kTileElements, [&](auto begin, auto end) {
+        loops_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights.f32() + begin,
+                   gradients.f32() + begin, momenta.empty() ? nullptr : momenta.f32() + begin, end - begin);
+    });
+}
+
+}  // namespace atl::kernels::cpu

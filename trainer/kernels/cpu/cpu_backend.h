@@ -1,0 +1,106 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/kernels/backend.h"
+#include "trainer/kernels/cpu/loops.h"
+#include "trainer/kernels/cpu/thread_pool.h"
+
+namespace atl::kernels::cpu {
+
+// Backend over OpenBLAS and the loops of one instruction set. Work is cut into tiles by shape alone and sums over tiles
+// are added in tile order, so results are bitwise the same for every number of threads.
+class CpuBackend final : public Backend {
+  public:
+    CpuBackend(const Loops& loops, int threads);
+
+    std::string name() const override;
+
+    Result<tensor::Memory> allocate(std::int64_t bytes) override;
+    void copy(const Tensor& from, const Tensor& to) override;
+    void copy_from_host(const void* from, const Tensor& to) override;
+    void copy_to_host(const Tensor& from, void* to) override;
+    void zero(const Tensor& x) override;
+    void synchronize() override {}
+
+    void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                bool accumulate) override;
+
+    void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
+    void scale(const Tensor& x, float factor) override;
+    double sum(const Tensor& x) override;
+    double sum_of_squares(const Tensor& x) override;
+    void convert(const Tensor& from, const Tensor& to) override;
+
+    void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
+    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
+                            bool accumulate) override;
+
+    void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
+                         const Tensor& rstd) override;
+    void add_rmsnorm_forward(const Tensor& x, const Tensor& delta, const Tensor& weight, float epsilon,
+                             const Tensor& sum, const Tensor& out, const Tensor& rstd) override;
+    void rmsnorm_apply(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out) override;
+    void rmsnorm_backward(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out_gradient,
+                          const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
+                          bool accumulate) override;
+
+    void rope_forward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
+                      const Tensor& qkv) override;
+    void rope_backward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
+                       const Tensor& qkv_gradient) override;
+
+    std::int64_t attention_workspace_bytes(const AttentionShape& shape) const override;
+    void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                           const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) override;
+    void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                            const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                            const Tensor& qkv_gradient, tensor::Arena& workspace) override;
+    void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,
+                          const Tensor& value_cache, const Tensor& out, tensor::Arena& workspace) override;
+    std::int64_t attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const override;
+
+    void swiglu_forward(const Tensor& gate_up, const Tensor& out) override;
+    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                         const Tensor& out) override;
+
+    void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override;
+    void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
+                                const Tensor& losses) override;
+
+    void adamw(const AdamWStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& first_moments,
+               const Tensor& second_moments) override;
+    void sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& momenta) override;
+
+  private:
+    // body(begin, end) over tiles of [0, count); the tiles depend on count and tile alone.
+    template <class Body>
+    void for_ranges(std::int64_t count, std::int64_t tile, Body&& body);
+    template <class Part>
+    double reduce(const Tensor& x, Part part);
+    void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
+              float direction);
+    std::int64_t scratch_bytes(std::int64_t keys, std::int64_t head_channels, bool backward) const;
+
+    const Loops& loops_;
+    ThreadPool pool_;
+    std::vector<double> partial_sums_;      // of reduce(): one a tile
+    std::vector<float> partial_gradients_;  // of rmsnorm_backward(): [kNormTiles, C]
+};
+
+// Rows that make a tile of about 16k elements: small enough to spread, large enough to pay for handing out.
+constexpr std::int64_t kTileElements = 16384;
+constexpr std::int64_t rows_of_tile(std::int64_t columns) {
+    return columns >= kTileElements ? 1 : kTileElements / columns;
+}
+
+template <class Body>
+void CpuBackend::for_ranges(std::int64_t count, std::int64_t tile, Body&& body) {
+    pool_.parallel_for((count + tile - 1) / tile, [&](std::int64_t index, int) {
+        const std::int64_t begin = index * tile;
+        body(begin, begin + tile < count ? begin + tile : count);
+    });
+}
+
+}  // namespace atl::kernels::cpu

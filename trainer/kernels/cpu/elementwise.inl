@@ -1,0 +1,113 @@
+// Loops over flat arrays. Those without reductions are left to the compiler's vectoriser.
+
+void add(const float* a, const float* b, float* out, std::int64_t count) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+void scale(float* x, float factor, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+// Short runs in fp32 lanes, added up in fp64: the error does not grow with the count.
+template <bool kSquare>
+double reduce(const float* x, std::int64_t count) {
+    constexpr std::int64_t kRun = 32 * kLanes;
+    double total = 0.0;
+    std::int64_t i = 0;
+    for (; i < count; i += kRun) {
+        const std::int64_t end = i + kRun < count ? i + kRun : count;
+        Vec even{}, odd{};
+        std::int64_t j = i;
+        for (; j + 2 * kLanes <= end; j += 2 * kLanes) {
+            const Vec first = load(x + j), second = load(x + j + kLanes);
+            even += kSquare ? first * first : first;
+            odd += kSquare ? second * second : second;
+        }
+        double run = sum_lanes(even + odd);
+        for (; j < end; ++j) run += kSquare ? static_cast<double>(x[j]) * x[j] : static_cast<double>(x[j]);
+        total += run;
+    }
+    return total;
+}
+
+double sum(const float* x, std::int64_t count) {
+    return reduce<false>(x, count);
+}
+
+double sum_of_squares(const float* x, std::int64_t count) {
+    return reduce<true>(x, count);
+}
+
+inline std::uint32_t bits_of(float value) {
+    return __builtin_bit_cast(std::uint32_t, value);
+}
+
+inline float float_of(std::uint32_t bits) {
+    return __builtin_bit_cast(float, bits);
+}
+
+void f16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t half = from[i];
+        const std::uint32_t magnitude = (half & 0x7fffU) << 13;
+        // Multiplying by 2^112 rebases the exponent and is exact for subnormal halves too.
+        const float rebased = float_of(magnitude) * 0x1p112F;
+        const std::uint32_t finite = bits_of(rebased);
+        const std::uint32_t special = magnitude | 0x7f800000U;  // infinity, NaN
+        to[i] = float_of((magnitude >= 0x0f800000U ? special : finite) | (half & 0x8000U) << 16);
+    }
+}
+
+void f32_to_f16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = bits_of(from[i]);
+        const std::uint32_t magnitude = bits & 0x7fffffffU;
+        // Subnormal halves: adding 0.5 rounds to multiples of 2^−24, to nearest even, in the low bits.
+        const std::uint32_t small = bits_of(float_of(magnitude) + 0.5F) - 0x3f000000U;
+        const std::uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+        const std::uint32_t nan = 0x7e00U, infinity = 0x7c00U;
+        std::uint32_t half = magnitude < 0x38800000U ? small : normal;
+        half = magnitude >= 0x477ff000U ? infinity : half;
+        half = magnitude > 0x7f800000U ? nan : half;
+        to[i] = static_cast<std::uint16_t>(half | (bits >> 16 & 0x8000U));
+    }
+}
+
+void bf16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = float_of(static_cast<std::uint32_t>(from[i]) << 16);
+}
+
+void f32_to_bf16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = bits_of(from[i]);
+        const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+        const std::uint32_t nan = (bits >> 16) | 0x40U;
+        to[i] = static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
+    }
+}
+
+void adamw(const AdamWFactors& factors, float* __restrict weights, const float* __restrict gradients,
+           float* __restrict first, float* __restrict second, std::int64_t count) {
+    const AdamWFactors f = factors;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float gradient = gradients[i] * f.gradient_scale;
+        const float m = f.beta1 * first[i] + (1.0F - f.beta1) * gradient;
+        const float v = f.beta2 * second[i] + (1.0F - f.beta2) * gradient * gradient;
+        first[i] = m;
+        second[i] = v;
+        weights[i] = weights[i] * f.decay - f.step_size * m / (__builtin_sqrtf(v) * f.root_bias + f.epsilon);
+    }
+}
+
+void sgd(float decay, float rate, float momentum, float gradient_scale, float* __restrict weights,
+         const float* __restrict gradients, float* __restrict momenta, std::int64_t count) {
+    if (momenta == nullptr) {
+        for (std::int64_t i = 0; i < count; ++i) weights[i] = weights[i] * decay - rate * gradient_scale * gradients[i];
+        return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+        momenta[i] = momentum * momenta[i] + gradient_scale * gradients[i];
+        weights[i] = weights[i] * decay - rate * momenta[i];
+    }
+}

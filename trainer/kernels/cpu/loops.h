@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+
+// The inner loops of the CPU backend, compiled once for each instruction set and reached through a table. They see
+// pointers and counts only; who calls them has checked the shapes and cut the work into tiles.
+namespace atl::kernels::cpu {
+
+// Rows [begin, end) of a matrix with C columns.
+struct NormRows {
+    std::int64_t begin;
+    std::int64_t end;
+    std::int64_t columns;
+};
+
+struct AdamWFactors {
+    float decay;  // 1 − learning rate · weight decay
+    float beta1;
+    float beta2;
+    float step_size;  // learning rate / (1 − beta1^step)
+    float root_bias;  // 1 / sqrt(1 − beta2^step)
+    float epsilon;
+    float gradient_scale;
+};
+
+// Attention of all query heads that share one key/value head, in one sequence.
+struct AttentionTask {
+    const float* queries;  // the group's first head, first query row
+    const float* keys;
+    const float* values;
+    std::int64_t query_stride;  // floats between rows
+    std::int64_t kv_stride;
+    const std::int32_t* segment_starts;  // [query_count]; null: 0
+    std::int64_t query_count;            // query i sees keys segment_starts[i] … key_count − query_count + i
+    std::int64_t key_count;
+    std::int64_t group;          // query heads
+    std::int64_t head_channels;  // D
+    float* out;                  // like queries, with out_stride
+    std::int64_t out_stride;
+    float* log_sum_exp;  // [group, query_count]; may be null in forward
+    float* scratch;
+    // Backward only. The gradients have the strides of queries and keys; out and out_gradient those of out.
+    const float* out_gradient;
+    float* query_gradient;
+    float* key_gradient;
+    float* value_gradient;
+};
+
+struct Loops {
+    const char* name;
+
+    void (*add)(const float* a, const float* b, float* out, std::int64_t count);
+    void (*scale)(float* x, float factor, std::int64_t count);
+    double (*sum)(const float* x, std::int64_t count);
+    double (*sum_of_squares)(const float* x, std::int64_t count);
+    void (*f16_to_f32)(const std::uint16_t* from, float* to, std::int64_t count);
+    void (*f32_to_f16)(const float* from, std::uint16_t* to, std::int64_t count);
+    void (*bf16_to_f32)(const std::uint16_t* from, float* to, std::int64_t count);
+    void (*f32_to_bf16)(const float* from, std::uint16_t* to, std::int64_t count);
+
+    void (*rmsnorm_forward)(NormRows rows, const float* x, const float* weight, float epsilon, float* out, float* rstd);
+    void (*add_rmsnorm_forward)(NormRows rows, const float* x, const float* delta, const float* weight, float epsilon,
+                                float* sum, float* out, float* rstd);
+    void (*rmsnorm_apply)(NormRows rows, const float* x, const float* weight, const float* rstd, float* out);
+    // Adds to weight_gradient [C]. residual_gradient may be null.
+    void (*rmsnorm_backward)(NormRows rows, const float* x, const float* weight, const float* rstd,
+                             const float* out_gradient, const float* residual_gradient, float* x_gradient,
+                             float* weight_gradient);
+
+    // One row of `heads` heads; table: D/2 cosines then D/2 sines, direction 1 forward and −1 backward.
+    void (*rope)(float* row, const float* table, std::int64_t heads, std::int64_t head_channels, float direction);
+
+    std::int64_t (*attention_scratch_floats)(std::int64_t keys, std::int64_t head_channels, bool backward);
+    void (*attention_forward)(const AttentionTask& task);
+    void (*attention_backward)(const AttentionTask& task);
+
+    // One row: gate [F] then up [F].
+    void (*swiglu_forward)(const float* gate_up, float* out, std::int64_t channels);
+    void (*swiglu_backward)(const float* gate_up, const float* out_gradient, float* gate_up_gradient, float* out,
+                            std::int64_t channels);
+
+    // One row of V logits and a valid target: the loss.
+    float (*cross_entropy_forward)(const float* logits, std::int64_t vocabulary, std::int64_t target);
+    // … and the logits become the gradient of scale · loss.
+    float (*cross_entropy_backward)(float* logits, std::int64_t vocabulary, std::int64_t target, float scale);
+
+    void (*adamw)(const AdamWFactors& factors, float* weights, const float* gradients, float* first, float* second,
+                  std::int64_t count);
+    void (*sgd)(float decay, float rate, float momentum, float gradient_scale, float* weights, const float* gradients,
+                float* momenta, std::int64_t count);  // momenta may be null
+};
+
+namespace baseline {
+const Loops& loops();
+}
+namespace avx2 {
+const Loops& loops();
+}
+namespace avx512 {
+const Loops& loops();
+}
+
+}  // namespace atl::kernels::cpu

@@ -1,0 +1,53 @@
+// Included once for each instruction set, with ATOLL_INSTRUCTION_SET naming it.
+
+#include <cstdint>
+
+#include "trainer/kernels/cpu/loops.h"
+
+namespace atl::kernels::cpu::ATOLL_INSTRUCTION_SET {
+namespace {
+
+// Each builds on those before it.
+// clang-format off
+#include "trainer/kernels/cpu/simd.inl"
+#include "trainer/kernels/cpu/elementwise.inl"
+#include "trainer/kernels/cpu/norm.inl"
+#include "trainer/kernels/cpu/softmax.inl"
+#include "trainer/kernels/cpu/attention.inl"
+// clang-format on
+
+}  // namespace
+
+#define ATOLL_NAME_INNER(name) #name
+#define ATOLL_NAME(name) ATOLL_NAME_INNER(name)
+
+const Loops& loops() {
+    static constexpr Loops kLoops = {
+        .name = ATOLL_NAME(ATOLL_INSTRUCTION_SET),
+        .add = add,
+        .scale = scale,
+        .sum = sum,
+        .sum_of_squares = sum_of_squares,
+        .f16_to_f32 = f16_to_f32,
+        .f32_to_f16 = f32_to_f16,
+        .bf16_to_f32 = bf16_to_f32,
+        .f32_to_bf16 = f32_to_bf16,
+        .rmsnorm_forward = rmsnorm_forward,
+        .add_rmsnorm_forward = add_rmsnorm_forward,
+        .rmsnorm_apply = rmsnorm_apply,
+        .rmsnorm_backward = rmsnorm_backward,
+        .rope = rope,
+        .attention_scratch_floats = attention_scratch_floats,
+        .attention_forward = attention_forward,
+        .attention_backward = attention_backward,
+        .swiglu_forward = swiglu_forward,
+        .swiglu_backward = swiglu_backward,
+        .cross_entropy_forward = cross_entropy_forward,
+        .cross_entropy_backward = cross_entropy_backward,
+        .adamw = adamw,
+        .sgd = sgd,
+    };
+    return kLoops;
+}
+
+}  // namespace atl::kernels::cpu::ATOLL_INSTRUCTION_SET

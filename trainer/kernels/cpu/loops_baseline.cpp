@@ -1,0 +1,2 @@
+#define ATOLL_INSTRUCTION_SET baseline
+#include "trainer/kernels/cpu/loops.inl"

@@ -1,0 +1,56 @@
+#include <array>
+#include <string_view>
+
+#include "trainer/kernels/backend.h"
+#include "trainer/kernels/cpu/cpu_backend.h"
+
+namespace atl::kernels {
+namespace {
+
+struct InstructionSet {
+    std::string_view name;
+    const cpu::Loops& (*loops)();
+    bool (*offered)();
+};
+
+#if defined(__x86_64__)
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512() {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+// Widest first.
+constexpr std::array kInstructionSets = {
+#if defined(__x86_64__)
+    InstructionSet{"avx512", cpu::avx512::loops, has_avx512},
+    InstructionSet{"avx2", cpu::avx2::loops, has_avx2},
+#endif
+    InstructionSet{"baseline", cpu::baseline::loops, [] { return true; }},
+};
+
+}  // namespace
+
+std::vector<std::string> cpu_instruction_sets() {
+    std::vector<std::string> names;
+    for (const auto& set : kInstructionSets) {
+        if (set.offered()) names.emplace_back(set.name);
+    }
+    return names;
+}
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set) {
+    if (threads < 1) return invalid_argument("threads", "must be at least 1");
+    for (const auto& set : kInstructionSets) {
+        if (set.offered() && (instruction_set.empty() || set.name == instruction_set)) {
+            return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), threads));
+        }
+    }
+    return invalid_argument("instruction_set", "'" + instruction_set + "' is not offered by this machine or build");
+}
+
+}  // namespace atl::kernels

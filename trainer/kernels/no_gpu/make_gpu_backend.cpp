@@ -1,0 +1,10 @@
+#include "trainer/kernels/backend.h"
+
+namespace atl::kernels {
+
+Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int) {
+    return invalid_argument("device",
+                            "'" + device + "' was asked for, but this build has no GPU backend: use --device cpu");
+}
+
+}  // namespace atl::kernels

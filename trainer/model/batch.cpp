@@ -1,0 +1,121 @@
+#include "trainer/model/batch.h"
+
+#include <cmath>
+#include <string>
+
+#include "trainer/model/config.h"
+
+namespace atl::model {
+namespace {
+
+using tensor::Category;
+using tensor::DType;
+using tensor::Tensor;
+
+Status check_token(std::int32_t id, std::int64_t vocab_size, const char* field) {
+    if (id >= 0 && id < vocab_size) return {};
+    return invalid_argument(
+        field, "token " + std::to_string(id) + " is outside the model's vocabulary of " + std::to_string(vocab_size));
+}
+
+Status check_rows(const BatchRows& rows, const BatchShape& largest) {
+    const auto count = static_cast<std::size_t>(rows.shape.rows());
+    if (rows.shape.batch < 1 || rows.shape.batch > largest.batch || rows.shape.length != largest.length) {
+        return invalid_argument("input_ids", "a batch of " + std::to_string(rows.shape.batch) + " × " +
+                                                 std::to_string(rows.shape.length) + " does not fit buffers of " +
+                                                 std::to_string(largest.batch) + " × " +
+                                                 std::to_string(largest.length));
+    }
+    if (rows.input_ids.size() != count) return invalid_argument("input_ids", "has another size than the batch");
+    if (!rows.labels.empty() && rows.labels.size() != count) {
+        return invalid_argument("labels", "have another size than the input_ids");
+    }
+    if (!rows.segment_ids.empty() && rows.segment_ids.size() != count) {
+        return invalid_argument("segment_ids", "have another size than the input_ids");
+    }
+    return {};
+}
+
+}  // namespace
+
+std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t length) {
+    const std::vector<float> frequencies = config.rope_frequencies();
+    std::vector<float> table(static_cast<std::size_t>(length * config.head_dim));
+    float* row = table.data();
+    for (std::int64_t position = 0; position < length; ++position, row += config.head_dim) {
+        for (std::size_t i = 0; i < frequencies.size(); ++i) {
+            // In fp32, as transformers multiplies; so the angles of far positions agree.
+            const float angle = static_cast<float>(position) * frequencies[i];
+            row[i] = std::cos(angle);
+            row[frequencies.size() + i] = std::sin(angle);
+        }
+    }
+    return table;
+}
+
+BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
+                                    BatchShape largest) {
+    BatchBuffers buffers;
+    buffers.largest_ = largest;
+    buffers.vocab_size_ = config.vocab_size;
+    const auto rows = [&] {
+        return arena.allocate(Category::kWorkspace, DType::kI32, {largest.batch, largest.length});
+    };
+    buffers.storage_.shape = largest;
+    buffers.storage_.input_ids = rows();
+    buffers.storage_.targets = rows();
+    buffers.storage_.positions = rows();
+    buffers.storage_.segment_starts = rows();
+    buffers.storage_.rope_table = arena.allocate(Category::kWorkspace, DType::kF32, {largest.length, config.head_dim});
+    buffers.batch_ = buffers.storage_;
+    if (arena.is_measuring()) return buffers;
+    backend.copy_from_host(make_rope_table(config, largest.length).data(), buffers.storage_.rope_table);
+    const auto count = static_cast<std::size_t>(largest.rows());
+    buffers.targets_.resize(count);
+    buffers.positions_.resize(count);
+    buffers.starts_.resize(count);
+    buffers.counts_.resize(static_cast<std::size_t>(largest.batch));
+    return buffers;
+}
+
+Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backend, const BatchRows& rows) {
+    ATOLL_RETURN_IF_ERROR(check_rows(rows, largest_));
+    const std::int64_t length = rows.shape.length;
+    const std::span<const std::int32_t> labels = rows.labels.empty() ? rows.input_ids : rows.labels;
+    for (std::int64_t sequence = 0; sequence < rows.shape.batch; ++sequence) {
+        std::int64_t start = 0, counted = 0;
+        for (std::int64_t t = 0; t < length; ++t) {
+            const auto at = static_cast<std::size_t>(sequence * length + t);
+            ATOLL_RETURN_IF_ERROR(check_token(rows.input_ids[at], vocab_size_, "input_ids"));
+            if (labels[at] != kernels::kIgnoredLabel) {
+                ATOLL_RETURN_IF_ERROR(check_token(labels[at], vocab_size_, "labels"));
+            }
+            const auto continues = [&](std::size_t next) {
+                return rows.segment_ids.empty() || rows.segment_ids[next] == rows.segment_ids[next - 1];
+            };
+            if (t > 0 && !continues(at)) start = t;
+            starts_[at] = static_cast<std::int32_t>(start);
+            positions_[at] = static_cast<std::int32_t>(t - start);
+            const bool has_target = t + 1 < length && continues(at + 1);
+            targets_[at] = has_target ? labels[at + 1] : kernels::kIgnoredLabel;
+            if (targets_[at] != kernels::kIgnoredLabel) ++counted;
+        }
+        counts_[static_cast<std::size_t>(sequence)] = counted;
+    }
+    const auto view = [&](const Tensor& storage) {
+        return Tensor(storage.data(), DType::kI32, {rows.shape.batch, length});
+    };
+    batch_ = {rows.shape,
+              view(storage_.input_ids),
+              view(storage_.targets),
+              view(storage_.positions),
+              view(storage_.segment_starts),
+              storage_.rope_table};
+    backend.copy_from_host(rows.input_ids.data(), batch_.input_ids);
+    backend.copy_from_host(targets_.data(), batch_.targets);
+    backend.copy_from_host(positions_.data(), batch_.positions);
+    backend.copy_from_host(starts_.data(), batch_.segment_starts);
+    return std::span<const std::int64_t>(counts_).first(static_cast<std::size_t>(rows.shape.batch));
+}
+
+}  // namespace atl::model

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/model/block.h"
+#include "trainer/model/config.h"
+
+// The blocks of Llama (Touvron et al., arXiv:2302.13971). Legend as in kernels/backend.h: N rows, C hidden channels,
+// H query heads, K key/value heads, D head channels, F feed-forward channels, V vocabulary.
+namespace atl::model {
+
+// x [N, C] = table [V, C] at input_ids.
+class EmbeddingBlock final : public Block {
+  public:
+    EmbeddingBlock(const ModelConfig& config, std::size_t group);
+    const std::string& name() const override { return name_; }
+    const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
+    std::int64_t workspace_bytes(const kernels::Backend&, const BatchShape&) const override { return 0; }
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+                 std::byte* saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
+                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+               LayerCache& cache) const override;
+    std::int64_t infer_workspace_bytes(const kernels::Backend&, const BatchShape&, std::int64_t) const override {
+        return 0;
+    }
+    double forward_flops(const BatchShape&) const override { return 0; }
+
+  private:
+    std::string name_ = "embedding";
+    std::vector<std::size_t> groups_;
+    std::int64_t hidden_;
+};
+
+// h = x + o_proj(attention(rope(qkv_proj(norm(x)))));  y = h + down_proj(swiglu(gate_up_proj(norm(h)))).
+class DecoderBlock final : public Block {
+  public:
+    DecoderBlock(const ModelConfig& config, std::int64_t layer, std::size_t group);
+    static ParameterGroup make_group(const ModelConfig& config, std::int64_t layer);
+
+    const std::string& name() const override { return name_; }
+    const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::int64_t saved_bytes(const BatchShape& shape) const override;
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+                 std::byte* saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
+                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+               LayerCache& cache) const override;
+    std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                       std::int64_t keys_max) const override;
+    double forward_flops(const BatchShape& shape) const override;
+
+  private:
+    // Forward keeps these for backward. The norms' results and the feed-forward activation are computed again there:
+    // that costs little time and saves a quarter of the memory.
+    struct Saved {
+        Tensor input_rstd;   // [N]
+        Tensor qkv;          // [N, (H + 2K)·D], rotated
+        Tensor attention;    // [N, H·D]
+        Tensor log_sum_exp;  // [B, H, T]
+        Tensor hidden;       // [N, C]: h
+        Tensor hidden_rstd;  // [N]
+        Tensor gate_up;      // [N, 2F]; backward turns it into its gradient
+    };
+    struct AttentionScratch {
+        Tensor normed;              // [N, C], then its gradient
+        Tensor attention_gradient;  // [N, H·D], backward only
+        Tensor qkv_gradient;        // [N, (H + 2K)·D], backward only
+    };
+    struct FeedForwardScratch {
+        Tensor normed;      // [N, C], then its gradient
+        Tensor activation;  // [N, F]
+    };
+    Saved cut_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
+    AttentionScratch cut_attention(tensor::Arena& arena, std::int64_t rows, bool backward) const;
+    FeedForwardScratch cut_feed_forward(tensor::Arena& arena, std::int64_t rows) const;
+    kernels::AttentionShape attention_shape(const BatchShape& shape) const;
+
+    void attention_forward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+                           LayerCache* cache) const;
+    void feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+                              const Tensor& output) const;
+    void feed_forward_backward(const Context& context, const GroupView& group, const Saved& saved,
+                               const Tensor& output_gradient, const Tensor& hidden_gradient) const;
+    void attention_backward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+                            const Tensor& hidden_gradient, const Tensor& input_gradient) const;
+
+    std::string name_;
+    std::vector<std::size_t> groups_;
+    std::int64_t hidden_, feed_forward_, heads_, kv_heads_, head_channels_;
+    float epsilon_;
+};
+
+// losses [N] = cross entropy of lm_head(norm(x)) [N, V] with the targets, a chunk of rows at a time: the logits of all
+// rows never exist together. With a tied embedding lm_head is the embedding's group.
+class HeadBlock final : public Block {
+  public:
+    // `table` is the index of the matrix [V, C] in the last of the groups.
+    HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table);
+    const std::string& name() const override { return name_; }
+    const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+                 std::byte* saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
+                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    bool backward_includes_forward() const override { return true; }
+    void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+               LayerCache& cache) const override;
+    std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                       std::int64_t keys_max) const override;
+    double forward_flops(const BatchShape& shape) const override;
+
+    // Rows whose logits exist at a time.
+    std::int64_t chunk_rows(const BatchShape& shape) const;
+
+  private:
+    struct Scratch {
+        Tensor normed;  // [N, C]
+        Tensor rstd;    // [N]
+        Tensor logits;  // [chunk, V], then their gradient
+    };
+    Scratch cut_scratch(tensor::Arena& arena, const BatchShape& shape) const;
+
+    std::string name_ = "head";
+    std::vector<std::size_t> groups_;
+    std::size_t table_;
+    std::int64_t hidden_, vocabulary_;
+    float epsilon_;
+};
+
+}  // namespace atl::model

@@ -1,0 +1,235 @@
+#include <algorithm>
+#include <string>
+
+#include "trainer/model/blocks.h"
+
+namespace atl::model {
+namespace {
+
+using tensor::Arena;
+using tensor::Category;
+using tensor::DType;
+
+// Places of the parameters in a layer's group. Query, key and value are neighbours and so are gate and up: each run is
+// one matrix product.
+enum : std::size_t { kInputNorm, kQuery, kKey, kValue, kOut, kPostNorm, kGate, kUp, kDown };
+
+void complete(const Context& context, const Tensor& partial) {
+    if (context.partial_sums != nullptr) context.partial_sums->complete(partial);
+}
+
+}  // namespace
+
+DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::size_t group)
+    : name_("layers." + std::to_string(layer)),
+      groups_{group},
+      hidden_(config.hidden_size),
+      feed_forward_(config.intermediate_size),
+      heads_(config.num_attention_heads),
+      kv_heads_(config.num_key_value_heads),
+      head_channels_(config.head_dim),
+      epsilon_(static_cast<float>(config.rms_norm_eps)) {}
+
+ParameterGroup DecoderBlock::make_group(const ModelConfig& config, std::int64_t layer) {
+    const std::int64_t hidden = config.hidden_size, feed_forward = config.intermediate_size;
+    const std::int64_t queries = config.num_attention_heads * config.head_dim;
+    const std::int64_t keys = config.num_key_value_heads * config.head_dim;
+    ParameterGroup group{.name = "layers." + std::to_string(layer), .parameters = {}};
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns, Partition partition) {
+        group.add({.name = prefix + name,
+                   .shape = {rows, columns},
+                   .init_deviation = static_cast<float>(config.initializer_range),
+                   .partition = partition});
+    };
+    const auto norm = [&](const char* name) {
+        group.add({.name = prefix + name, .shape = {hidden}, .init = Init::kOnes, .is_norm = true});
+    };
+    norm("input_layernorm.weight");
+    matrix("self_attn.q_proj.weight", queries, hidden, Partition::kRows);
+    matrix("self_attn.k_proj.weight", keys, hidden, Partition::kRows);
+    matrix("self_attn.v_proj.weight", keys, hidden, Partition::kRows);
+    matrix("self_attn.o_proj.weight", hidden, queries, Partition::kColumns);
+    norm("post_attention_layernorm.weight");
+    matrix("mlp.gate_proj.weight", feed_forward, hidden, Partition::kRows);
+    matrix("mlp.up_proj.weight", feed_forward, hidden, Partition::kRows);
+    matrix("mlp.down_proj.weight", hidden, feed_forward, Partition::kColumns);
+    return group;
+}
+
+kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) const {
+    return {shape.batch, shape.length, heads_, kv_heads_, head_channels_};
+}
+
+DecoderBlock::Saved DecoderBlock::cut_saved(Arena& arena, const BatchShape& shape, Category category) const {
+    const std::int64_t rows = shape.rows();
+    const auto cut = [&](std::initializer_list<std::int64_t> dims) {
+        return arena.allocate(category, DType::kF32, dims);
+    };
+    return {
+        .input_rstd = cut({rows}),
+        .qkv = cut({rows, (heads_ + 2 * kv_heads_) * head_channels_}),
+        .attention = cut({rows, heads_ * head_channels_}),
+        .log_sum_exp = cut({shape.batch, heads_, shape.length}),
+        .hidden = cut({rows, hidden_}),
+        .hidden_rstd = cut({rows}),
+        .gate_up = cut({rows, 2 * feed_forward_}),
+    };
+}
+
+std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
+    Arena arena = Arena::measuring();
+    cut_saved(arena, shape, Category::kActivations);
+    return arena.peak_bytes();
+}
+
+DecoderBlock::AttentionScratch DecoderBlock::cut_attention(Arena& arena, std::int64_t rows, bool backward) const {
+    const auto cut = [&](std::int64_t columns) {
+        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+    };
+    AttentionScratch scratch{.normed = cut(hidden_), .attention_gradient = {}, .qkv_gradient = {}};
+    if (!backward) return scratch;
+    scratch.attention_gradient = cut(heads_ * head_channels_);
+    scratch.qkv_gradient = cut((heads_ + 2 * kv_heads_) * head_channels_);
+    return scratch;
+}
+
+DecoderBlock::FeedForwardScratch DecoderBlock::cut_feed_forward(Arena& arena, std::int64_t rows) const {
+    return {.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_}),
+            .activation = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_})};
+}
+
+std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const {
+    Arena attention_forward = Arena::measuring(), attention_backward = Arena::measuring();
+    Arena feed_forward = Arena::measuring();
+    cut_attention(attention_forward, shape.rows(), false);
+    cut_attention(attention_backward, shape.rows(), true);
+    cut_feed_forward(feed_forward, shape.rows());
+    const std::int64_t attention = backend.attention_workspace_bytes(attention_shape(shape));
+    const std::int64_t forward =
+        saved_bytes(shape) + std::max(attention_forward.peak_bytes() + attention, feed_forward.peak_bytes());
+    const std::int64_t backward = std::max(attention_backward.peak_bytes() + attention, feed_forward.peak_bytes());
+    return std::max(forward, backward);
+}
+
+std::int64_t DecoderBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                                 std::int64_t keys_max) const {
+    return workspace_bytes(backend, shape) + backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
+}
+
+void DecoderBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+                           const Tensor& output, std::byte* saved, const Loss*) const {
+    const BatchShape& shape = context.batch.shape;
+    const Arena::Scope scope(context.workspace);
+    Arena kept = Arena::borrowing(saved, saved == nullptr ? 0 : saved_bytes(shape));
+    const Saved activations = saved == nullptr ? cut_saved(context.workspace, shape, Category::kWorkspace)
+                                               : cut_saved(kept, shape, Category::kActivations);
+    attention_forward(context, groups[0], input, activations, nullptr);
+    feed_forward_forward(context, groups[0], input, activations, output);
+}
+
+void DecoderBlock::infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+                         const Tensor& output, LayerCache& cache) const {
+    const Arena::Scope scope(context.workspace);
+    const Saved activations = cut_saved(context.workspace, context.batch.shape, Category::kWorkspace);
+    attention_forward(context, groups[0], input, activations, &cache);
+    feed_forward_forward(context, groups[0], input, activations, output);
+    cache.past += context.batch.shape.length;
+}
+
+// saved.qkv and saved.attention from x; h is left to the second half.
+void DecoderBlock::attention_forward(const Context& context, const GroupView& group, const Tensor& input,
+                                     const Saved& saved, LayerCache* cache) const {
+    kernels::Backend& backend = context.backend;
+    const Batch& batch = context.batch;
+    const kernels::AttentionShape shape = attention_shape(batch.shape);
+    const Arena::Scope scope(context.workspace);
+    const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), false);
+    backend.rmsnorm_forward(input, group.weight(kInputNorm), epsilon_, scratch.normed, saved.input_rstd);
+    backend.matmul(scratch.normed, false, group.stacked_weight(kQuery, 3), true, saved.qkv, false);
+    backend.rope_forward(shape, batch.rope_table, batch.positions, saved.qkv);
+    if (cache == nullptr) {
+        backend.attention_forward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+                                  context.workspace);
+    } else {
+        backend.attention_cached(shape, saved.qkv, cache->past, cache->keys, cache->values, saved.attention,
+                                 context.workspace);
+    }
+}
+
+void DecoderBlock::feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input,
+                                        const Saved& saved, const Tensor& output) const {
+    kernels::Backend& backend = context.backend;
+    const Arena::Scope scope(context.workspace);
+    const FeedForwardScratch scratch = cut_feed_forward(context.workspace, input.rows());
+    backend.matmul(saved.attention, false, group.weight(kOut), true, saved.hidden, false);
+    complete(context, saved.hidden);
+    backend.add_rmsnorm_forward(input, saved.hidden, group.weight(kPostNorm), epsilon_, saved.hidden, scratch.normed,
+                                saved.hidden_rstd);
+    backend.matmul(scratch.normed, false, group.stacked_weight(kGate, 2), true, saved.gate_up, false);
+    backend.swiglu_forward(saved.gate_up, scratch.activation);
+    backend.matmul(scratch.activation, false, group.weight(kDown), true, output, false);
+    complete(context, output);
+    backend.add(saved.hidden, output, output);
+}
+
+void DecoderBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+                            std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                            const Loss*) const {
+    Arena kept = Arena::borrowing(saved, saved_bytes(context.batch.shape));
+    const Saved activations = cut_saved(kept, context.batch.shape, Category::kActivations);
+    // The gradient of h lives where that of x will.
+    feed_forward_backward(context, groups[0], activations, output_gradient, input_gradient);
+    attention_backward(context, groups[0], input, activations, input_gradient, input_gradient);
+}
+
+void DecoderBlock::feed_forward_backward(const Context& context, const GroupView& group, const Saved& saved,
+                                         const Tensor& output_gradient, const Tensor& hidden_gradient) const {
+    kernels::Backend& backend = context.backend;
+    const bool accumulate = group.accumulate();
+    const Arena::Scope scope(context.workspace);
+    const FeedForwardScratch scratch = cut_feed_forward(context.workspace, output_gradient.rows());
+    backend.matmul(output_gradient, false, group.weight(kDown), false, scratch.activation, false);
+    backend.swiglu_backward(saved.gate_up, scratch.activation, saved.gate_up, scratch.activation);
+    backend.matmul(output_gradient, true, scratch.activation, false, group.gradient(kDown), accumulate);
+    backend.rmsnorm_apply(saved.hidden, group.weight(kPostNorm), saved.hidden_rstd, scratch.normed);
+    backend.matmul(saved.gate_up, true, scratch.normed, false, group.stacked_gradient(kGate, 2), accumulate);
+    backend.matmul(saved.gate_up, false, group.stacked_weight(kGate, 2), false, scratch.normed, false);
+    complete(context, scratch.normed);
+    backend.rmsnorm_backward(saved.hidden, group.weight(kPostNorm), saved.hidden_rstd, scratch.normed, output_gradient,
+                             hidden_gradient, group.gradient(kPostNorm), accumulate);
+}
+
+void DecoderBlock::attention_backward(const Context& context, const GroupView& group, const Tensor& input,
+                                      const Saved& saved, const Tensor& hidden_gradient,
+                                      const Tensor& input_gradient) const {
+    kernels::Backend& backend = context.backend;
+    const Batch& batch = context.batch;
+    const bool accumulate = group.accumulate();
+    const kernels::AttentionShape shape = attention_shape(batch.shape);
+    const Arena::Scope scope(context.workspace);
+    const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), true);
+    backend.matmul(hidden_gradient, false, group.weight(kOut), false, scratch.attention_gradient, false);
+    backend.matmul(hidden_gradient, true, saved.attention, false, group.gradient(kOut), accumulate);
+    backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+                               scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
+    backend.rope_backward(shape, batch.rope_table, batch.positions, scratch.qkv_gradient);
+    backend.rmsnorm_apply(input, group.weight(kInputNorm), saved.input_rstd, scratch.normed);
+    backend.matmul(scratch.qkv_gradient, true, scratch.normed, false, group.stacked_gradient(kQuery, 3), accumulate);
+    backend.matmul(scratch.qkv_gradient, false, group.stacked_weight(kQuery, 3), false, scratch.normed, false);
+    complete(context, scratch.normed);
+    backend.rmsnorm_backward(input, group.weight(kInputNorm), saved.input_rstd, scratch.normed, hidden_gradient,
+                             input_gradient, group.gradient(kInputNorm), accumulate);
+}
+
+double DecoderBlock::forward_flops(const BatchShape& shape) const {
+    const double rows = static_cast<double>(shape.rows());
+    const double query_width = static_cast<double>(heads_ * head_channels_);
+    const double weights =
+        static_cast<double>(hidden_) * (2.0 * query_width + 2.0 * static_cast<double>(kv_heads_ * head_channels_) +
+                                        3.0 * static_cast<double>(feed_forward_));
+    const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
+    return 2.0 * rows * weights + 4.0 * rows * keys_seen * query_width;
+}
+
+}  // namespace atl::model

@@ -1,0 +1,59 @@
+#include "trainer/model/initialize.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+namespace atl::model {
+namespace {
+
+using Words = std::array<std::uint32_t, 4>;
+
+// Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC11).
+Words philox(Words counter, std::uint64_t key_bits) {
+    auto low = static_cast<std::uint32_t>(key_bits), high = static_cast<std::uint32_t>(key_bits >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t a = 0xD2511F53ULL * counter[0], b = 0xCD9E8D57ULL * counter[2];
+        counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ low, static_cast<std::uint32_t>(b),
+                   static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ high, static_cast<std::uint32_t>(a)};
+        low += 0x9E3779B9U;
+        high += 0xBB67AE85U;
+    }
+    return counter;
+}
+
+// 64-bit FNV-1a.
+std::uint64_t hash_of(std::string_view name) {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char byte : name) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
+    return hash;
+}
+
+// Two independent standard normal values from two words (Box and Muller).
+std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
+    const double radius = std::sqrt(-2.0 * std::log((first + 1.0) * 0x1p-32));
+    const double angle = 2.0 * std::numbers::pi * second * 0x1p-32;
+    return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+}  // namespace
+
+void initialize(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
+    if (parameter.init == Init::kOnes) return std::fill(values.begin(), values.end(), 1.0F);
+    const std::uint64_t stream = hash_of(parameter.name);
+    for (std::size_t at = 0; at < values.size();) {
+        const std::uint64_t element = static_cast<std::uint64_t>(begin) + at, block = element / 4;
+        const Words words = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
+                                   seed);
+        const auto low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
+        const std::array<double, 4> normals = {low[0], low[1], high[0], high[1]};
+        for (std::size_t lane = element % 4; lane < 4 && at < values.size(); ++lane, ++at) {
+            values[at] = static_cast<float>(normals[lane] * parameter.init_deviation);
+        }
+    }
+}
+
+}  // namespace atl::model

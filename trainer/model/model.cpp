@@ -1,0 +1,68 @@
+#include "trainer/model/model.h"
+
+#include <utility>
+
+#include "trainer/model/blocks.h"
+
+namespace atl::model {
+namespace {
+
+Parameter table(const ModelConfig& config, const char* name) {
+    return {.name = name,
+            .shape = {config.vocab_size, config.hidden_size},
+            .init_deviation = static_cast<float>(config.initializer_range)};
+}
+
+ParameterGroup embedding_group(const ModelConfig& config) {
+    ParameterGroup group{.name = "embedding", .parameters = {}};
+    group.add(table(config, "model.embed_tokens.weight"));
+    return group;
+}
+
+ParameterGroup head_group(const ModelConfig& config) {
+    ParameterGroup group{.name = "head", .parameters = {}};
+    group.add({.name = "model.norm.weight", .shape = {config.hidden_size}, .init = Init::kOnes, .is_norm = true});
+    if (!config.tie_word_embeddings) group.add(table(config, "lm_head.weight"));
+    return group;
+}
+
+}  // namespace
+
+Result<Model> make_model(const ModelConfig& config) {
+    Model model{.config = config, .groups = {}, .blocks = {}};
+    model.groups.push_back(embedding_group(config));
+    model.blocks.push_back(std::make_unique<EmbeddingBlock>(config, 0));
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+        model.groups.push_back(DecoderBlock::make_group(config, layer));
+        model.blocks.push_back(std::make_unique<DecoderBlock>(config, layer, model.groups.size() - 1));
+    }
+    model.groups.push_back(head_group(config));
+    const std::size_t head = model.groups.size() - 1;
+    const bool tied = config.tie_word_embeddings;
+    std::vector<std::size_t> groups{head};
+    if (tied) groups.push_back(0);
+    model.blocks.push_back(std::make_unique<HeadBlock>(config, std::move(groups), tied ? 0 : 1));
+    return model;
+}
+
+std::vector<std::size_t> Model::first_block_of_group() const {
+    std::vector<std::size_t> first(groups.size(), blocks.size());
+    for (std::size_t block = blocks.size(); block-- > 0;) {
+        for (const std::size_t group : blocks[block]->groups()) first[group] = block;
+    }
+    return first;
+}
+
+std::int64_t Model::parameter_count() const {
+    std::int64_t count = 0;
+    for (const ParameterGroup& group : groups) count += group.element_count;
+    return count;
+}
+
+double Model::forward_flops(const BatchShape& shape) const {
+    double flops = 0;
+    for (const auto& block : blocks) flops += block->forward_flops(shape);
+    return flops;
+}
+
+}  // namespace atl::model
