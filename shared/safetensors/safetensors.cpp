@@ -107,7 +107,8 @@ Result<Header> parse_header(std::string_view header, std::uint64_t file_size) {
     return result;
 }
 
-std::string make_header(std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata) {
+std::string make_header(std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata,
+                        std::size_t size_min) {
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
     std::uint64_t position = 0;
@@ -121,6 +122,7 @@ std::string make_header(std::vector<TensorInfo>& tensors, const std::map<std::st
     }
     std::string text = header.dump();
     text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+    if (text.size() + kLengthBytes < size_min) text.resize(size_min - kLengthBytes, ' ');
     std::string bytes;
     for (std::size_t i = 0; i < kLengthBytes; ++i) bytes.push_back(static_cast<char>(text.size() >> (8 * i)));
     return bytes + text;

@@ -57,8 +57,10 @@ inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
 Result<std::uint64_t> header_length(std::string_view first_8_bytes, std::uint64_t file_size);
 // `header` is the JSON text, without the 8 length bytes.
 Result<Header> parse_header(std::string_view header, std::uint64_t file_size);
-// The first 8 + N bytes of a file that holds these tensors one after another in this order (offsets are assigned here;
-// padded with spaces so that the data begins at a multiple of 8).
-std::string make_header(std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata = {});
+// The first 8 + N bytes of a file that holds these tensors one after another in this order (offsets are assigned here).
+// Padded with spaces so that the data begins at a multiple of 8, and to at least `size_min` bytes (a multiple of 8),
+// for writers that reserve the header's place before they know the shapes.
+std::string make_header(std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata = {},
+                        std::size_t size_min = 0);
 
 }  // namespace atl::safetensors

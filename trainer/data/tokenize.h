@@ -34,10 +34,8 @@ struct TokenizeOptions {
     Batching batching = Batching::kPacking;
     Split split = Split::kAll;
     int validation_percent = 0;
-    int threads = 0;              // 0: one a core that this process may use
-    bool progress = true;         // lines to standard error once two seconds have passed
-    std::int64_t rows_max = 0;    // 0: no limit
-    std::int64_t memory_max = 0;  // 0: the default bound on what waits between reader, workers and writer, in bytes
+    int threads = 0;       // 0: one a core that this process may use
+    bool progress = true;  // lines to standard error once two seconds have passed
 };
 
 struct TokenizeReport {

@@ -17,7 +17,6 @@ struct TokenizerTrainOptions {
     std::filesystem::path out;    // gets tokenizer.model, tokenizer_config.json and special_tokens_map.json
     std::int32_t vocab_size = 0;  // at least 260: three special tokens, 256 bytes and the text's own pieces
     double character_coverage = 0.9998;
-    int threads = 0;  // 0: one a core that this process may use
 };
 
 // The same input and options give the same bytes. kInvalidArgument: the text is too small for vocab_size, a bad row.

@@ -1,0 +1,133 @@
+"""Makes tests/fixtures/tokenizers: a small SentencePiece model and what the reference encodes odd strings to.
+
+Run with a Python that has sentencepiece (and, for the cross-check, transformers and protobuf):
+    python tests/numerics/make_tokenizer_goldens.py
+"""
+
+import io
+import json
+import pathlib
+import random
+import sys
+
+import sentencepiece
+
+FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
+
+# Written for this purpose, so that the fixture has no other licence than the project's.
+TEXT = """
+Il treno parte alle sette e arriva a Bologna prima di mezzogiorno, se non piove.
+La modella entra nella sala con un vestito rosso e nessuno dice una parola.
+Perché la città è così bella quando il sole scende dietro le colline?
+Non c'è fretta: il lago resta lì, più quieto di ieri, e l'acqua è già fredda.
+Vlak odjíždí v sedm hodin a do Ostravy přijede před polednem, pokud neprší.
+Řeka teče pomalu, žlutý kůň stojí u břehu a děti házejí kamínky do vody.
+Příliš mnoho ořechů leželo pod stromem; veverka je počítala až do večera.
+Proč je město tak krásné, když slunce zapadá za kopce? Nikdo to neví.
+A small model learns from every text, but the texts stay where they are.
+The weights travel between the sites at night, 12 of them, 345 megabytes each.
+1 2 3 4 5 6 7 8 9 0, 1999, 2024, 3.14159; (a) [b] {c} <d> "e" 'f' #g @h &i *j
+"""
+
+
+def train_model() -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT.strip().splitlines() * 3),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=480,
+        byte_fallback=True,
+        split_digits=True,
+        allow_whitespace_only_pieces=True,
+        remove_extra_whitespaces=False,
+        normalization_rule_name="identity",
+        character_coverage=1.0,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def odd_strings() -> list[bytes]:
+    texts = [
+        "", " ", "  ", "   a", "a ", "a  b   c", "\n", "a\nb\r\n\tc", "\t\t", "\u00a0x\u2003y\u3000z\u200b",
+        "perché è così", "Perche\u0301 e\u0300", "žluťoučký kůň úpěl ďábelské ódy", "ŽLUŤOUČKÝ", "Straße ſt ﬁ ﬀ",
+        "0", "12345678901234567890", "3.14159e-10", "x1y22z333", "٣٤٥", "一二三", "中文没有空格", "日本語テキスト", "한국어 문장",
+        "العربية نص", "עברית", "हिन्दी पाठ", "ไทย", "😀", "👩‍👩‍👧‍👦 family", "🇮🇹🇨🇿", "a\u0301\u0302\u0303\u0304", "\u202eabc\u202c",
+        "\ufeffbom", "\ufffd", "\ufffe\uffff", "\U0001d518\U0001d52b", "\U00020000\U0002a6d6", "\U000e0001\U000e0020",
+        "\U000f0000\U0010fffd", "\u0000", "a\u0000b", "\u0001\u007f\u0080\u009f", "\u2028\u2029\u0085",
+        "\u2581", "\u2581\u2581a\u2581b", " \u2581 ", "a\u2581", "\u2585", "<unk>", "<s>", "</s>", "<0x0A>", "<s> a </s>", "<0x41>",
+        "{{text}}", "scrivi un seguente documento:: Il treno", "Napište dokument:: Řeka teče",
+        "the the the the", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "ababababababababababab", "!!!???...,,,---", "don't l'acqua c'è",
+        "http://example.org/a?b=c&d=%20", "\\n \\u0041 \\", "\"quoted\" 'single' `back`", "tab\there", "mixed  \n  runs \n\n of \t space",
+        TEXT, "x" * 600, ("parola " * 80).strip(), " " * 200,
+    ]
+    raw = [text.encode("utf-8") for text in texts]
+    raw += [  # not UTF-8: stray, truncated, overlong, surrogate, beyond U+10FFFF
+        b"\x80", b"a\xffb", b"\xc3", b"caff\xc3", b"\xc3(", b"\xe2\x82", b"\xe2\x28\xa1", b"\xf0\x9f\x98", b"\xf0\x28\x8c\xbc",
+        b"\xc0\xaf", b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80",
+        b"\xfe\xff", b" \xff \xff ", bytes(range(128, 256)), bytes(range(256)),
+    ]
+    generator = random.Random(1)
+    planes = [(0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x4E00, 0x9FFF), (0x1F300, 0x1FAFF), (0x20000, 0x2A6DF)]
+    words = TEXT.split()
+    for index in range(80):
+        pieces = []
+        for _ in range(generator.randrange(1, 25)):
+            if generator.random() < 0.5:
+                pieces.append(generator.choice(words))
+            else:
+                low, high = planes[generator.randrange(len(planes))] if index % 2 else planes[0]
+                pieces.append("".join(chr(generator.randint(low, high)) for _ in range(generator.randrange(1, 8))))
+            pieces.append(generator.choice(["", " ", " ", "  ", "\n", "\t"]))
+        raw.append("".join(pieces).encode("utf-8"))
+    return raw
+
+
+def cross_check(directory: pathlib.Path, cases: list[dict]) -> None:
+    """transformers' LlamaTokenizer agrees wherever its own treatment of special tokens is not in play."""
+    try:
+        from google import protobuf  # noqa: F401  transformers reads the model with it
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        print(f"no cross-check: {error}", file=sys.stderr)
+        return
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    differing = []
+    for case in cases:
+        data = bytes.fromhex(case["hex"])
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        if any(special in text for special in ("<s>", "</s>", "<unk>")):
+            continue
+        if tokenizer(text, add_special_tokens=False)["input_ids"] != case["ids"]:
+            differing.append(text[:60])
+    print(f"cross-check with {type(tokenizer).__name__}: {len(differing)} differ: {differing}", file=sys.stderr)
+
+
+def main() -> None:
+    directory = FIXTURES / "small"
+    directory.mkdir(parents=True, exist_ok=True)
+    model = train_model()
+    (directory / "tokenizer.model").write_bytes(model)
+    config = {
+        "tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
+        "add_bos_token": True, "add_eos_token": False, "legacy": False,
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    cases = []
+    for data in odd_strings():
+        ids = processor.encode(data)
+        cases.append({"hex": data.hex(), "ids": ids, "decoded_hex": processor.decode(ids).encode("utf-8").hex()})
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    (FIXTURES / "small_goldens.json").write_text(
+        f'{{"made_by": "sentencepiece {sentencepiece.__version__}", "cases": [\n{lines}\n]}}\n')
+    cross_check(directory, cases)
+
+
+if __name__ == "__main__":
+    main()

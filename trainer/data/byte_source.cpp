@@ -1,0 +1,130 @@
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "shared/base/file.h"
+#include "trainer/data/line_reader.h"
+
+namespace atl::data {
+namespace {
+
+Error system_error(const std::filesystem::path& path, const char* what) {
+    const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal;
+    return {code, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
+
+Error broken(const std::filesystem::path& path, const std::string& what) {
+    return invalid_argument(path.string(), path.string() + ": " + what);
+}
+
+class PlainFile final : public ByteSource {
+  public:
+    PlainFile(std::filesystem::path path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+
+    Result<std::size_t> read(std::span<char> out) override {
+        for (;;) {
+            const ssize_t got = ::read(fd_.get(), out.data(), out.size());
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) return system_error(path_, "cannot read");
+            consumed_ += static_cast<std::uint64_t>(got);
+            return static_cast<std::size_t>(got);
+        }
+    }
+    std::uint64_t consumed() const override { return consumed_; }
+
+  private:
+    std::filesystem::path path_;
+    UniqueFd fd_;
+    std::uint64_t consumed_ = 0;
+};
+
+class GzipFile final : public ByteSource {
+  public:
+    // Takes the descriptor.
+    GzipFile(std::filesystem::path path, UniqueFd fd) : path_(std::move(path)), file_(::gzdopen(fd.release(), "rb")) {
+        check(file_ != nullptr, "gzdopen: out of memory");
+        ::gzbuffer(file_, 1U << 18);
+    }
+    ~GzipFile() override { ::gzclose(file_); }
+
+    Result<std::size_t> read(std::span<char> out) override {
+        const std::size_t wanted = std::min<std::size_t>(out.size(), std::numeric_limits<int>::max());
+        const int got = ::gzread(file_, out.data(), static_cast<unsigned>(wanted));
+        int code = Z_OK;
+        const char* message = ::gzerror(file_, &code);
+        // A file that stops within a member gives its bytes first, then Z_BUF_ERROR.
+        if (got < 0 || (got == 0 && code == Z_BUF_ERROR))
+            return broken(path_,
+                          std::string("broken gzip data: ") + (code == Z_BUF_ERROR ? "it stops early" : message));
+        return static_cast<std::size_t>(got);
+    }
+    std::uint64_t consumed() const override {
+        return static_cast<std::uint64_t>(std::max<z_off_t>(0, ::gzoffset(file_)));
+    }
+
+  private:
+    std::filesystem::path path_;
+    gzFile file_;
+};
+
+class ZstdFile final : public ByteSource {
+  public:
+    ZstdFile(std::filesystem::path path, UniqueFd fd)
+        : file_(path, std::move(fd)),
+          path_(std::move(path)),
+          context_(::ZSTD_createDCtx()),
+          buffer_(ZSTD_DStreamInSize()) {
+        check(context_ != nullptr, "ZSTD_createDCtx: out of memory");
+    }
+    ~ZstdFile() override { ::ZSTD_freeDCtx(context_); }
+
+    Result<std::size_t> read(std::span<char> out) override {
+        ZSTD_outBuffer output{out.data(), out.size(), 0};
+        while (output.pos == 0 && !out.empty()) {
+            if (input_.pos == input_.size) {
+                ATOLL_TRY(const std::size_t got, file_.read(buffer_));
+                if (got == 0 && in_frame_) return broken(path_, "broken zstd data: it stops early");
+                if (got == 0) return std::size_t{0};
+                input_ = {buffer_.data(), got, 0};
+            }
+            const std::size_t code = ::ZSTD_decompressStream(context_, &output, &input_);
+            if (::ZSTD_isError(code) != 0)
+                return broken(path_, std::string("broken zstd data: ") + ::ZSTD_getErrorName(code));
+            in_frame_ = code != 0;
+        }
+        return output.pos;
+    }
+    std::uint64_t consumed() const override { return file_.consumed(); }
+
+  private:
+    PlainFile file_;
+    std::filesystem::path path_;
+    ZSTD_DCtx* context_;
+    std::vector<char> buffer_;
+    ZSTD_inBuffer input_{nullptr, 0, 0};
+    bool in_frame_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::filesystem::path& path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return system_error(path, "cannot open");
+    unsigned char magic[4] = {};
+    const ssize_t got = ::pread(fd.get(), magic, sizeof magic, 0);
+    if (got < 0) return system_error(path, "cannot read");
+    if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b)
+        return std::unique_ptr<ByteSource>(std::make_unique<GzipFile>(path, std::move(fd)));
+    if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
+        return std::unique_ptr<ByteSource>(std::make_unique<ZstdFile>(path, std::move(fd)));
+    return std::unique_ptr<ByteSource>(std::make_unique<PlainFile>(path, std::move(fd)));
+}
+
+}  // namespace atl::data

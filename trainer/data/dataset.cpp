@@ -1,0 +1,200 @@
+#include "trainer/data/dataset.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+#include "shared/safetensors/file.h"
+
+namespace atl::data {
+namespace {
+
+constexpr std::int64_t kRowsMax = std::int64_t{1} << 40;
+constexpr std::int64_t kSeqLenMax = std::int64_t{1} << 24;
+
+// An int32 matrix in the file; its address may be unaligned.
+class Matrix {
+  public:
+    Matrix() = default;
+    Matrix(std::span<const std::byte> bytes, std::int64_t columns) : bytes_(bytes), columns_(columns) {}
+    bool present() const { return columns_ != 0; }
+    void copy_row(std::int64_t row, std::int32_t* out) const {
+        std::memcpy(out, bytes_.data() + row * row_bytes(), static_cast<std::size_t>(row_bytes()));
+    }
+
+  private:
+    std::int64_t row_bytes() const { return columns_ * static_cast<std::int64_t>(sizeof(std::int32_t)); }
+    std::span<const std::byte> bytes_;
+    std::int64_t columns_ = 0;
+};
+
+Error in_file(const std::filesystem::path& path, const std::string& what) {
+    return invalid_argument(path.string(), path.string() + ": " + what);
+}
+
+// The tensor, or an absent matrix. `shape` is what it must have; empty: any [rows, seq_len].
+Result<Matrix> find_matrix(const safetensors::File& file, const char* name, const std::vector<std::int64_t>& shape) {
+    const safetensors::TensorInfo* tensor = file.header().find(name);
+    if (tensor == nullptr) return Matrix();
+    const std::string quoted = std::string("tensor \"") + name + "\"";
+    if (tensor->dtype != safetensors::DType::kI32)
+        return in_file(file.path(), quoted + " is " + to_string(tensor->dtype) + ", but must be I32");
+    if (tensor->shape.size() != 2 || (!shape.empty() && tensor->shape != shape))
+        return in_file(file.path(), quoted + " has another shape than [rows, seq_len] of input_ids");
+    return Matrix(file.bytes(*tensor), tensor->shape[1]);
+}
+
+Result<DatasetInfo> read_info(const std::filesystem::path& path) {
+    ATOLL_TRY(const std::string text, read_file(path));
+    const auto parsed = json::parse(text);
+    if (!parsed.ok()) return in_file(path, parsed.error().message);
+    json::ObjectReader reader(*parsed);
+    constexpr std::int64_t kMax = std::int64_t{1} << 62;
+    DatasetInfo info;
+    reader.required_integer("schema", 1, 1);
+    info.tokenizer_sha256 = reader.required_string("tokenizer_sha256");
+    info.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
+    info.text_template = reader.string_or("template", "");
+    info.fingerprint = reader.required_string("fingerprint");
+    info.documents = reader.required_integer("documents", 0, kMax);
+    info.rows = reader.required_integer("rows", 1, kRowsMax);
+    info.seq_len = reader.required_integer("seq_len", 1, kSeqLenMax);
+    info.tokens = reader.required_integer("tokens", 0, kMax);
+    // Other members describe how the data was made; they may grow without harm.
+    for (const auto& [key, value] : parsed->items()) reader.any_or_null(key.c_str());
+    const Status status = reader.finish();
+    if (!status.ok()) return in_file(path, status.error().message);
+    return info;
+}
+
+}  // namespace
+
+struct Dataset::Impl {
+    std::optional<safetensors::File> file;
+    DatasetInfo info;
+    Matrix input_ids;
+    Matrix labels;
+    Matrix segment_ids;
+
+    // What counts in the loss when the file has no labels: everything but the padding.
+    void labels_from_segments(std::span<const std::int32_t> segments, std::span<std::int32_t> labels_out) const {
+        for (std::size_t i = 0; i < segments.size(); ++i)
+            if (segments[i] == 0) labels_out[i] = kIgnoredLabel;
+    }
+};
+
+Dataset::Dataset(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Dataset::~Dataset() = default;
+Dataset::Dataset(Dataset&&) noexcept = default;
+Dataset& Dataset::operator=(Dataset&&) noexcept = default;
+
+Result<Dataset> Dataset::open(const std::filesystem::path& path) {
+    std::error_code ignored;
+    const bool is_directory = std::filesystem::is_directory(path, ignored);
+    auto impl = std::make_unique<Impl>();
+    if (is_directory) {
+        ATOLL_TRY(impl->info, read_info(path / "data.json"));
+    }
+    ATOLL_TRY(impl->file, safetensors::File::open(is_directory ? path / "data.safetensors" : path));
+    const safetensors::File& file = *impl->file;
+    const safetensors::TensorInfo* ids = file.header().find("input_ids");
+    if (ids == nullptr) return in_file(file.path(), "the tensor \"input_ids\" is missing");
+    ATOLL_TRY(impl->input_ids, find_matrix(file, "input_ids", {}));
+    ATOLL_TRY(impl->labels, find_matrix(file, "labels", ids->shape));
+    ATOLL_TRY(impl->segment_ids, find_matrix(file, "segment_ids", ids->shape));
+    const std::int64_t rows = ids->shape[0];
+    const std::int64_t seq_len = ids->shape[1];
+    if (rows < 1 || rows > kRowsMax || seq_len < 1 || seq_len > kSeqLenMax)
+        return in_file(file.path(), "input_ids holds no rows, or more than this program takes");
+    if (is_directory && (rows != impl->info.rows || seq_len != impl->info.seq_len))
+        return in_file(file.path(), "input_ids has another shape than data.json says");
+    impl->info.rows = rows;
+    impl->info.seq_len = seq_len;
+    return Dataset(std::move(impl));
+}
+
+const DatasetInfo& Dataset::info() const {
+    return impl_->info;
+}
+
+Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end) const {
+    check(row_begin >= 0 && row_end <= rows(), "check_tokens beyond the rows");
+    std::vector<std::int32_t> row(static_cast<std::size_t>(seq_len()));
+    const auto find_bad = [&](const Matrix& matrix, std::int64_t index, bool ignored_allowed) {
+        matrix.copy_row(index, row.data());
+        return std::find_if(row.begin(), row.end(), [&](std::int32_t id) {
+            return (id < 0 || id >= vocab_size) && !(ignored_allowed && id == kIgnoredLabel);
+        });
+    };
+    const auto error = [&](const char* what, std::int64_t index, std::vector<std::int32_t>::const_iterator at) {
+        return in_file(impl_->file->path(), std::string(what) + " " + std::to_string(*at) + " in row " +
+                                                std::to_string(index) + ", column " + std::to_string(at - row.begin()) +
+                                                " is outside the vocabulary of " + std::to_string(vocab_size));
+    };
+    for (std::int64_t index = row_begin; index < row_end; ++index) {
+        if (const auto bad = find_bad(impl_->input_ids, index, false); bad != row.end())
+            return error("token", index, bad);
+        if (!impl_->labels.present()) continue;
+        if (const auto bad = find_bad(impl_->labels, index, true); bad != row.end()) return error("label", index, bad);
+    }
+    return {};
+}
+
+Status Dataset::check_tokenizer(const std::string& tokenizer_sha256) const {
+    if (tokenizer_sha256.empty() || info().tokenizer_sha256.empty() || tokenizer_sha256 == info().tokenizer_sha256)
+        return {};
+    return conflict(impl_->file->path().parent_path().string() + " was made with another tokenizer (" +
+                        info().tokenizer_sha256 + ") than the model's (" + tokenizer_sha256 + ")",
+                    impl_->file->path().parent_path().string());
+}
+
+Status Dataset::check_fingerprint() const {
+    if (info().fingerprint.empty()) return {};
+    ATOLL_TRY(const std::string actual, digest::sha256_file(impl_->file->path()));
+    if (actual == info().fingerprint) return {};
+    return conflict(
+        impl_->file->path().string() + " has the digest " + actual + ", but data.json says " + info().fingerprint,
+        impl_->file->path().string());
+}
+
+void Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const {
+    check(order.rows() <= rows(), "an order of more rows than the data set has");
+    const auto length = static_cast<std::size_t>(seq_len());
+    const std::size_t size = static_cast<std::size_t>(count) * length;
+    batch.rows = count;
+    batch.seq_len = seq_len();
+    batch.input_ids.resize(size);
+    batch.labels.resize(size);
+    batch.segment_ids.resize(impl_->segment_ids.present() ? size : 0);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t row = order.row_at(begin + i);
+        const std::size_t at = static_cast<std::size_t>(i) * length;
+        impl_->input_ids.copy_row(row, batch.input_ids.data() + at);
+        (impl_->labels.present() ? impl_->labels : impl_->input_ids).copy_row(row, batch.labels.data() + at);
+        if (!impl_->segment_ids.present()) continue;
+        impl_->segment_ids.copy_row(row, batch.segment_ids.data() + at);
+        if (!impl_->labels.present())
+            impl_->labels_from_segments(std::span(batch.segment_ids).subspan(at, length),
+                                        std::span(batch.labels).subspan(at, length));
+    }
+}
+
+std::int64_t Dataset::count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const {
+    Batch batch;
+    std::int64_t targets = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        read(order, begin + i, 1, batch);
+        for (std::size_t t = 1; t < batch.labels.size(); ++t) {
+            const bool same_document = batch.segment_ids.empty() || batch.segment_ids[t] == batch.segment_ids[t - 1];
+            if (batch.labels[t] != kIgnoredLabel && same_document) ++targets;
+        }
+    }
+    return targets;
+}
+
+}  // namespace atl::data

@@ -1,0 +1,107 @@
+#include "trainer/data/encoder.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+
+namespace atl::data {
+namespace {
+
+bool is_kept(const EncodeJob& job, std::string_view document) {
+    if (job.split == Split::kAll) return true;
+    return is_validation(document, job.validation_percent) == (job.split == Split::kValidation);
+}
+
+Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
+    const auto row = json::parse(line);
+    if (!row.ok()) return invalid_argument(std::string(where), std::string(where) + ": " + row.error().message);
+    ATOLL_TRY(const std::string document, job.text_template->render(*row, where));
+    if (!is_kept(job, document)) return {};
+    const std::size_t before = out.ids.size();
+    job.tokenizer->encode_document(document, out.ids);
+    out.lengths.push_back(static_cast<std::int64_t>(out.ids.size() - before));
+    out.bytes += static_cast<std::int64_t>(document.size());
+    return {};
+}
+
+// The thread body's boundary: what a library throws becomes an Error.
+Result<EncodedBlock> encode_block_caught(const EncodeJob& job, const LineBlock& block) {
+    try {
+        return encode_block(job, block);
+    } catch (const std::exception& error) {
+        return internal_error(std::string("tokenize: ") + error.what());
+    }
+}
+
+}  // namespace
+
+bool is_validation(std::string_view document, int validation_percent) {
+    const std::uint64_t prefix = std::stoull(digest::sha256(document).substr(0, 16), nullptr, 16);
+    return prefix % 100 < static_cast<std::uint64_t>(validation_percent);
+}
+
+Result<EncodedBlock> encode_block(const EncodeJob& job, const LineBlock& block) {
+    EncodedBlock out;
+    Status status;
+    for_each_line(block, [&](std::string_view line, std::int64_t number) {
+        status = encode_line(job, line, job.inputs[block.file].string() + ":" + std::to_string(number), out);
+        return status.ok();
+    });
+    ATOLL_RETURN_IF_ERROR(status);
+    return out;
+}
+
+EncoderPool::EncoderPool(const EncodeJob& job, int threads) : job_(job) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+}
+
+EncoderPool::~EncoderPool() {
+    for (auto& thread : threads_) thread.request_stop();
+}
+
+void EncoderPool::submit(LineBlock block) {
+    {
+        const std::lock_guard lock(mutex_);
+        slots_.push_back({std::move(block), std::nullopt});
+        waiting_.push_back(&slots_.back());
+    }
+    has_work_.notify_one();
+}
+
+Result<EncodedBlock> EncoderPool::next() {
+    std::unique_lock lock(mutex_);
+    check(!slots_.empty(), "EncoderPool::next without a block in flight");
+    has_result_.wait(lock, [this] { return slots_.front().result.has_value(); });
+    auto result = std::move(*slots_.front().result);
+    slots_.pop_front();
+    return result;
+}
+
+void EncoderPool::work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (has_work_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
+        if (stop.stop_requested()) return;
+        Slot* slot = waiting_.front();
+        waiting_.pop_front();
+        lock.unlock();
+        auto result = encode_block_caught(job_, slot->block);
+        lock.lock();
+        slot->result = std::move(result);
+        has_result_.notify_one();
+    }
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) return std::max(1U, std::thread::hardware_concurrency());
+    return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace atl::data

@@ -1,0 +1,71 @@
+#include "trainer/data/line_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace atl::data {
+
+LineReader::LineReader(std::vector<std::filesystem::path> inputs, std::size_t block_bytes)
+    : inputs_(std::move(inputs)), block_bytes_(block_bytes) {
+    for (const auto& input : inputs_) {
+        std::error_code error;
+        const auto size = std::filesystem::file_size(input, error);
+        if (!error) bytes_total_ += size;
+    }
+}
+
+Result<bool> LineReader::fill() {
+    const std::size_t before = pending_.size();
+    pending_.resize(before + block_bytes_);
+    auto got = source_->read({pending_.data() + before, block_bytes_});
+    pending_.resize(before + (got.ok() ? *got : 0));
+    if (!got.ok()) return got.error();
+    return *got > 0;
+}
+
+LineBlock LineReader::take(std::size_t size) {
+    LineBlock block{file_, line_, {}};
+    std::string rest = pending_.substr(size);
+    pending_.resize(size);
+    block.text = std::exchange(pending_, std::move(rest));
+    line_ += std::count(block.text.begin(), block.text.end(), '\n');
+    return block;
+}
+
+Result<std::optional<LineBlock>> LineReader::next() {
+    while (file_ < inputs_.size()) {
+        if (source_ == nullptr) {
+            ATOLL_TRY(source_, ByteSource::open(inputs_[file_]));
+            line_ = 1;
+        }
+        std::size_t searched = 0;  // no newline before here
+        for (;;) {
+            if (pending_.size() - searched >= block_bytes_) {
+                const auto newline = std::string_view(pending_).substr(searched).rfind('\n');
+                if (newline != std::string_view::npos) return std::optional(take(searched + newline + 1));
+                searched = pending_.size();
+            }
+            if (pending_.size() > kLineBytesMax)
+                return invalid_argument(inputs_[file_].string(), inputs_[file_].string() + ":" + std::to_string(line_) +
+                                                                     ": the line is longer than 256 MiB");
+            ATOLL_TRY(const bool more, fill());
+            if (!more) break;
+        }
+        bytes_before_ += source_->consumed();
+        source_.reset();
+        const std::size_t size = pending_.size();
+        std::optional<LineBlock> last;
+        if (size > 0) last = take(size);
+        ++file_;
+        if (last) return last;
+    }
+    return std::optional<LineBlock>();
+}
+
+double LineReader::fraction_read() const {
+    if (bytes_total_ == 0) return 1.0;
+    const std::uint64_t read = bytes_before_ + (source_ ? source_->consumed() : 0);
+    return std::min(1.0, static_cast<double>(read) / static_cast<double>(bytes_total_));
+}
+
+}  // namespace atl::data

@@ -1,0 +1,97 @@
+#include "trainer/data/line_reader.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "shared/base/file.h"
+
+namespace atl::data {
+namespace {
+
+std::string gzip(const std::string& text, const std::filesystem::path& path) {
+    gzFile file = ::gzopen(path.c_str(), "wb");
+    ::gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    ::gzclose(file);
+    return read_file(path).value();
+}
+
+std::string zstd(const std::string& text) {
+    std::string bytes(::ZSTD_compressBound(text.size()), '\0');
+    bytes.resize(::ZSTD_compress(bytes.data(), bytes.size(), text.data(), text.size(), 3));
+    return bytes;
+}
+
+struct Lines {
+    std::vector<std::string> texts;  // "file:line text"
+    std::string error;
+};
+
+Lines read_all(std::vector<std::filesystem::path> inputs, std::size_t block_bytes) {
+    Lines lines;
+    LineReader reader(std::move(inputs), block_bytes);
+    for (;;) {
+        auto block = reader.next();
+        if (!block.ok()) {
+            lines.error = block.error().message;
+            return lines;
+        }
+        if (!block->has_value()) return lines;
+        for_each_line(**block, [&](std::string_view line, std::int64_t number) {
+            lines.texts.push_back(std::to_string((*block)->file) + ":" + std::to_string(number) + " " +
+                                  std::string(line));
+            return true;
+        });
+    }
+}
+
+class LineReaderTest : public testing::Test {
+  protected:
+    std::filesystem::path write(const std::string& name, const std::string& bytes) {
+        const auto path = directory_.path() / name;
+        check(write_file_atomic(path, bytes).ok(), "cannot write a test's file");
+        return path;
+    }
+    TemporaryDirectory directory_;
+};
+
+TEST_F(LineReaderTest, LinesAreNumberedWhateverTheBlockSize) {
+    const auto first = write("a", "one\r\n\n  \nfour is long, longer than a block\nfive");
+    const auto empty = write("b", "");
+    const auto last = write("c", "x\n");
+    const std::vector<std::string> expected = {"0:1 one", "0:4 four is long, longer than a block", "0:5 five", "2:1 x"};
+    for (const std::size_t block_bytes : {1U, 2U, 7U, 16U, 1000U})
+        EXPECT_EQ(read_all({first, empty, last}, block_bytes).texts, expected) << block_bytes;
+}
+
+TEST_F(LineReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i) + "\n";
+    const auto expected = read_all({write("plain", text)}, 4096).texts;
+    ASSERT_EQ(expected.size(), 5000U);
+    const std::string half = text.substr(0, 20000);
+    const std::string rest = text.substr(20000);
+    EXPECT_EQ(read_all({write("a.gz", gzip(text, directory_.path() / "z"))}, 4096).texts, expected);
+    EXPECT_EQ(read_all({write("b.zst", zstd(text))}, 4096).texts, expected);
+    EXPECT_EQ(read_all({write("b.zst", zstd(half) + zstd(rest))}, 4096).texts, expected);
+    const auto second = gzip(rest, directory_.path() / "z");
+    EXPECT_EQ(read_all({write("a.gz", gzip(half, directory_.path() / "z") + second)}, 4096).texts, expected);
+}
+
+TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i * 7919) + "\n";
+    const std::string gz = gzip(text, directory_.path() / "z");
+    const std::string zst = zstd(text);
+    EXPECT_NE(read_all({write("cut.gz", gz.substr(0, gz.size() / 2))}, 4096).error.find("cut.gz: broken gzip"),
+              std::string::npos);
+    EXPECT_NE(read_all({write("cut.zst", zst.substr(0, zst.size() / 2))}, 4096).error.find("cut.zst: broken zstd"),
+              std::string::npos);
+    std::string damaged = gz;
+    damaged[gz.size() / 2] = static_cast<char>(~damaged[gz.size() / 2]);
+    EXPECT_NE(read_all({write("bad.gz", damaged)}, 4096).error.find("bad.gz: broken gzip"), std::string::npos);
+    EXPECT_NE(read_all({directory_.path() / "missing"}, 4096).error.find("missing"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace atl::data

@@ -1,0 +1,46 @@
+#include "trainer/data/template.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::data {
+namespace {
+
+std::string render(const char* text, const char* row) {
+    const auto parsed = Template::parse(text);
+    check(parsed.ok(), "the template is good");
+    const auto document = parsed->render(nlohmann::json::parse(row), "in.jsonl:3");
+    return document.ok() ? *document : "error: " + document.error().message;
+}
+
+TEST(TemplateTest, FieldsAreFilledIn) {
+    EXPECT_EQ(render("scrivi un seguente documento:: {{text}}", R"({"text":"è così"})"),
+              "scrivi un seguente documento:: è così");
+    EXPECT_EQ(render("{{q}}\n{{ a }} ({{q}})", R"({"q":"why","a":"so","x":1})"), "why\nso (why)");
+    EXPECT_EQ(render("{{n}} {{b}} {{f}}", R"({"n":3,"b":true,"f":0.5})"), "3 true 0.5");
+}
+
+TEST(TemplateTest, BracesInAFieldAreText) {
+    EXPECT_EQ(render("{{a}}{{b}}", R"({"a":"{{b}}","b":"}}"})"), "{{b}}}}");
+    EXPECT_EQ(render("{a} {{a}}}", R"({"a":"x"})"), "{a} x}");
+}
+
+TEST(TemplateTest, AMissingOrStructuredFieldIsNamedWithItsLine) {
+    EXPECT_EQ(render("{{text}}", R"({"txt":"x"})"),
+              "error: in.jsonl:3: the row has no field \"text\", which the template names");
+    EXPECT_NE(render("{{text}}", R"({"text":null})").find("in.jsonl:3: the field \"text\""), std::string::npos);
+    EXPECT_NE(render("{{text}}", R"({"text":["x"]})").find("\"text\" is neither"), std::string::npos);
+    EXPECT_NE(render("{{text}}", R"(["x"])").find("no JSON object"), std::string::npos);
+}
+
+TEST(TemplateTest, BrokenTemplatesAreRefused) {
+    for (const char* bad : {"", "no field", "{{text", "{{}}", "{{  }}", "a {{text}} b {{"}) {
+        const auto parsed = Template::parse(bad);
+        ASSERT_FALSE(parsed.ok()) << bad;
+        EXPECT_EQ(parsed.error().field, "template");
+    }
+}
+
+}  // namespace
+}  // namespace atl::data
