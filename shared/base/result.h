@@ -45,7 +45,8 @@ class [[nodiscard]] Result {
 
     T& value() & { return require(), std::get<0>(state_); }
     const T& value() const& { return require(), std::get<0>(state_); }
-    T&& value() && { return require(), std::get<0>(std::move(state_)); }
+    // By value, so that `for (auto& x : f().value())` does not outlive what it iterates over.
+    T value() && { return require(), std::get<0>(std::move(state_)); }
     T& operator*() & { return value(); }
     const T& operator*() const& { return value(); }
     T* operator->() { return &value(); }
