@@ -7,7 +7,8 @@
 namespace atl::config {
 
 // Reads a YAML (or JSON) file into JSON, so that the one ObjectReader checks configuration and requests alike.
-// ${NAME} in a string is replaced by the environment's variable; an unset one is an error that names it.
+// ${NAME} in a scalar is replaced by the environment's variable before its type is decided (quotes keep a number text);
+// an unset one is an error that names it. Errors begin with "file:line: ".
 Result<json::Json> load(const std::filesystem::path& file);
 
 }  // namespace atl::config

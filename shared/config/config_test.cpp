@@ -1,0 +1,65 @@
+#include "shared/config/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "shared/base/file.h"
+
+namespace atl::config {
+namespace {
+
+class ConfigTest : public testing::Test {
+  protected:
+    Result<json::Json> load_text(std::string_view text) {
+        EXPECT_TRUE(write_file_atomic(file_, text).ok());
+        return load(file_);
+    }
+    std::string error_of(std::string_view text) {
+        const auto result = load_text(text);
+        EXPECT_FALSE(result.ok()) << text;
+        return result.ok() ? "" : result.error().message.substr(directory_.path().string().size() + 1);
+    }
+
+    TemporaryDirectory directory_;
+    std::filesystem::path file_ = directory_.path() / "c.yaml";
+};
+
+TEST_F(ConfigTest, YamlBecomesTypedJson) {
+    const auto value = load_text(
+        "port: 7401\naddress: 127.0.0.1\nratio: 0.5\non: true\nnone: ~\nquoted: \"12\"\nlist: [1, two]\n"
+        "own:\n  deep: {a: b}\nword: inf\n");
+    ASSERT_TRUE(value.ok()) << value.error().message;
+    EXPECT_EQ(*value, json::Json::parse(R"({"port":7401,"address":"127.0.0.1","ratio":0.5,"on":true,"none":null,
+        "quoted":"12","list":[1,"two"],"own":{"deep":{"a":"b"}},"word":"inf"})"));
+}
+
+TEST_F(ConfigTest, JsonIsReadToo) {
+    EXPECT_EQ(load_text(R"({"a": {"b": [1, "x"]}})").value().dump(), R"({"a":{"b":[1,"x"]}})");
+}
+
+TEST_F(ConfigTest, EnvironmentVariablesAreReplacedOnce) {
+    ::setenv("ATOLL_TEST_PORT", "7402", 1);
+    ::setenv("ATOLL_TEST_NAME", "${ATOLL_TEST_PORT}", 1);
+    const auto value =
+        load_text("port: ${ATOLL_TEST_PORT}\nurl: http://h:${ATOLL_TEST_PORT}/\ntext: \"${ATOLL_TEST_NAME}\"");
+    ASSERT_TRUE(value.ok()) << value.error().message;
+    EXPECT_EQ((*value)["port"], 7402);
+    EXPECT_EQ((*value)["url"], "http://h:7402/");
+    EXPECT_EQ((*value)["text"], "${ATOLL_TEST_PORT}");
+}
+
+TEST_F(ConfigTest, ErrorsNameTheFileAndTheLine) {
+    EXPECT_EQ(error_of("a: 1\nb: ${ATOLL_TEST_UNSET}\n"),
+              "c.yaml:2: the environment variable ATOLL_TEST_UNSET is not set");
+    EXPECT_EQ(error_of("a: 1\nb: 2\na: 3\n"), "c.yaml:3: repeated key \"a\"");
+    EXPECT_EQ(error_of("a: 1\nb: [1, 2\n").substr(0, 7), "c.yaml:");
+    EXPECT_EQ(error_of("a: ${X\n"), "c.yaml:1: \"${\" without \"}\"");
+}
+
+TEST_F(ConfigTest, AMissingFileIsNotFound) {
+    EXPECT_EQ(load(directory_.path() / "none").error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace atl::config
