@@ -17,7 +17,7 @@ struct Message {
     std::string topic;
     std::string key;
     std::string value;
-    std::map<std::string, std::string> headers;
+    std::map<std::string, std::string> headers = {};
     std::int32_t partition = -1;
     std::int64_t offset = -1;
 };
@@ -28,8 +28,11 @@ class Producer {
     static Result<Producer> create(const std::string& brokers, const std::string& client_id);
     ~Producer();
     Producer(Producer&&) noexcept;
+    Producer& operator=(Producer&&) noexcept;
 
-    // Sends the messages in order and returns when the broker has confirmed all; an Error if any was not.
+    // Sends the messages in order and returns when the broker has confirmed all; an Error if any was not. After an
+    // Error the first of each partition may have arrived, and the rest may still: to keep the order, make a new
+    // Producer and send all again.
     Status send(const std::vector<Message>& messages, std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   private:
@@ -38,14 +41,18 @@ class Producer {
     std::unique_ptr<Impl> impl_;
 };
 
-// Manual commits, range assignor, starts at the earliest offset. One thread.
+// Manual commits, range assignor, starts at the earliest offset. One thread. A process that dies is noticed by the
+// group within 10 s.
 class Consumer {
   public:
     static Result<Consumer> create(const std::string& brokers, const std::string& group,
                                    const std::vector<std::string>& topics);
     ~Consumer();
     Consumer(Consumer&&) noexcept;
+    Consumer& operator=(Consumer&&) noexcept;
 
+    // Up to messages_max messages, none when the time is over. An Error means that a new Consumer is needed; passing
+    // faults are logged and retried inside.
     Result<std::vector<Message>> poll(std::chrono::milliseconds timeout, int messages_max = 100);
     Status commit(const Message& last_done);  // everything of its partition up to and including it
 
@@ -55,7 +62,7 @@ class Consumer {
     std::unique_ptr<Impl> impl_;
 };
 
-// Creates the topics that do not exist yet.
+// Creates the topics that do not exist yet. partitions and replication -1: the broker's defaults.
 Status ensure_topics(const std::string& brokers, const std::vector<std::string>& topics, int partitions,
                      int replication = 1);
 // True when a broker answers a metadata request in time.

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <librdkafka/rdkafka.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "shared/base/result.h"
+
+// What the module's own sources share; nothing outside shared/kafka includes this.
+namespace atl::kafka {
+
+struct DestroyHandle {
+    void operator()(rd_kafka_t* handle) const { rd_kafka_destroy(handle); }
+};
+using Handle = std::unique_ptr<rd_kafka_t, DestroyHandle>;
+
+struct Settings {
+    std::map<std::string, std::string> values;
+    void (*on_delivery)(rd_kafka_t*, const rd_kafka_message_t*, void*) = nullptr;
+};
+
+// A client with our logging and connection settings. kInvalidArgument for settings that librdkafka refuses.
+Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, const Settings& settings);
+
+Error error_of(rd_kafka_resp_err_t code, const std::string& what);
+
+}  // namespace atl::kafka

@@ -1,0 +1,100 @@
+#include "shared/kafka/kafka.h"
+
+#include "tests/integration/test_stack.h"
+
+namespace atl::kafka {
+namespace {
+
+using std::chrono::milliseconds;
+
+class KafkaTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        topic_ = stack().unique("test-kafka");
+        ASSERT_TRUE(ensure_topics(stack().kafka(), {topic_}, 3).ok());
+    }
+    // Reads until `count` messages came (or too much time passed) and commits them all.
+    std::vector<Message> read(const std::string& group, std::size_t count) {
+        auto consumer = Consumer::create(stack().kafka(), group, {topic_}).value();
+        std::vector<Message> all;
+        EXPECT_TRUE(eventually([&] {
+            for (auto& message : consumer.poll(milliseconds(200)).value()) {
+                const Status committed = consumer.commit(message);
+                EXPECT_TRUE(committed.ok()) << committed.error().message;
+                all.push_back(std::move(message));
+            }
+            return all.size() >= count;
+        }));
+        return all;
+    }
+    std::string topic_;
+};
+
+TEST_F(KafkaTest, MessagesOfOneKeyKeepTheirOrderAndHeaders) {
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    std::vector<Message> messages;
+    for (int i = 0; i < 300; ++i)
+        messages.push_back(
+            {.topic = topic_, .key = "k" + std::to_string(i % 5), .value = std::to_string(i), .headers = {{"h", "v"}}});
+    ASSERT_TRUE(producer.send(messages).ok());
+    std::map<std::string, int> last;
+    const auto received = read(stack().unique("group"), messages.size());
+    ASSERT_EQ(received.size(), messages.size());
+    for (const auto& message : received) {
+        EXPECT_EQ(message.headers.at("h"), "v");
+        const int number = std::stoi(message.value);
+        const auto before = last.emplace(message.key, -1).first;
+        EXPECT_LT(before->second, number);
+        before->second = number;
+    }
+    EXPECT_EQ(last.size(), 5U);
+}
+
+TEST_F(KafkaTest, AGroupGoesOnAfterItsLastCommit) {
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    const std::string group = stack().unique("group");
+    ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "first"}}).ok());
+    EXPECT_EQ(read(group, 1).at(0).value, "first");
+    ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "second"}}).ok());
+    EXPECT_EQ(read(group, 1).at(0).value, "second");
+}
+
+TEST_F(KafkaTest, WhatWasNotCommittedComesAgain) {
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    const std::string group = stack().unique("group");
+    ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "first"}}).ok());
+    {
+        auto consumer = Consumer::create(stack().kafka(), group, {topic_}).value();
+        EXPECT_TRUE(eventually([&] { return consumer.poll(milliseconds(200)).value().size() == 1; }));
+    }
+    EXPECT_EQ(read(group, 1).at(0).value, "first");
+}
+
+TEST_F(KafkaTest, TopicsMayExistAlready) {
+    EXPECT_TRUE(ensure_topics(stack().kafka(), {topic_, stack().unique("other")}, -1).ok());
+    EXPECT_FALSE(ensure_topics(stack().kafka(), {"not a topic's name"}, 1).ok());
+}
+
+TEST_F(KafkaTest, AMessageThatIsTooLargeIsRefused) {
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    const auto status = producer.send({{.topic = topic_, .key = "k", .value = std::string(2U << 20, 'x')}});
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kTooLarge);
+}
+
+TEST_F(KafkaTest, OnlyABrokerIsReachable) {
+    EXPECT_TRUE(reachable(stack().kafka(), milliseconds(10000)));
+    EXPECT_FALSE(reachable("127.0.0.1:1", milliseconds(300)));
+}
+
+TEST_F(KafkaTest, SendingWithoutABrokerIsUnavailable) {
+    auto producer = Producer::create("127.0.0.1:1", "test").value();
+    const auto status = producer.send({{.topic = topic_, .key = "k", .value = "v"}}, milliseconds(200));
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace atl::kafka

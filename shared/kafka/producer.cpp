@@ -1,0 +1,101 @@
+#include <atomic>
+
+#include "shared/kafka/handle.h"
+#include "shared/kafka/kafka.h"
+
+namespace atl::kafka {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPollMax{50};
+
+// What one send() waits for. Each message holds a reference, as a report may come after send() gave up.
+struct Batch {
+    std::atomic<std::size_t> confirmed{0};
+    std::atomic<rd_kafka_resp_err_t> error{RD_KAFKA_RESP_ERR_NO_ERROR};
+};
+using BatchReference = std::shared_ptr<Batch>;
+
+void on_delivery(rd_kafka_t*, const rd_kafka_message_t* message, void*) {
+    const std::unique_ptr<BatchReference> batch(static_cast<BatchReference*>(message->_private));
+    if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR)
+        (*batch)->error = message->err;
+    else
+        ++(*batch)->confirmed;
+}
+
+rd_kafka_headers_t* make_headers(const Message& message) {
+    rd_kafka_headers_t* headers = rd_kafka_headers_new(message.headers.size());
+    for (const auto& [name, value] : message.headers)
+        rd_kafka_header_add(headers, name.c_str(), -1, value.data(), static_cast<ssize_t>(value.size()));
+    return headers;
+}
+
+// librdkafka copies key and value. On success it owns the headers and the reference.
+Status enqueue(rd_kafka_t* handle, const Message& message, const BatchReference& batch) {
+    auto reference = std::make_unique<BatchReference>(batch);
+    rd_kafka_headers_t* headers = make_headers(message);
+    const auto code = rd_kafka_producev(
+        handle, RD_KAFKA_V_TOPIC(message.topic.c_str()), RD_KAFKA_V_KEY(message.key.data(), message.key.size()),
+        RD_KAFKA_V_VALUE(const_cast<char*>(message.value.data()), message.value.size()), RD_KAFKA_V_HEADERS(headers),
+        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_OPAQUE(reference.get()), RD_KAFKA_V_END);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        (void)reference.release();
+        return {};
+    }
+    rd_kafka_headers_destroy(headers);
+    Error error = error_of(code, "cannot send to " + message.topic);
+    if (code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error.code = ErrorCode::kTooLarge;
+    return error;
+}
+
+}  // namespace
+
+class Producer::Impl {
+  public:
+    explicit Impl(Handle handle) : handle_(std::move(handle)) {}
+    ~Impl() {
+        // Reports for messages of a send() that gave up must come before their references can be freed.
+        rd_kafka_purge(handle_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+        rd_kafka_flush(handle_.get(), 1000);
+    }
+    rd_kafka_t* handle() { return handle_.get(); }
+
+  private:
+    Handle handle_;
+};
+
+Result<Producer> Producer::create(const std::string& brokers, const std::string& client_id) {
+    const Settings settings{.values = {{"client.id", client_id},
+                                       {"enable.idempotence", "true"},
+                                       {"acks", "all"},
+                                       {"linger.ms", "2"},
+                                       {"partitioner", "murmur2_random"},
+                                       // No message may give up before the ones after it: send() gives up for all.
+                                       {"message.timeout.ms", "0"}},
+                            .on_delivery = on_delivery};
+    ATOLL_TRY(Handle handle, make_handle(RD_KAFKA_PRODUCER, brokers, settings));
+    return Producer(std::make_unique<Impl>(std::move(handle)));
+}
+
+Producer::Producer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Producer::~Producer() = default;
+Producer::Producer(Producer&&) noexcept = default;
+Producer& Producer::operator=(Producer&&) noexcept = default;
+
+Status Producer::send(const std::vector<Message>& messages, milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
+    const auto batch = std::make_shared<Batch>();
+    for (const auto& message : messages) ATOLL_RETURN_IF_ERROR(enqueue(impl_->handle(), message, batch));
+    while (batch->confirmed < messages.size()) {
+        if (const auto code = batch->error.load(); code != RD_KAFKA_RESP_ERR_NO_ERROR)
+            return error_of(code, "the broker did not take a message");
+        if (Clock::now() >= deadline) return unavailable("kafka: the broker did not confirm in time");
+        rd_kafka_poll(impl_->handle(), static_cast<int>(kPollMax.count()));
+    }
+    return {};
+}
+
+}  // namespace atl::kafka
