@@ -34,6 +34,7 @@ class RouteTable {
     void add(Route route);
     // kInvalidArgument for a path that cannot be decoded. Decoded parameters never hold "/" or NUL.
     Result<Match> match(Method method, std::string_view path) const;
+    const std::vector<Route>& routes() const { return routes_; }
 
   private:
     std::vector<Route> routes_;

@@ -222,6 +222,12 @@ void Server::route_async(Method method, const std::string& pattern, Access acces
     impl_->routes().add({method, pattern, access, nullptr, std::move(handler), {}});
 }
 
+std::vector<std::pair<Method, std::string>> Server::routes() const {
+    std::vector<std::pair<Method, std::string>> routes;
+    for (const Route& route : impl_->routes().routes()) routes.emplace_back(route.method, route.pattern);
+    return routes;
+}
+
 Status Server::start() {
     return impl_->start();
 }

@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "shared/http/message.h"
 #include "shared/metrics/metrics.h"
@@ -57,6 +59,8 @@ class Server {
     // Patterns such as "/v1/jobs/:id/rounds"; ":name" matches one segment.
     void route(Method method, const std::string& pattern, Access access, Handler handler);
     void route_async(Method method, const std::string& pattern, Access access, AsyncHandler handler);
+
+    std::vector<std::pair<Method, std::string>> routes() const;  // what was added: method and pattern
 
     Status start();
     std::uint16_t port() const;

@@ -27,6 +27,10 @@ std::string TestServer::url() const {
 std::string TestServer::token(auth::Role role) const {
     auth::Principal principal{.subject = "tester", .role = role, .scope = {}, .expires_unix_s = 0};
     if (role == auth::Role::kFacility) principal.scope = auth::TaskScope{"here", "job", "task", "1", {}, "model"};
+    return token(principal);
+}
+
+std::string TestServer::token(const auth::Principal& principal) const {
     return auth::Issuer::from_pem(keys_.private_pem).value().issue(principal, std::chrono::hours(1)).value();
 }
 

@@ -16,6 +16,7 @@ class TestServer {
 
     std::string url() const;
     std::string token(auth::Role role) const;  // of an hour; a facility's has a scope of nothing
+    std::string token(const auth::Principal& principal) const;
     Client client(auth::Role role = auth::Role::kAdmin) const;
     Client client_without_token() const;
     Server& server() { return server_; }
