@@ -1,0 +1,17 @@
+#pragma once
+
+#include "services/cli/context.h"
+
+// One function a group of commands: adds them to the program. Each lives in the file of its name.
+namespace atl::cli {
+
+void add_stack_commands(CLI::App& program, Context& context);     // up down status
+void add_gateway_command(CLI::App& program, Context& context);    // gateway
+void add_facility_commands(CLI::App& program, Context& context);  // facility add|check|list|show|remove|trust
+void add_dataset_commands(CLI::App& program, Context& context);   // dataset prepare|register|list|show
+void add_job_commands(CLI::App& program, Context& context);       // job init|submit|list|show|watch|…, round show
+void add_model_commands(CLI::App& program, Context& context);     // model import|push|pull|list|show|tag|verify
+void add_site_commands(CLI::App& program, Context& context);      // stage, push
+void add_aggregate_command(CLI::App& program, Context& context);  // aggregate
+
+}  // namespace atl::cli

@@ -1,0 +1,92 @@
+#include "services/cli/context.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+
+#include "services/cli/stack/layout.h"
+#include "shared/base/file.h"
+#include "shared/config/config.h"
+#include "shared/json/json.h"
+
+namespace atl::cli {
+namespace {
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+std::string trimmed(std::string text) {
+    text.erase(text.find_last_not_of(" \t\r\n") + 1);
+    return text;
+}
+
+}  // namespace
+
+std::filesystem::path default_state_directory() {
+    if (const std::string given = environment("ATOLL_STATE"); !given.empty()) return given;
+    if (::geteuid() == 0) return "/var/lib/atoll";
+    if (const std::string home = environment("XDG_STATE_HOME"); !home.empty())
+        return std::filesystem::path(home) / "atoll";
+    return std::filesystem::path(environment("HOME")) / ".local/state/atoll";
+}
+
+Result<std::string> Context::gateway_url() const {
+    std::string url = !gateway.empty() ? gateway : environment("ATOLL_GATEWAY");
+    if (url.empty()) {
+        const auto stack = stack::read_stack_file(state_directory);
+        if (!stack.ok())
+            return invalid_argument("--gateway",
+                                    "no coordinator is known: give --gateway URL (or ATOLL_GATEWAY), or the "
+                                    "--state directory of a stack that `atoll up` started");
+        url = stack->value("gateway", "");
+    }
+    while (url.ends_with('/')) url.pop_back();
+    return url;
+}
+
+Result<std::string> Context::token() const {
+    std::filesystem::path file = token_file;
+    if (file.empty()) {
+        if (const std::string given = environment("ATOLL_TOKEN"); !given.empty()) return given;
+        file = stack::Layout{state_directory}.token("admin");
+    }
+    auto text = read_file(file);
+    if (!text.ok()) return Error{ErrorCode::kUnauthenticated, "no token: " + text.error().message, "--token-file"};
+    return trimmed(std::move(text).value());
+}
+
+Result<http::Client> Context::client(const std::string& service) const {
+    http::ClientOptions options;
+    ATOLL_TRY(options.base_url, gateway_url());
+    options.base_url += "/" + service;
+    ATOLL_TRY(options.token, token());
+    return http::Client(std::move(options));
+}
+
+void on_run(CLI::App& command, Context& context, std::function<Status()> body) {
+    command.callback([&context, body = std::move(body)] { context.run = body; });
+}
+
+Result<nlohmann::json> read_document(const std::filesystem::path& file) {
+    if (file == "-") {
+        const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+        return json::parse(text);
+    }
+    const auto extension = file.extension();
+    if (extension == ".yaml" || extension == ".yml") return config::load(file);
+    ATOLL_TRY(const std::string text, read_file(file));
+    auto document = json::parse(text);
+    if (!document.ok()) return invalid_argument(file.string(), file.string() + ": " + document.error().message);
+    return document;
+}
+
+std::string segment(const std::string& name) {
+    return http::percent_encode(name);
+}
+
+}  // namespace atl::cli

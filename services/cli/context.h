@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "shared/base/result.h"
+#include "shared/http/client.h"
+
+namespace CLI {
+class App;
+}
+
+namespace atl::cli {
+
+// What every command shares: the global flags, where the stack is, how to answer. Filled by the command line, then
+// read by the one command that runs.
+struct Context {
+    std::filesystem::path state_directory;  // --state; ATOLL_STATE; else default_state_directory()
+    std::string gateway;                    // --gateway; ATOLL_GATEWAY; else the stack's
+    std::filesystem::path token_file;       // --token-file; else ATOLL_TOKEN (the token itself); else the stack's
+    bool json = false;                      // --json: answers are JSON on standard output
+    std::function<Status()> run;            // what the command on the command line does; set by on_run()
+
+    // The gateway's URL, without a slash at the end.
+    Result<std::string> gateway_url() const;
+    // The bearer token. kUnauthenticated says how to give one.
+    Result<std::string> token() const;
+    // A client of one service through the gateway: client("store")->get_json("/v1/models").
+    Result<http::Client> client(const std::string& service) const;
+};
+
+// /var/lib/atoll for root (Postgres' user must be able to reach it), else $XDG_STATE_HOME/atoll.
+std::filesystem::path default_state_directory();
+
+// Makes `body` what `command` does when it is the one on the command line. Its error becomes the program's.
+void on_run(CLI::App& command, Context& context, std::function<Status()> body);
+
+// Reads a whole file as JSON, or YAML when it ends in .yaml or .yml. "-" is standard input (JSON).
+Result<nlohmann::json> read_document(const std::filesystem::path& file);
+
+// The path segment for a name or an id.
+std::string segment(const std::string& name);
+
+}  // namespace atl::cli

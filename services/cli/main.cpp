@@ -1,0 +1,75 @@
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands.h"
+#include "services/cli/output.h"
+#include "shared/log/log.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr const char* kAbout =
+    R"(Atoll: one language model, trained by many supercomputers, while every text stays where it is.
+
+  atoll up                                    start a coordinator on this machine
+  atoll facility add leonardo --ssh leonardo --batch slurm --work-dir /scratch/me/atoll
+  atoll job submit job.yaml && atoll job watch newest)";
+
+void add_global_flags(CLI::App& program, Context& context) {
+    context.state_directory = default_state_directory();
+    program.require_subcommand(1);
+    program.fallthrough();  // global flags may follow the command
+    program.add_option("--state", context.state_directory, "directory of the coordinator's stack on this machine")
+        ->envname("ATOLL_STATE")
+        ->capture_default_str();
+    program
+        .add_option("--gateway", context.gateway, "the coordinator's address; default: that of the stack in --state")
+        ->envname("ATOLL_GATEWAY");
+    program.add_option("--token-file", context.token_file,
+                       "file with a bearer token; default: ATOLL_TOKEN, the stack's");
+    program.add_flag("--json", context.json, "answer in JSON");
+}
+
+int fail(const Context& context, const Error& error) {
+    if (context.json)
+        std::cerr
+            << nlohmann::json{{"error",
+                               {{"type", to_string(error.code)}, {"message", error.message}, {"field", error.field}}}}
+            << "\n";
+    else
+        std::cerr << describe(error) << "\n";
+    return exit_status(error);
+}
+
+int run(int argc, char** argv) {
+    Context context;
+    CLI::App program(kAbout, "atoll");
+    add_global_flags(program, context);
+    add_stack_commands(program, context);
+    add_gateway_command(program, context);
+    add_facility_commands(program, context);
+    add_dataset_commands(program, context);
+    add_job_commands(program, context);
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return program.exit(error) == 0 ? 0 : 2;
+    }
+    const Status status = context.run ? context.run() : Status();
+    return status.ok() ? 0 : fail(context, status.error());
+}
+
+}  // namespace
+}  // namespace atl::cli
+
+int main(int argc, char** argv) {
+    try {
+        atl::log::set_up({.program = "atoll", .level = "warn"});
+        return atl::cli::run(argc, argv);
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << "\n";
+        return 1;
+    }
+}

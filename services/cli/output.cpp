@@ -1,0 +1,104 @@
+#include "services/cli/output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "shared/base/check.h"
+
+namespace atl::cli {
+namespace {
+
+// Characters of UTF-8 text: bytes that do not continue one.
+std::size_t width(std::string_view text) {
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+std::string_view advice(ErrorCode code) {
+    switch (code) {
+        case ErrorCode::kUnauthenticated:
+            return "give a token with --token-file or ATOLL_TOKEN";
+        case ErrorCode::kPermissionDenied:
+            return "this token's role may not do that; use an operator's or admin's";
+        case ErrorCode::kPreconditionFailed:
+            return "it changed meanwhile: look at it again, then repeat";
+        case ErrorCode::kUnavailable:
+            return "is the stack up? `atoll status` says";
+        default:
+            return {};
+    }
+}
+
+}  // namespace
+
+Table::Table(std::vector<std::string> header) {
+    rows_.push_back(std::move(header));
+}
+
+void Table::add(std::vector<std::string> row) {
+    check(row.size() == rows_.front().size(), "a table's row has another number of cells than its header");
+    rows_.push_back(std::move(row));
+}
+
+std::string Table::text() const {
+    std::vector<std::size_t> widths(rows_.front().size());
+    for (const auto& row : rows_)
+        for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+    std::string text;
+    for (const auto& row : rows_) {
+        std::string line;
+        for (std::size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - width(row[i]) + 2, ' ');
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line + "\n";
+    }
+    return text;
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    if (bytes < 1024) return fmt::format("{} B", bytes);
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+    return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string human_seconds(double seconds) {
+    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+    const auto whole = static_cast<long>(seconds);
+    if (whole < 3600) return fmt::format("{} m {:02} s", whole / 60, whole % 60);
+    return fmt::format("{} h {:02} m", whole / 3600, whole / 60 % 60);
+}
+
+std::string human_number(double value) {
+    return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
+}
+
+std::string describe(const Error& error) {
+    std::string text = "error: " + error.message;
+    if (!error.field.empty() && error.message.find(error.field) == std::string::npos) text += "\n  at: " + error.field;
+    if (const auto what = advice(error.code); !what.empty()) text += "\n  " + std::string(what);
+    return text;
+}
+
+int exit_status(const Error& error) {
+    switch (error.code) {
+        case ErrorCode::kInvalidArgument:
+        case ErrorCode::kTooLarge:
+            return 2;
+        case ErrorCode::kResourceExhausted:
+            return 3;
+        default:
+            return 1;
+    }
+}
+
+bool interactive() {
+    const char* terminal = std::getenv("TERM");
+    return ::isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+}  // namespace atl::cli

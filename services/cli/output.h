@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+
+// How commands answer people: tables, sizes, times and errors.
+namespace atl::cli {
+
+// Columns as wide as their widest cell (counted in characters, not bytes), two spaces between, nothing after the last.
+class Table {
+  public:
+    explicit Table(std::vector<std::string> header);
+    void add(std::vector<std::string> row);  // as many cells as the header has
+    std::string text() const;
+
+  private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+std::string human_bytes(std::uint64_t bytes);  // "8.0 MiB"
+std::string human_seconds(double seconds);     // "0.4 s", "3 m 05 s", "2 h 10 m"
+std::string human_number(double value);        // four significant digits: "1.234e+04" never, "12340" instead
+
+// "error: message" with the field and, where we know one, what to do next; as people read it on standard error.
+std::string describe(const Error& error);
+// The program's exit status for an error: 2 bad input, 3 not enough of something, 1 anything else.
+int exit_status(const Error& error);
+
+// True when standard output is a terminal that shows colours and moves its cursor.
+bool interactive();
+
+}  // namespace atl::cli

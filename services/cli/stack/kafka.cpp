@@ -1,0 +1,140 @@
+#include "shared/kafka/kafka.h"
+
+#include <openssl/rand.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "services/cli/stack/component.h"
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+
+namespace atl::cli::stack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A broker of our size: small buffers, few internal partitions, no waiting for others that do not exist.
+std::string broker_settings(const Stack& stack) {
+    const std::string broker = loopback(stack.ports.kafka);
+    const std::string controller = loopback(stack.ports.kafka_controller);
+    return "# Written by `atoll up`: one broker, its own controller (KRaft).\n"
+           "process.roles=broker,controller\n"
+           "node.id=1\n"
+           "controller.quorum.voters=1@" +
+           controller +
+           "\n"
+           "listeners=PLAINTEXT://" +
+           broker + ",CONTROLLER://" + controller +
+           "\n"
+           "advertised.listeners=PLAINTEXT://" +
+           broker +
+           "\n"
+           "controller.listener.names=CONTROLLER\n"
+           "log.dirs=" +
+           (stack.layout.kafka() / "data").string() +
+           "\n"
+           "auto.create.topics.enable=false\n"
+           "controlled.shutdown.enable=false\n"
+           "group.initial.rebalance.delay.ms=0\n"
+           "num.network.threads=2\n"
+           "num.io.threads=4\n"
+           "log.cleaner.dedupe.buffer.size=4194304\n"
+           "log.index.size.max.bytes=1048576\n"
+           "offsets.topic.num.partitions=4\n"
+           "offsets.topic.replication.factor=1\n"
+           "transaction.state.log.num.partitions=4\n"
+           "transaction.state.log.replication.factor=1\n"
+           "transaction.state.log.min.isr=1\n"
+           "share.coordinator.state.topic.num.partitions=1\n"
+           "share.coordinator.state.topic.replication.factor=1\n"
+           "share.coordinator.state.topic.min.isr=1\n";
+}
+
+constexpr const char* kLogSettings = R"(status=error
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
+rootLogger.level=warn
+rootLogger.appenderRef.out.ref=out
+)";
+
+std::string java() {
+    if (const char* home = std::getenv("JAVA_HOME"); home != nullptr && fs::exists(fs::path(home) / "bin/java"))
+        return (fs::path(home) / "bin/java").string();
+    return "java";
+}
+
+// The command line of one of Kafka's main classes.
+std::vector<std::string> jvm(const Stack& stack, const std::vector<std::string>& arguments) {
+    std::vector<std::string> argv = {
+        java(),
+        "-Xms96m",
+        "-Xmx320m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        "-Dlog4j2.configurationFile=" + (stack.layout.kafka() / "log4j2.properties").string(),
+        "-cp",
+        (stack.kafka_jars / "*").string()};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    return argv;
+}
+
+// 16 random bytes in URL-safe base64 without padding: what `kafka.tools.StorageTool random-uuid` prints.
+std::string cluster_id() {
+    constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    std::array<unsigned char, 22> random{};
+    check(RAND_bytes(random.data(), static_cast<int>(random.size())) == 1, "no random bytes");
+    std::string id;
+    for (const unsigned char byte : random) id += kAlphabet[byte % 64];
+    id[0] = 'A';      // never a leading '-', which the tool would read as a flag
+    id.back() = 'A';  // 22 × 6 bits are 132: the last four are zero
+    return id;
+}
+
+Status format_storage(const Stack& stack, const fs::path& settings) {
+    if (fs::exists(stack.layout.kafka() / "data/meta.properties")) return {};
+    CommandOptions options;
+    options.directory = "/";
+    ATOLL_TRY(
+        const CommandResult result,
+        run_command(jvm(stack, {"kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings.string()}),
+                    options));
+    if (result.exit_code == 0) return {};
+    return internal_error("Kafka's storage cannot be formatted: " + result.err + result.out);
+}
+
+Result<std::vector<std::string>> start_kafka(const Stack& stack) {
+    if (!fs::exists(stack.kafka_jars))
+        return not_found("no Kafka in " + stack.kafka_jars.string() +
+                             ": `./dev install` fetches it; or give --kafka-jars DIR (Kafka's libs directory)",
+                         "--kafka-jars");
+    const fs::path settings = stack.layout.kafka() / "server.properties";
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(stack.layout.kafka() / "log4j2.properties", kLogSettings));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(settings, broker_settings(stack)));
+    ATOLL_RETURN_IF_ERROR(format_storage(stack, settings));
+    return jvm(stack, {"kafka.Kafka", settings.string()});
+}
+
+}  // namespace
+
+std::string loopback(std::uint16_t port) {
+    return "127.0.0.1:" + std::to_string(port);
+}
+
+Component kafka_component(const Stack& stack) {
+    Component component;
+    component.name = "kafka";
+    component.address = loopback(stack.ports.kafka);
+    component.start = [stack] { return start_kafka(stack); };
+    component.ready = [brokers = loopback(stack.ports.kafka), port = stack.ports.kafka] {
+        return !port_is_free(port) && kafka::reachable(brokers, std::chrono::seconds(2));
+    };
+    component.start_time_max = std::chrono::seconds(120);
+    return component;
+}
+
+}  // namespace atl::cli::stack

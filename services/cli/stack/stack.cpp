@@ -1,0 +1,259 @@
+#include "services/cli/stack/stack.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/output.h"
+#include "services/cli/stack/process.h"
+#include "shared/base/file.h"
+
+namespace atl::cli::stack {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint16_t kPortBase = 7400;
+// Each wave needs the one before: the services their database and broker, the gateway's readiness the services.
+const std::vector<std::vector<std::string>> kWaves = {
+    {"postgres", "kafka"}, {"registry", "store", "dispatch", "aggregation"}, {"gateway"}};
+
+Component component_named(const Stack& stack, const std::string& name) {
+    if (name == "postgres") return postgres_component(stack);
+    if (name == "kafka") return kafka_component(stack);
+    if (name == "gateway") return gateway_component(stack);
+    return service_component(stack, name);
+}
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One `up` or `down` of a state directory at a time.
+Result<UniqueFd> lock(const Layout& layout) {
+    UniqueFd fd(::open((layout.state / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd.valid()) return internal_error("cannot open " + (layout.state / "lock").string());
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+        return conflict("another `atoll up` or `atoll down` is at work in " + layout.state.string());
+    return fd;
+}
+
+fs::path own_directory() {
+    return fs::read_symlink("/proc/self/exe").parent_path();
+}
+
+// Beside the programs as `./dev` builds them (build/release/bin and build/kafka/lib) or as an image installs them.
+fs::path find_kafka_jars() {
+    if (const char* given = std::getenv("ATOLL_KAFKA_JARS")) return given;
+    const fs::path here = own_directory();
+    for (const fs::path& candidate :
+         {here / "../../kafka/lib", here / "../lib/atoll/kafka", fs::path("/opt/kafka/libs")})
+        if (fs::exists(candidate)) return fs::canonical(candidate);
+    return (here / "../../kafka/lib").lexically_normal();
+}
+
+Result<Ports> ports_for(const UpOptions& options, const Layout& layout) {
+    const auto before = read_stack_file(layout.state);
+    if (before.ok() && before->contains("ports") && !options.port_base) return ports_from_json(before->at("ports"));
+    return choose_ports(options.port_base.value_or(kPortBase));
+}
+
+bool any_running(const Layout& layout) {
+    return std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
+        return std::any_of(wave.begin(), wave.end(),
+                           [&](const auto& name) { return running_process(layout.pid_file(name)).has_value(); });
+    });
+}
+
+bool wanted(const UpOptions& options, const std::string& name) {
+    return options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end();
+}
+
+nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
+    const Layout& layout = stack.layout;
+    nlohmann::json json = {{"gateway", "http://" + loopback(stack.ports.gateway)},
+                           {"postgres", postgres_conninfo(layout)},
+                           {"kafka", loopback(stack.ports.kafka)},
+                           {"public_key", layout.public_key().string()},
+                           {"private_key", layout.private_key().string()},
+                           {"ports", to_json(stack.ports)}};
+    for (const char* name : {"admin", "operator", "viewer"}) json["tokens"][name] = layout.token(name).string();
+    for (const auto& wave : kWaves)
+        for (const std::string& name : wave)
+            if (wanted(options, name) || running_process(layout.pid_file(name))) json["components"].push_back(name);
+    for (const std::string& name : kWaves[1]) json["services"][name] = "http://" + loopback(stack.ports.of(name));
+    return json;
+}
+
+std::string last_lines(const fs::path& log, std::size_t bytes_max = 2000) {
+    const auto text = read_file(log);
+    if (!text.ok()) return {};
+    const std::size_t from = text->size() > bytes_max ? text->find('\n', text->size() - bytes_max) : 0;
+    return from == std::string::npos ? *text : text->substr(from);
+}
+
+Error start_error(const Component& component, const fs::path& log, const std::string& what) {
+    return unavailable(component.name + " " + what + "; the end of " + log.string() + ":\n" + last_lines(log));
+}
+
+Status wait_until_ready(const Component& component, const Layout& layout, const Report& report) {
+    const auto start = Clock::now();
+    double reported_s = 0;
+    while (!component.ready()) {
+        if (!running_process(layout.pid_file(component.name)))
+            return start_error(component, layout.log(component.name), "ended while starting");
+        const double waited_s = seconds_since(start);
+        if (waited_s > static_cast<double>(component.start_time_max.count()))
+            return start_error(component, layout.log(component.name), "is not ready after " + human_seconds(waited_s));
+        if (waited_s - reported_s >= 4) {
+            reported_s = waited_s;
+            report(component.name + ": still starting, " + human_seconds(waited_s));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return {};
+}
+
+// What a killed predecessor left (Postgres' children, a broker's lock) may need a moment to go: a program that ends
+// while it starts is started again, a few times.
+Status start_until_ready(const Component& component, const Layout& layout, const Report& report) {
+    constexpr int kAttempts = 4;
+    for (int attempt = 1;; ++attempt) {
+        ATOLL_TRY(const auto argv, component.start());
+        ATOLL_RETURN_IF_ERROR(start_recorded(argv, layout.pid_file(component.name), layout.log(component.name)));
+        const Status status = wait_until_ready(component, layout, report);
+        if (status.ok() || attempt == kAttempts || running_process(layout.pid_file(component.name))) return status;
+        std::this_thread::sleep_for(std::chrono::milliseconds(500 * attempt));
+    }
+}
+
+Status bring_up(const Component& component, const Layout& layout, const Report& report) {
+    const auto start = Clock::now();
+    const bool runs = running_process(layout.pid_file(component.name)).has_value();
+    ATOLL_RETURN_IF_ERROR(runs ? wait_until_ready(component, layout, report)
+                               : start_until_ready(component, layout, report));
+    report(component.name + (runs ? ": runs already" : ": ready after " + human_seconds(seconds_since(start))) + "  " +
+           component.address);
+    return {};
+}
+
+// All of a wave at once; the first error, when every one has ended.
+Status bring_up_wave(const std::vector<Component>& wave, const Layout& layout, const Report& report) {
+    std::vector<std::future<Status>> results;
+    for (const Component& component : wave)
+        results.push_back(std::async(std::launch::async, [&] { return bring_up(component, layout, report); }));
+    Status first;
+    for (auto& result : results)
+        if (Status status = result.get(); !status.ok() && first.ok()) first = std::move(status);
+    return first;
+}
+
+struct Ending {
+    Component component;
+    std::future<Result<int>> killed;
+};
+
+Status bring_down_wave(const Stack& stack, const std::vector<std::string>& names, const Report& report,
+                       DownResult& result) {
+    std::vector<Ending> endings;
+    for (const std::string& name : names) {
+        const fs::path pid_file = stack.layout.pid_file(name);
+        if (!fs::exists(pid_file)) continue;
+        const Component component = component_named(stack, name);
+        endings.push_back({component, std::async(std::launch::async, stop_recorded, pid_file, component.stop_signal,
+                                                 component.stop_time_max)});
+    }
+    for (auto& [component, ending] : endings) {
+        ATOLL_TRY(const int killed, ending.get());
+        component.after_stop();
+        (killed > 0 ? result.killed : result.stopped).push_back(component.name);
+        report(component.name +
+               (killed > 0 ? ": killed, it did not end in " + std::to_string(component.stop_time_max.count()) + " s"
+                           : ": stopped"));
+    }
+    return {};
+}
+
+Result<Stack> recorded_stack(const fs::path& state) {
+    Stack stack;
+    stack.layout.state = fs::absolute(state).lexically_normal();
+    ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
+    stack.ports = ports_from_json(description.value("ports", nlohmann::json::object()));
+    return stack;
+}
+
+Status check_names(const std::vector<std::string>& only) {
+    for (const std::string& name : only) {
+        const bool known = std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
+            return std::find(wave.begin(), wave.end(), name) != wave.end();
+        });
+        if (!known) return invalid_argument("--only", "no component is called '" + name + "'");
+    }
+    return {};
+}
+
+Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
+    Stack stack;
+    stack.layout = layout;
+    stack.programs = options.programs.empty() ? own_directory() : options.programs;
+    stack.kafka_jars = options.kafka_jars.empty() ? find_kafka_jars() : options.kafka_jars;
+    ATOLL_TRY(stack.ports, ports_for(options, layout));
+    return stack;
+}
+
+}  // namespace
+
+Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
+    ATOLL_RETURN_IF_ERROR(check_names(options.only));
+    const Layout layout{fs::absolute(options.state).lexically_normal()};
+    ATOLL_RETURN_IF_ERROR(make_directories(layout));
+    ATOLL_TRY(const UniqueFd held, lock(layout));
+    UpOptions effective = options;
+    if (any_running(layout)) effective.port_base.reset();  // what runs keeps its ports
+    ATOLL_TRY(const Stack stack, make_stack(effective, layout));
+    ATOLL_RETURN_IF_ERROR(make_credentials(layout));
+    const nlohmann::json description = describe_stack(stack, options);
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.file(), description.dump(2) + "\n"));
+    for (const auto& names : kWaves) {
+        std::vector<Component> wave;
+        for (const std::string& name : names)
+            if (wanted(options, name)) wave.push_back(component_named(stack, name));
+        ATOLL_RETURN_IF_ERROR(bring_up_wave(wave, layout, report));
+    }
+    return description;
+}
+
+Result<DownResult> down(const fs::path& state, const Report& report) {
+    ATOLL_TRY(const Stack stack, recorded_stack(state));
+    ATOLL_TRY(const UniqueFd held, lock(stack.layout));
+    DownResult result;
+    for (auto wave = kWaves.rbegin(); wave != kWaves.rend(); ++wave)
+        ATOLL_RETURN_IF_ERROR(bring_down_wave(stack, *wave, report, result));
+    return result;
+}
+
+Result<std::vector<ComponentStatus>> status(const fs::path& state) {
+    ATOLL_TRY(const Stack stack, recorded_stack(state));
+    ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
+    std::vector<ComponentStatus> all;
+    for (const std::string name : description.at("components")) {
+        const Component component = component_named(stack, name);
+        ComponentStatus one{name, "stopped", component.address};
+        if (const auto process = running_process(stack.layout.pid_file(name))) {
+            one.state = component.ready() ? "ready" : "not ready";
+            one.pid = process->pid;
+            one.uptime_s = stack::uptime_s(*process);
+            one.resident_bytes = stack::resident_bytes(*process);
+        }
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+}  // namespace atl::cli::stack

@@ -1,0 +1,122 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands.h"
+#include "services/cli/output.h"
+#include "services/cli/stack/gateway.h"
+#include "services/cli/stack/stack.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr const char* kUpHelp =
+    R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
+state directory. Starts only what does not run: after a crash, `atoll up` again.
+
+  atoll up                                   in the default state directory, ports 7400 to 7406
+  atoll up --state /srv/atoll --port-base 9000
+  atoll up --only postgres,kafka --port-base 0 --state /tmp/test-stack)";
+
+// A line at a time on standard error, with the seconds since the command began.
+stack::Report reporter() {
+    const auto lock = std::make_shared<std::mutex>();
+    return [lock](const std::string& line) {
+        const std::scoped_lock held(*lock);
+        std::cerr << "  " << line << "\n";
+    };
+}
+
+Status run_up(const Context& context, stack::UpOptions options) {
+    options.state = context.state_directory;
+    std::cerr << "starting Atoll in " << options.state.string() << "\n";
+    ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
+    if (context.json)
+        std::cout << description.dump(2) << "\n";
+    else if (options.only.empty())
+        std::cout << "Atoll is up at " << description.at("gateway").get<std::string>()
+                  << "\n  tokens: " << (options.state / "tokens").string() << "\n  end it with: atoll down --state "
+                  << options.state.string() << "\n";
+    return {};
+}
+
+Status run_down(const Context& context) {
+    ATOLL_TRY(const stack::DownResult result, stack::down(context.state_directory, reporter()));
+    if (context.json)
+        std::cout << nlohmann::json{{"stopped", result.stopped}, {"killed", result.killed}}.dump(2) << "\n";
+    else if (result.stopped.empty() && result.killed.empty())
+        std::cerr << "nothing ran in " << context.state_directory.string() << "\n";
+    return {};
+}
+
+nlohmann::json to_json(const stack::ComponentStatus& one) {
+    return {{"name", one.name}, {"state", one.state},       {"address", one.address},
+            {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"resident_bytes", one.resident_bytes}};
+}
+
+// Fails when a component is not ready, so that scripts can ask.
+Status run_status(const Context& context) {
+    ATOLL_TRY(const auto components, stack::status(context.state_directory));
+    Table table({"component", "state", "pid", "up", "memory", "address"});
+    nlohmann::json json = nlohmann::json::array();
+    bool all_ready = true;
+    for (const auto& one : components) {
+        all_ready = all_ready && one.state == "ready";
+        json.push_back(to_json(one));
+        const bool runs = one.pid != 0;
+        table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
+                   runs ? human_bytes(one.resident_bytes) : "-", one.address});
+    }
+    std::cout << (context.json ? json.dump(2) + "\n" : table.text());
+    if (all_ready) return {};
+    return unavailable("not every component is ready: `atoll up` starts what does not run; logs are in " +
+                       (context.state_directory / "logs").string());
+}
+
+Status run_gateway(const stack::GatewayOptions& options) {
+    ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(options));
+    std::vector<char*> arguments;
+    for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+    arguments.push_back(nullptr);
+    ::execvp(arguments.front(), arguments.data());
+    return internal_error("cannot run " + argv.front());
+}
+
+}  // namespace
+
+void add_stack_commands(CLI::App& program, Context& context) {
+    auto* up = program.add_subcommand("up", "start the coordinator on this machine")->footer(kUpHelp);
+    auto options = std::make_shared<stack::UpOptions>();
+    up->add_option("--port-base", options->port_base, "first of seven TCP ports on 127.0.0.1; 0: any free ones");
+    up->add_option("--only", options->only, "components to start, comma-separated")->delimiter(',');
+    up->add_option("--programs", options->programs, "directory of the services' programs");
+    up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
+    on_run(*up, context, [&context, options] { return run_up(context, *options); });
+    auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
+    on_run(*down, context, [&context] { return run_down(context); });
+    auto* status = program.add_subcommand("status", "what runs on this machine");
+    on_run(*status, context, [&context] { return run_status(context); });
+}
+
+void add_gateway_command(CLI::App& program, Context& context) {
+    auto* gateway = program.add_subcommand("gateway", "run nginx as Atoll's gateway (images and charts use this)");
+    auto options = std::make_shared<stack::GatewayOptions>();
+    gateway->add_option("--listen", options->listen, "address:port")->capture_default_str();
+    gateway->add_option("--registry", options->registry, "host:port of the registry")->required();
+    gateway->add_option("--store", options->store, "host:port of the store")->required();
+    gateway->add_option("--dispatch", options->dispatch, "host:port of dispatch")->required();
+    gateway->add_option("--aggregation", options->aggregation, "host:port of aggregation")->required();
+    gateway->add_option("--blobs", options->blobs, "the store's blob directory")->required();
+    gateway->add_option("--directory", options->directory, "for nginx' own files")->required();
+    gateway->add_option("--access-log", options->access_log, "a file, or off")->capture_default_str();
+    gateway->add_option("--tls-certificate", options->certificate, "PEM file; with --tls-key: HTTPS");
+    gateway->add_option("--tls-key", options->certificate_key, "PEM file");
+    gateway->add_option("--tls-client-ca", options->client_ca, "accept only clients with a certificate of this CA");
+    on_run(*gateway, context, [options] { return run_gateway(*options); });
+}
+
+}  // namespace atl::cli
