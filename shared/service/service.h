@@ -41,6 +41,8 @@ class Running {
   public:
     virtual ~Running() = default;
     virtual Status ready() { return {}; }
+    // Called once when the service is to stop, before it drains: deferred requests are to be answered now.
+    virtual void stop_waiting() {}
 };
 
 struct Definition {
@@ -51,7 +53,8 @@ struct Definition {
     std::function<Result<std::unique_ptr<Running>>(Context&)> start;
 };
 
-// main() of a service: atoll-NAME --config FILE. Returns the exit status (0 after SIGTERM, 2 for bad configuration).
+// main() of a service: atoll-NAME --config FILE [--check-config]. Returns the exit status: 0 after SIGTERM, 2 for a
+// wrong command line or configuration, 1 for any other failure. Waits up to a minute for the database.
 int run(int argc, char** argv, const Definition& definition);
 
 }  // namespace atl::service

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shared/http/message.h"
+#include "shared/pg/pg.h"
+
+// What the handlers of the services have in common.
+namespace atl::service {
+
+// Reads or changes the database in one transaction and says what to answer.
+using Work = std::function<Result<http::Response>(pg::Transaction&)>;
+
+// Runs the work and commits; an Error rolls back and becomes the problem that is answered.
+http::Response answer(pg::Pool& pool, const http::Request& request, const Work& work);
+
+// The strong entity tag of a resource's revision: "7".
+std::string etag_of(std::int64_t revision);
+// For changes of a resource that exists: kPreconditionFailed when If-Match names another revision, kInvalidArgument
+// when it is missing; "*" names any. (RFC 9110 section 13.1.1)
+Status check_if_match(const http::Request& request, std::int64_t revision);
+
+// {"items": […], "next": …}. The caller read page.limit + 1 items where there were so many; `next` is then the member
+// `cursor` of the last item that is shown, which the caller of the API sends back as ?after=.
+http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor);
+
+}  // namespace atl::service

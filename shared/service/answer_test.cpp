@@ -1,0 +1,140 @@
+#include "shared/service/answer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "shared/service/idempotency.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl::service {
+namespace {
+
+TEST(EtagTest, OnlyTheCurrentRevisionOrAStarMayChangeAResource) {
+    http::Request request;
+    EXPECT_EQ(check_if_match(request, 3).error().code, ErrorCode::kInvalidArgument);
+    for (const char* header : {"\"3\"", "*", "\"1\", \"3\"", "\"1\" ,\"3\""}) {
+        request.headers["if-match"] = header;
+        EXPECT_TRUE(check_if_match(request, 3).ok()) << header;
+    }
+    for (const char* header : {"\"2\"", "3", "W/\"3\"", "\"33\"", ",", "\"3"}) {
+        request.headers["if-match"] = header;
+        EXPECT_EQ(check_if_match(request, 3).error().code, ErrorCode::kPreconditionFailed) << header;
+    }
+}
+
+TEST(ListTest, TheItemBeyondThePageBecomesTheCursor) {
+    const std::vector<json::Json> items = {{{"name", "a"}}, {{"name", "b"}}, {{"name", "c"}}};
+    const auto cut = json::Json::parse(list(items, {.limit = 2, .after = ""}, "name").body);
+    EXPECT_EQ(cut["items"].size(), 2U);
+    EXPECT_EQ(cut["next"], "b");
+    const auto whole = json::Json::parse(list(items, {.limit = 3, .after = ""}, "name").body);
+    EXPECT_EQ(whole["items"].size(), 3U);
+    EXPECT_TRUE(whole["next"].is_null());
+}
+
+class AnswerOnceTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        const std::string conninfo = stack().create_database();
+        auto connection = pg::connect(conninfo).value();
+        const std::string sql = std::string(kIdempotencyTableSql) + "CREATE TABLE effects (name text);";
+        const pg::Migration migrations[] = {{1, sql}};
+        ASSERT_TRUE(pg::migrate(connection, "thing", migrations).ok());
+        pool_.emplace(conninfo, "thing", 8);
+    }
+
+    static http::Request request(const std::string& key, const std::string& body, const std::string& subject = "ann") {
+        http::Request request;
+        request.method = http::Method::kPost;
+        request.path = "/v1/things";
+        request.body = body;
+        request.headers["idempotency-key"] = key;
+        request.principal =
+            auth::Principal{.subject = subject, .role = auth::Role::kAdmin, .scope = {}, .expires_unix_s = 0};
+        return request;
+    }
+
+    http::Response create(const http::Request& request) {
+        return answer_once(*pool_, request, [&](pg::Transaction& transaction) -> Result<http::Response> {
+            ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO effects VALUES ($1)", {request.body}));
+            if (fail_) return conflict("not today");
+            return http::Response::json(201, {{"number", ++number_}}).with("Location", "/v1/things/1");
+        });
+    }
+
+    std::int64_t effects() {
+        auto connection = pool_->acquire().value();
+        return connection->query("SELECT count(*) AS n FROM effects").value().integer(0, "n");
+    }
+
+    std::optional<pg::Pool> pool_;
+    std::atomic<int> number_ = 0;
+    std::atomic<bool> fail_ = false;
+};
+
+TEST_F(AnswerOnceTest, ARepeatGetsTheFirstAnswerAndHasNoEffect) {
+    const auto first = create(request("k1", "{}"));
+    const auto second = create(request("k1", "{}"));
+    EXPECT_EQ(first.status, 201);
+    EXPECT_EQ(second.status, 201);
+    EXPECT_EQ(second.body, first.body);
+    EXPECT_EQ(second.headers, first.headers);
+    EXPECT_EQ(effects(), 1);
+}
+
+TEST_F(AnswerOnceTest, AnotherBodyUnderTheSameKeyConflicts) {
+    create(request("k1", "{}"));
+    const auto other = create(request("k1", "{\"a\":1}"));
+    EXPECT_EQ(other.status, 409);
+    EXPECT_EQ(json::Json::parse(other.body)["field"], "Idempotency-Key");
+    EXPECT_EQ(effects(), 1);
+}
+
+TEST_F(AnswerOnceTest, KeysBelongToTheirSubject) {
+    create(request("k1", "{}", "ann"));
+    EXPECT_EQ(create(request("k1", "{}", "bob")).status, 201);
+    EXPECT_EQ(effects(), 2);
+}
+
+TEST_F(AnswerOnceTest, AFailureIsNotKeptAndChangesNothing) {
+    fail_ = true;
+    EXPECT_EQ(create(request("k1", "{}")).status, 409);
+    EXPECT_EQ(effects(), 0);
+    fail_ = false;
+    EXPECT_EQ(create(request("k1", "{}")).status, 201);
+    EXPECT_EQ(effects(), 1);
+}
+
+TEST_F(AnswerOnceTest, WithoutAKeyEveryRequestTakesEffect) {
+    create(request("", "{}"));
+    create(request("", "{}"));
+    EXPECT_EQ(effects(), 2);
+}
+
+TEST_F(AnswerOnceTest, AKeyThatCannotBeOneIsNamed) {
+    for (const std::string& key : {std::string(201, 'k'), std::string("a b"), std::string("\xc3\xa9")}) {
+        const auto response = create(request(key, "{}"));
+        EXPECT_EQ(response.status, 422) << key;
+        EXPECT_EQ(json::Json::parse(response.body)["field"], "Idempotency-Key");
+    }
+}
+
+TEST_F(AnswerOnceTest, OfManyAtOnceOneTakesEffect) {
+    std::vector<std::jthread> threads;
+    std::atomic<int> wrong = 0;
+    for (int i = 0; i < 8; ++i)
+        threads.emplace_back([&] {
+            if (create(request("k1", "{}")).body != "{\"number\":1}") ++wrong;
+        });
+    threads.clear();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(effects(), 1);
+}
+
+}  // namespace
+}  // namespace atl::service

@@ -1,0 +1,97 @@
+#include "shared/service/idempotency.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shared/digest/digest.h"
+
+namespace atl::service {
+namespace {
+
+constexpr std::size_t kKeyBytesMax = 200;
+
+struct Key {
+    std::string text;
+    std::string subject;
+    std::string request_sha256;
+};
+
+Result<Key> key_of(const http::Request& request, std::string text) {
+    const auto printable = [](char c) { return c > ' ' && c < 127; };
+    if (text.size() > kKeyBytesMax || !std::all_of(text.begin(), text.end(), printable))
+        return invalid_argument("Idempotency-Key", "the Idempotency-Key must be 1 to 200 printable ASCII characters");
+    digest::Sha256 hash;
+    hash.update(std::string(http::to_string(request.method)) + " " + request.path + "\n");
+    hash.update(request.body);
+    return Key{std::move(text), request.principal ? request.principal->subject : "", hash.finish()};
+}
+
+// A few at a time, so that no request pays for many.
+Status forget_old(pg::Transaction& transaction) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "DELETE FROM idempotency WHERE ctid IN (SELECT ctid FROM idempotency WHERE created_at < now() - interval "
+        "'7 days' ORDER BY created_at LIMIT 10 FOR UPDATE SKIP LOCKED)"));
+    return {};
+}
+
+json::Json to_json(const http::Response& response) {
+    return {{"status", response.status},
+            {"body", response.body},
+            {"content_type", response.content_type},
+            {"headers", response.headers}};
+}
+
+http::Response from_json(const json::Json& value) {
+    return {.status = value.at("status").get<int>(),
+            .body = value.at("body").get<std::string>(),
+            .content_type = value.at("content_type").get<std::string>(),
+            .headers = value.at("headers").get<std::vector<std::pair<std::string, std::string>>>()};
+}
+
+Result<http::Response> kept_answer(pg::Transaction& transaction, const Key& key) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("SELECT request_sha256, response FROM idempotency WHERE subject = $1 AND key = $2",
+                                {key.subject, key.text}));
+    if (rows.empty()) return unavailable("the first request with this Idempotency-Key has just failed; repeat it");
+    if (rows.text(0, "request_sha256") != key.request_sha256)
+        return conflict("this Idempotency-Key was used for another request", "Idempotency-Key");
+    return from_json(rows.json(0, "response"));
+}
+
+Result<http::Response> first_or_kept(pg::Transaction& transaction, const Key& key, const Work& work) {
+    ATOLL_RETURN_IF_ERROR(forget_old(transaction));
+    // Waits for a transaction that has inserted the same key but not ended.
+    ATOLL_TRY(const pg::Rows inserted,
+              transaction.query("INSERT INTO idempotency (subject, key, request_sha256) VALUES ($1, $2, $3) "
+                                "ON CONFLICT DO NOTHING",
+                                {key.subject, key.text, key.request_sha256}));
+    if (inserted.affected() == 0) return kept_answer(transaction, key);
+    ATOLL_TRY(http::Response response, work(transaction));
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE idempotency SET response = $3 WHERE subject = $1 AND key = $2",
+                                            {key.subject, key.text, to_json(response)}));
+    return response;
+}
+
+}  // namespace
+
+const std::string_view kIdempotencyTableSql = R"(
+CREATE TABLE idempotency (
+    subject        text NOT NULL,
+    key            text NOT NULL,
+    request_sha256 text NOT NULL,
+    response       jsonb,
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (subject, key)
+);
+CREATE INDEX idempotency_created_at ON idempotency (created_at);
+)";
+
+http::Response answer_once(pg::Pool& pool, const http::Request& request, const Work& work) {
+    std::string text = request.header("idempotency-key");
+    if (text.empty()) return answer(pool, request, work);
+    const auto key = key_of(request, std::move(text));
+    if (!key.ok()) return http::Response::problem(key.error(), request.request_id);
+    return answer(pool, request, [&](pg::Transaction& transaction) { return first_or_kept(transaction, *key, work); });
+}
+
+}  // namespace atl::service

@@ -1,0 +1,194 @@
+#include "shared/service/service.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+
+#include "shared/base/file.h"
+#include "shared/log/log.h"
+#include "shared/service/settings.h"
+
+namespace atl::service {
+namespace {
+
+constexpr std::chrono::seconds kDatabaseWaitMax{60};
+constexpr std::chrono::seconds kDatabasePause{1};
+constexpr rlim_t kOpenFilesWanted = 65536;
+
+// SIGTERM and SIGINT, taken synchronously by the main thread; every thread started later inherits the mask.
+class StopSignal {
+  public:
+    StopSignal() {
+        sigemptyset(&signals_);
+        sigaddset(&signals_, SIGTERM);
+        sigaddset(&signals_, SIGINT);
+        pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    }
+    void wait() const {
+        int signal = 0;
+        while (sigwait(&signals_, &signal) != 0) {
+        }
+    }
+    // True when a signal came within the time.
+    bool wait_for(std::chrono::seconds time) const {
+        const timespec limit{static_cast<std::time_t>(time.count()), 0};
+        return sigtimedwait(&signals_, nullptr, &limit) > 0;
+    }
+
+  private:
+    sigset_t signals_{};
+};
+
+// Each connection is a descriptor; the usual soft limit of 1024 is for programs that use select().
+void raise_open_files_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kOpenFilesWanted) return;
+    limit.rlim_cur = std::min(limit.rlim_max, kOpenFilesWanted);
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Status migrate(const Settings& settings, const Definition& definition) {
+    ATOLL_TRY(pg::Connection connection, pg::connect(settings.postgres));
+    return pg::migrate(connection, definition.name, definition.migrations);
+}
+
+// False when a signal came first.
+Result<bool> prepare_database(const Settings& settings, const Definition& definition, const StopSignal& stop) {
+    const auto deadline = std::chrono::steady_clock::now() + kDatabaseWaitMax;
+    for (;;) {
+        const Status status = migrate(settings, definition);
+        if (status.ok()) return true;
+        const bool wait_longer = status.error().code == ErrorCode::kUnavailable &&
+                                 std::chrono::steady_clock::now() + kDatabasePause < deadline;
+        if (!wait_longer) return status.error();
+        spdlog::warn("waiting for the database: {}", status.error().message);
+        if (stop.wait_for(kDatabasePause)) return false;
+    }
+}
+
+Status database_ready(pg::Pool& pool) {
+    ATOLL_TRY(pg::Pool::Lease connection, pool.acquire(std::chrono::seconds(2)));
+    ATOLL_RETURN_IF_ERROR(connection->query("SELECT 1"));
+    return {};
+}
+
+http::Response readiness(pg::Pool& pool, Running& running, const std::string& request_id) {
+    Status status = database_ready(pool);
+    if (status.ok()) status = running.ready();
+    if (status.ok()) return http::Response::json(200, {{"status", "ready"}});
+    return http::Response::problem(unavailable(status.error().message), request_id);
+}
+
+void add_common_routes(http::Server& server, pg::Pool& pool, metrics::Registry& metrics, std::string_view openapi,
+                       const std::unique_ptr<Running>& running) {
+    using http::Method;
+    const auto open = http::Access::open();
+    server.route(Method::kGet, "/healthz", open,
+                 [](const http::Request&) { return http::Response::json(200, {{"status", "alive"}}); });
+    server.route(Method::kGet, "/readyz", open,
+                 [&](const http::Request& request) { return readiness(pool, *running, request.request_id); });
+    server.route(Method::kGet, "/metrics", open, [&](const http::Request&) {
+        return http::Response::text(200, metrics.expose(), "text/plain; version=0.0.4; charset=utf-8");
+    });
+    server.route(Method::kGet, "/openapi.json", open, [openapi](const http::Request&) {
+        return http::Response::text(200, std::string(openapi), "application/json");
+    });
+}
+
+http::ServerOptions server_options(const Settings& settings, const Definition& definition) {
+    http::ServerOptions options;
+    options.service = definition.name;
+    options.address = settings.listen_address;
+    options.port = settings.port;
+    options.request_bytes_max = settings.request_bytes_max;
+    return options;
+}
+
+Result<auth::Verifier> load_verifier(const Settings& settings) {
+    ATOLL_TRY(std::string pem, read_file(settings.public_key_file));
+    return auth::Verifier::from_pem(std::move(pem));
+}
+
+Status serve(const Settings& settings, const Definition& definition, const StopSignal& stop) {
+    ATOLL_TRY(auth::Verifier verifier, load_verifier(settings));
+    ATOLL_TRY(const bool prepared, prepare_database(settings, definition, stop));
+    if (!prepared) return {};
+    pg::Pool pool(settings.postgres, definition.name, settings.postgres_connections);
+    metrics::Registry metrics;
+    metrics.gauge("atoll_build_info", "Always 1.", {{"service", definition.name}, {"version", ATOLL_VERSION}}).Set(1);
+    // `running` is declared first: the server, whose handlers use it, goes first.
+    std::unique_ptr<Running> running;
+    http::Server server(server_options(settings, definition), std::move(verifier), metrics);
+    add_common_routes(server, pool, metrics, definition.openapi, running);
+    Context context{settings, pool, server, metrics};
+    ATOLL_TRY(running, definition.start(context));
+    check(running != nullptr, "a service's start() returns what runs");
+    ATOLL_RETURN_IF_ERROR(server.start());
+    spdlog::info("listening on {}:{}", settings.listen_address, server.port());
+    stop.wait();
+    spdlog::info("stopping");
+    running->stop_waiting();
+    server.stop();
+    running.reset();
+    spdlog::info("stopped");
+    return {};
+}
+
+int fail(const std::string& program, const Error& error, int status) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.message.c_str());
+    return status;
+}
+
+void print_help(const std::string& program) {
+    std::printf(
+        "Usage: %s --config FILE [--check-config]\n\n"
+        "  --config FILE    YAML: listen_address, port, postgres, postgres_connections,\n"
+        "                   kafka_brokers, public_key_file, log_level, request_bytes_max\n"
+        "                   and the service's own object\n"
+        "  --check-config   says whether the configuration is right, and ends\n"
+        "  --version        prints the version\n\n"
+        "SIGTERM ends it once the requests in flight are answered.\n",
+        program.c_str());
+}
+
+// The exit status of a run with a readable configuration.
+int run_with(const Arguments& arguments, const Settings& settings, const std::string& program,
+             const Definition& definition) {
+    if (arguments.check_only) {
+        if (const auto verifier = load_verifier(settings); !verifier.ok()) return fail(program, verifier.error(), 2);
+        std::printf("the configuration is right\n");
+        return 0;
+    }
+    log::set_up({.program = program, .level = settings.log_level, .json = true});
+    const StopSignal stop;
+    raise_open_files_limit();
+    const Status status = serve(settings, definition, stop);
+    if (status.ok()) return 0;
+    spdlog::critical("{}", status.error().message);
+    return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const Definition& definition) {
+    const std::string program = "atoll-" + definition.name;
+    try {
+        const auto arguments = parse_arguments(argc, argv);
+        if (!arguments.ok()) return fail(program, arguments.error(), 2);
+        if (arguments->help) return print_help(program), 0;
+        if (arguments->version) return std::printf("%s %s\n", program.c_str(), ATOLL_VERSION), 0;
+        const auto settings = load_settings(arguments->config_file, definition.name);
+        if (!settings.ok()) return fail(program, settings.error(), 2);
+        return run_with(*arguments, *settings, program, definition);
+    } catch (const std::exception& error) {
+        return fail(program, internal_error(error.what()), 1);
+    }
+}
+
+}  // namespace atl::service

@@ -1,0 +1,158 @@
+#include "shared/service/service.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "shared/base/file.h"
+#include "shared/http/client.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl::service {
+namespace {
+
+constexpr pg::Migration kMigrations[] = {{1, "CREATE TABLE things (name text PRIMARY KEY)"}};
+
+// Ready when the file `ready` exists beside its configuration.
+class ProbeRunning final : public Running {
+  public:
+    explicit ProbeRunning(std::filesystem::path file) : file_(std::move(file)) {}
+    Status ready() override {
+        if (!std::filesystem::exists(file_)) return unavailable("not warm yet");
+        return {};
+    }
+
+  private:
+    std::filesystem::path file_;
+};
+
+Definition probe() {
+    return {.name = "probe",
+            .migrations = kMigrations,
+            .openapi = R"({"openapi":"3.1.0"})",
+            .start = [](Context& context) -> Result<std::unique_ptr<Running>> {
+                json::ObjectReader reader(context.settings.own, "probe");
+                const std::string ready_file = reader.required_string("ready_file");
+                ATOLL_RETURN_IF_ERROR(reader.finish());
+                context.server.route(http::Method::kGet, "/v1/count", http::Access::roles({auth::Role::kViewer}),
+                                     [&pool = context.pool](const http::Request&) {
+                                         const auto rows =
+                                             (*pool.acquire().value()).query("SELECT count(*) AS n FROM things");
+                                         return http::Response::json(200, {{"n", rows.value().integer(0, "n")}});
+                                     });
+                return std::unique_ptr<Running>(std::make_unique<ProbeRunning>(ready_file));
+            }};
+}
+
+std::uint16_t free_port() {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    check(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0, "bind");
+    check(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
+    return ntohs(address.sin_port);
+}
+
+int run_words(std::vector<std::string> words) {
+    words.insert(words.begin(), "atoll-probe");
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    return run(static_cast<int>(argv.size()), argv.data(), probe());
+}
+
+class ServiceTest : public StackTest {
+  protected:
+    // A configuration file for the stack's database; its path.
+    std::string configure(const std::string& postgres) {
+        keys_ = auth::generate_keys().value();
+        port_ = free_port();
+        const auto key = directory_.path() / "public.pem";
+        check(write_file_atomic(key, keys_.public_pem).ok(), "key");
+        const json::Json config = {{"port", port_},
+                                   {"postgres", postgres},
+                                   {"kafka_brokers", "127.0.0.1:1"},
+                                   {"public_key_file", key.string()},
+                                   {"probe", {{"ready_file", (directory_.path() / "ready").string()}}}};
+        const auto file = directory_.path() / "probe.yaml";
+        check(write_file_atomic(file, config.dump()).ok(), "config");
+        return file.string();
+    }
+
+    http::Client client(bool with_token) {
+        http::ClientOptions options;
+        options.base_url = "http://127.0.0.1:" + std::to_string(port_);
+        options.attempts_max = 1;
+        if (with_token)
+            options.token = auth::Issuer::from_pem(keys_.private_pem)
+                                .value()
+                                .issue({.subject = "v", .role = auth::Role::kViewer, .scope = {}, .expires_unix_s = 0},
+                                       std::chrono::hours(1))
+                                .value();
+        return http::Client(options);
+    }
+
+    TemporaryDirectory directory_;
+    auth::KeyPair keys_;
+    std::uint16_t port_ = 0;
+};
+
+TEST_F(ServiceTest, AServiceBecomesReadyAnswersAndEndsOnSigterm) {
+    const std::string config = configure(stack().create_database());
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(run_words({"--config", config}));
+    auto open = client(false);
+    EXPECT_TRUE(eventually([&] {
+        const auto answer = open.call(http::Method::kGet, "/healthz");
+        return answer.ok() && answer->status == 200;
+    }));
+    const auto unready = open.call(http::Method::kGet, "/readyz").value();
+    EXPECT_EQ(unready.status, 503);
+    EXPECT_NE(unready.body.find("not warm yet"), std::string::npos);
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "ready", "").ok());
+    EXPECT_EQ(open.call(http::Method::kGet, "/readyz").value().status, 200);
+    EXPECT_EQ(open.get_json("/openapi.json").value()["openapi"], "3.1.0");
+    EXPECT_NE(open.call(http::Method::kGet, "/metrics").value().body.find("atoll_build_info{service=\"probe\""),
+              std::string::npos);
+    EXPECT_EQ(open.call(http::Method::kGet, "/v1/count").value().status, 401);
+    EXPECT_EQ(client(true).get_json("/v1/count").value()["n"], 0);
+    ::kill(child, SIGTERM);
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(ServiceTest, SigtermEndsAServiceThatWaitsForItsDatabase) {
+    const std::string config = configure("host=" + directory_.path().string() + " port=1 user=x dbname=x");
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(run_words({"--config", config}));
+    ::kill(child, SIGTERM);  // before it blocks the signal this ends it as well, with the signal's status
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE((WIFEXITED(status) && WEXITSTATUS(status) == 0) || WTERMSIG(status) == SIGTERM) << status;
+}
+
+TEST_F(ServiceTest, AConfigurationCanBeCheckedWithoutADatabase) {
+    const std::string config = configure("host=/nowhere");
+    EXPECT_EQ(run_words({"--config", config, "--check-config"}), 0);
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "public.pem", "no key").ok());
+    EXPECT_EQ(run_words({"--config", config, "--check-config"}), 2);
+}
+
+TEST(ServiceArgumentsTest, AWrongCommandLineOrFileEndsWithTwo) {
+    EXPECT_EQ(run_words({}), 2);
+    EXPECT_EQ(run_words({"--nonsense"}), 2);
+    EXPECT_EQ(run_words({"--config", "/nonexistent.yaml"}), 2);
+    EXPECT_EQ(run_words({"--help"}), 0);
+    EXPECT_EQ(run_words({"--version"}), 0);
+}
+
+}  // namespace
+}  // namespace atl::service
