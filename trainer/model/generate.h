@@ -19,6 +19,30 @@ class WeightSource {
     virtual Tensor weights(std::size_t group) = 0;
 };
 
+// One sequence being generated: key/value caches of all layers and the memory of a step, allocated at the start.
+class Generation {
+  public:
+    // For steps of at most step_tokens_max tokens and tokens_max in all. The references must outlive it.
+    // kResourceExhausted: not enough memory.
+    static Result<Generation> start(const Model& model, kernels::Backend& backend, WeightSource& weights,
+                                    std::int64_t step_tokens_max, std::int64_t tokens_max);
+
+    // Appends tokens (ids of the vocabulary) and writes the logits [V] of what follows the last.
+    void step(std::span<const std::int32_t> tokens, std::span<float> logits);
+
+  private:
+    Generation(const Model& model, kernels::Backend& backend, WeightSource& weights);
+    void lay_out(tensor::Arena& arena, std::int64_t step_tokens_max, std::int64_t tokens_max);
+
+    const Model* model_;
+    kernels::Backend* backend_;
+    WeightSource* weights_;
+    tensor::Arena memory_ = tensor::Arena::measuring();
+    std::vector<LayerCache> caches_;  // one a block; only layers use theirs
+    Tensor input_ids_, positions_, rope_table_, hidden_, logits_, workspace_;
+    std::int64_t past_ = 0;
+};
+
 struct GenerateOptions {
     std::int64_t tokens_max = 64;
     double temperature = 0.0;  // 0: greedy

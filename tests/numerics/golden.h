@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shared/safetensors/file.h"
+#include "tests/numerics/resident_model.h"
+
+namespace atl::numerics {
+
+// One case of goldens/llama, as make_llama_goldens.py wrote it.
+class Golden {
+  public:
+    explicit Golden(const std::string& name);
+
+    const model::ModelConfig& config() const { return config_; }
+    std::vector<float> floats(const std::string& tensor) const;
+    std::vector<std::int32_t> integers(const std::string& tensor) const;  // empty if absent
+    std::vector<std::string> names(const std::string& prefix) const;      // of tensors, without the prefix
+
+    // The batch; spans point into this object.
+    model::BatchRows rows() const;
+    // The model with the golden weights.
+    ResidentModel load(kernels::Backend& backend) const;
+
+  private:
+    safetensors::File file_;
+    model::ModelConfig config_;
+    std::vector<std::int32_t> input_ids_, labels_, segment_ids_;
+    model::BatchShape shape_;
+};
+
+// |a − b| / |b| over all elements, in fp64.
+double relative_l2(std::span<const float> a, std::span<const float> b);
+
+}  // namespace atl::numerics

@@ -1,0 +1,144 @@
+// Llama's loss, logits and gradients against PyTorch's transformers, for every instruction set of this machine.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+#include "tests/numerics/golden.h"
+
+namespace atl::numerics {
+namespace {
+
+constexpr double kLossTolerance = 1e-5;      // relative
+constexpr double kGradientTolerance = 1e-5;  // relative L2, each tensor
+constexpr double kLogitTolerance = 1e-4;     // absolute
+
+struct Case {
+    std::string golden;
+    std::string instruction_set;
+};
+
+void PrintTo(const Case& value, std::ostream* out) {
+    *out << value.golden << " on " << value.instruction_set;
+}
+
+std::vector<Case> all_cases() {
+    std::vector<Case> cases;
+    for (const char* golden : {"mha", "gqa_tied", "llama3_rope", "packed"}) {
+        for (const auto& set : kernels::cpu_instruction_sets()) cases.push_back({golden, set});
+    }
+    return cases;
+}
+
+class LlamaGoldenTest : public ::testing::TestWithParam<Case> {
+  protected:
+    Golden golden_{GetParam().golden};
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam().instruction_set).value();
+    ResidentModel model_ = golden_.load(*backend_);
+
+    double golden_loss() const { return static_cast<double>(golden_.floats("loss")[0]); }
+    double worst_gradient() {
+        double worst = 0;
+        for (const std::string& name : golden_.names("gradient:")) {
+            worst = std::max(worst, relative_l2(model_.gradient(name), golden_.floats("gradient:" + name)));
+        }
+        return worst;
+    }
+};
+
+TEST_P(LlamaGoldenTest, TheLossIsThatOfTransformers) {
+    EXPECT_NEAR(model_.evaluate(golden_.rows()) / golden_loss(), 1.0, kLossTolerance);
+    EXPECT_NEAR(model_.train(golden_.rows()) / golden_loss(), 1.0, kLossTolerance);
+}
+
+TEST_P(LlamaGoldenTest, EveryParametersGradientIsThatOfTransformers) {
+    model_.train(golden_.rows());
+    std::size_t parameters = 0;
+    for (const auto& group : model_.model().groups) parameters += group.parameters.size();
+    EXPECT_EQ(golden_.names("gradient:").size(), parameters);
+    for (const std::string& name : golden_.names("gradient:")) {
+        EXPECT_LE(relative_l2(model_.gradient(name), golden_.floats("gradient:" + name)), kGradientTolerance) << name;
+    }
+}
+
+TEST_P(LlamaGoldenTest, RecomputedActivationsGiveTheSameBits) {
+    const double loss = model_.train(golden_.rows());
+    std::vector<std::vector<float>> kept;
+    for (const std::string& name : golden_.names("gradient:")) {
+        const auto gradient = model_.gradient(name);
+        kept.emplace_back(gradient.begin(), gradient.end());
+    }
+    EXPECT_EQ(model_.train(golden_.rows(), {.recompute = true}), loss);
+    std::size_t index = 0;
+    for (const std::string& name : golden_.names("gradient:")) {
+        EXPECT_TRUE(std::ranges::equal(model_.gradient(name), kept[index++])) << name;
+    }
+}
+
+TEST_P(LlamaGoldenTest, AccumulatingTwoStepsDoublesTheGradients) {
+    model_.train(golden_.rows());
+    model_.train(golden_.rows(), {.accumulate = true});
+    for (const std::string& name : golden_.names("gradient:")) {
+        auto twice = golden_.floats("gradient:" + name);
+        for (float& value : twice) value *= 2;
+        EXPECT_LE(relative_l2(model_.gradient(name), twice), kGradientTolerance) << name;
+    }
+}
+
+// Controls: what must not pass, to show that the tolerances can tell.
+
+TEST_P(LlamaGoldenTest, InterleavedRotationIsFarOff) {
+    const auto& config = golden_.config();
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+        for (const char* projection : {"q_proj", "k_proj"}) {
+            const auto weight =
+                model_.weight("model.layers." + std::to_string(layer) + ".self_attn." + projection + ".weight");
+            const std::vector<float> halves(weight.begin(), weight.end());
+            const std::int64_t rows = static_cast<std::int64_t>(weight.size()) / config.hidden_size;
+            for (std::int64_t row = 0; row < rows; ++row) {
+                const std::int64_t channel = row % config.head_dim, head = row - channel;
+                const std::int64_t from = head + channel / 2 + channel % 2 * (config.head_dim / 2);
+                std::copy_n(halves.begin() + from * config.hidden_size, config.hidden_size,
+                            weight.begin() + row * config.hidden_size);
+            }
+        }
+    }
+    EXPECT_GT(std::abs(model_.evaluate(golden_.rows()) / golden_loss() - 1.0), 100 * kLossTolerance);
+}
+
+TEST_P(LlamaGoldenTest, LabelsShiftedTwiceAreFarOff) {
+    auto rows = golden_.rows();
+    std::vector<std::int32_t> labels(rows.labels.begin(), rows.labels.end());
+    std::rotate(labels.begin(), labels.begin() + 1, labels.end());
+    rows.labels = labels;
+    EXPECT_GT(std::abs(model_.train(rows) / golden_loss() - 1.0), 10 * kLossTolerance);
+    EXPECT_GT(worst_gradient(), 100 * kGradientTolerance);
+}
+
+TEST(LlamaPackingTest, DocumentsThatSeeEachOtherAreFarOff) {
+    const Golden golden("packed");
+    const auto backend = kernels::make_cpu_backend(1).value();
+    auto rows = golden.rows();
+    rows.segment_ids = {};
+    const double loss = golden.load(*backend).train(rows);
+    EXPECT_GT(std::abs(loss / static_cast<double>(golden.floats("loss")[0]) - 1.0), 100 * kLossTolerance);
+}
+
+TEST(LlamaThreadsTest, TheBitsDoNotDependOnTheNumberOfThreads) {
+    const Golden golden("gqa_tied");
+    const auto one = kernels::make_cpu_backend(1).value(), three = kernels::make_cpu_backend(3).value();
+    ResidentModel alone = golden.load(*one), shared = golden.load(*three);
+    EXPECT_EQ(alone.train(golden.rows()), shared.train(golden.rows()));
+    for (const std::string& name : golden.names("gradient:")) {
+        EXPECT_TRUE(std::ranges::equal(alone.gradient(name), shared.gradient(name))) << name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LlamaGoldenTest, ::testing::ValuesIn(all_cases()), [](const auto& instance) {
+    return instance.param.golden + "_" + instance.param.instruction_set;
+});
+
+}  // namespace
+}  // namespace atl::numerics
