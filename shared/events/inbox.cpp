@@ -1,0 +1,176 @@
+#include <spdlog/spdlog.h>
+
+#include <exception>
+#include <optional>
+
+#include "shared/events/backoff.h"
+#include "shared/events/outbox.h"
+
+namespace atl::events {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPollTimeout{200};  // also how long stopping may take
+constexpr int kPartitions = 6;
+constexpr std::chrono::hours kPruneInterval{1};
+
+bool passing(const Error& error) {
+    return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted;
+}
+
+class InboxLoop {
+  public:
+    InboxLoop(pg::Pool& pool, std::string brokers, std::string name, std::vector<std::string> topics,
+              InboxConsumer::Handler handler, metrics::Registry& metrics)
+        : pool_(pool),
+          brokers_(std::move(brokers)),
+          name_(std::move(name)),
+          topics_(std::move(topics)),
+          handler_(std::move(handler)),
+          handled_(counter(metrics, "handled")),
+          repeated_(counter(metrics, "repeated")),
+          parked_(counter(metrics, "parked")) {}
+
+    void run(const std::stop_token& stop) {
+        Backoff backoff;
+        while (!stop.stop_requested()) {
+            if (const Status status = step(stop); status.ok()) {
+                backoff.reset();
+            } else {
+                spdlog::warn("inbox of {}: {}", name_, status.error().message);
+                consumer_.reset();
+                backoff.wait(stop);
+            }
+        }
+    }
+
+  private:
+    prometheus::Counter& counter(metrics::Registry& metrics, const std::string& result) {
+        return metrics.counter("atoll_inbox_events_total", "Events that came, by what became of them",
+                               {{"consumer", name_}, {"result", result}});
+    }
+
+    Status step(const std::stop_token& stop) {
+        if (!consumer_) {
+            ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kPartitions, -1));
+            ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_));
+        }
+        prune();
+        ATOLL_TRY(const auto messages, consumer_->poll(kPollTimeout));
+        std::map<std::pair<std::string, std::int32_t>, const kafka::Message*> last_done;
+        for (const auto& message : messages) {
+            if (!deliver(message, stop)) break;
+            last_done[{message.topic, message.partition}] = &message;
+        }
+        // After the database: an offset that is lost brings events again, and the inbox knows them.
+        for (const auto& [partition, message] : last_done) ATOLL_RETURN_IF_ERROR(consumer_->commit(*message));
+        return {};
+    }
+
+    // Until it took effect, was known already or is parked; false when asked to stop before.
+    bool deliver(const kafka::Message& message, const std::stop_token& stop) {
+        Backoff backoff;
+        while (!stop.stop_requested()) {
+            Status status = handle(message);
+            if (!status.ok() && !passing(status.error())) status = park(message, status.error().message);
+            if (status.ok()) return true;
+            spdlog::warn("inbox of {}: will try again: {}", name_, status.error().message);
+            backoff.wait(stop);
+        }
+        return false;
+    }
+
+    Status handle(const kafka::Message& message) {
+        ATOLL_TRY(const auto value, json::parse(message.value));
+        ATOLL_TRY(const Event event, from_json(value));
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
+        ATOLL_TRY(const bool fresh, record(transaction, event.id));
+        if (!fresh) {
+            repeated_.Increment();
+            return {};
+        }
+        ATOLL_RETURN_IF_ERROR(call_handler(transaction, event));
+        ATOLL_RETURN_IF_ERROR(transaction.commit());
+        handled_.Increment();
+        return {};
+    }
+
+    Status call_handler(pg::Transaction& transaction, const Event& event) {
+        try {
+            return handler_(transaction, event);
+        } catch (const std::exception& exception) {
+            return internal_error(std::string("the handler threw: ") + exception.what());
+        }
+    }
+
+    // False if the event is in the inbox already.
+    Result<bool> record(pg::Transaction& transaction, const std::string& event_id) {
+        ATOLL_TRY(const auto rows,
+                  transaction.query("INSERT INTO inbox (consumer, event_id) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                                    {name_, event_id}));
+        return rows.affected() == 1;
+    }
+
+    Status park(const kafka::Message& message, const std::string& why) {
+        const auto value = json::parse(message.value);
+        const std::string fallback =
+            message.topic + "/" + std::to_string(message.partition) + "/" + std::to_string(message.offset);
+        const bool has_id = value.ok() && value->is_object() && value->contains("id") && (*value)["id"].is_string();
+        const std::string id = has_id ? (*value)["id"].get<std::string>() : fallback;
+        spdlog::error("inbox of {}: parked event {}: {}", name_, id, why);
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
+        ATOLL_RETURN_IF_ERROR(record(transaction, id));
+        ATOLL_RETURN_IF_ERROR(transaction.query(
+            "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ($1, $2, $3, $4, $5, $6)"
+            " ON CONFLICT DO NOTHING",
+            {name_, id, message.topic, printable(message.key), printable(message.value), why}));
+        ATOLL_RETURN_IF_ERROR(transaction.commit());
+        parked_.Increment();
+        return {};
+    }
+
+    // Text that the database can hold, whatever the bytes are.
+    static std::string printable(const std::string& bytes) {
+        if (json::parse(bytes).ok()) return bytes;
+        return json::Json(bytes).dump(-1, ' ', true, json::Json::error_handler_t::replace);
+    }
+
+    // Kafka keeps messages for days; what the inbox remembers must outlast that.
+    void prune() {
+        if (Clock::now() < next_prune_) return;
+        next_prune_ = Clock::now() + kPruneInterval;
+        auto lease = pool_.acquire();
+        if (!lease.ok()) return;
+        const auto rows = (*lease)->query(
+            "DELETE FROM inbox WHERE consumer = $1 AND handled_at < now() - interval '30 days'", {name_});
+        if (!rows.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, rows.error().message);
+    }
+
+    pg::Pool& pool_;
+    const std::string brokers_;
+    const std::string name_;
+    const std::vector<std::string> topics_;
+    const InboxConsumer::Handler handler_;
+    prometheus::Counter& handled_;
+    prometheus::Counter& repeated_;
+    prometheus::Counter& parked_;
+    std::optional<kafka::Consumer> consumer_;
+    Clock::time_point next_prune_ = Clock::now();
+};
+
+}  // namespace
+
+InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name,
+                             std::vector<std::string> topics, Handler handler, metrics::Registry& metrics)
+    : thread_([loop = std::make_unique<InboxLoop>(pool, std::move(brokers), std::move(consumer_name), std::move(topics),
+                                                  std::move(handler), metrics)](const std::stop_token& stop) {
+          loop->run(stop);
+      }) {}
+
+InboxConsumer::~InboxConsumer() = default;
+
+}  // namespace atl::events

@@ -1,0 +1,134 @@
+#include <spdlog/spdlog.h>
+
+#include <optional>
+#include <set>
+
+#include "shared/events/backoff.h"
+#include "shared/events/outbox.h"
+
+namespace atl::events {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kIdleWait{250};       // also how long stopping may take
+constexpr milliseconds kHeldBackWait{20};    // rows wait for an older transaction to end, which notifies nobody
+constexpr milliseconds kSendTimeout{20000};  // below the limit of idle transactions
+constexpr int kPartitions = 6;
+
+// An array literal of Postgres: "{1,2,3}".
+std::string ids_of(const pg::Rows& rows) {
+    std::string ids = "{";
+    for (int i = 0; i < rows.size(); ++i) ids += (i > 0 ? "," : "") + rows.text(i, "id");
+    return ids + "}";
+}
+
+std::vector<kafka::Message> messages_of(const pg::Rows& rows) {
+    std::vector<kafka::Message> messages;
+    for (int i = 0; i < rows.size(); ++i)
+        messages.push_back({.topic = rows.text(i, "topic"),
+                            .key = rows.text(i, "key"),
+                            .value = rows.text(i, "event"),
+                            .headers = {{"content-type", "application/cloudevents+json"}}});
+    return messages;
+}
+
+class RelayLoop {
+  public:
+    RelayLoop(pg::Pool& pool, std::string conninfo, std::string schema, std::string brokers, metrics::Registry& metrics)
+        : pool_(pool),
+          conninfo_(std::move(conninfo)),
+          schema_(std::move(schema)),
+          brokers_(std::move(brokers)),
+          sent_(metrics.counter("atoll_outbox_sent_total", "Events that the broker confirmed")),
+          held_back_(metrics.counter("atoll_outbox_held_back_total",
+                                     "Looks that found only events newer than a running transaction")),
+          failures_(metrics.counter("atoll_outbox_failures_total", "Attempts to send events that failed")) {}
+
+    void run(const std::stop_token& stop) {
+        Backoff backoff;
+        while (!stop.stop_requested()) {
+            if (const Status status = step(); status.ok()) {
+                backoff.reset();
+                continue;
+            } else {
+                spdlog::warn("outbox of {}: {}", schema_, status.error().message);
+            }
+            failures_.Increment();
+            listener_.reset();
+            producer_.reset();  // a new one keeps the order, see kafka::Producer::send
+            backoff.wait(stop);
+        }
+    }
+
+  private:
+    Status step() {
+        if (!listener_) {
+            ATOLL_TRY(listener_, pg::connect(conninfo_));
+            ATOLL_RETURN_IF_ERROR(listener_->query("LISTEN " + outbox_channel(schema_)));
+        }
+        ATOLL_TRY(const milliseconds wait, move_batch());
+        if (wait > milliseconds(0)) ATOLL_RETURN_IF_ERROR(listener_->wait_for_notification(wait));
+        return {};
+    }
+
+    // Sends the oldest rows and deletes them; how long to wait for more, 0 when there may be more already. The lock
+    // ends with the transaction. It gives this transaction no id until rows are deleted, so that waiting for the
+    // broker holds back no other relay.
+    Result<milliseconds> move_batch() {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
+        ATOLL_TRY(const auto lock, transaction.query("SELECT pg_try_advisory_xact_lock(hashtextextended("
+                                                     "'atoll.outbox.' || current_schema(), 0)) AS mine"));
+        if (!lock.boolean(0, "mine")) return kIdleWait;
+        ATOLL_TRY(const auto rows,
+                  transaction.query("SELECT id, topic, key, event FROM outbox"
+                                    " WHERE xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY id LIMIT 200"));
+        if (rows.empty()) {
+            ATOLL_TRY(const auto any, transaction.query("SELECT EXISTS (SELECT 1 FROM outbox) AS held_back"));
+            if (!any.boolean(0, "held_back")) return kIdleWait;
+            held_back_.Increment();
+            return kHeldBackWait;
+        }
+        ATOLL_RETURN_IF_ERROR(send(messages_of(rows)));
+        ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM outbox WHERE id = ANY ($1::bigint[])", {ids_of(rows)}));
+        ATOLL_RETURN_IF_ERROR(transaction.commit());
+        sent_.Increment(rows.size());
+        return milliseconds(0);
+    }
+
+    Status send(const std::vector<kafka::Message>& messages) {
+        std::set<std::string> missing;
+        for (const auto& message : messages)
+            if (!known_topics_.contains(message.topic)) missing.insert(message.topic);
+        if (!missing.empty()) {
+            ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, {missing.begin(), missing.end()}, kPartitions, -1));
+            known_topics_.merge(missing);
+        }
+        if (!producer_) {
+            ATOLL_TRY(producer_, kafka::Producer::create(brokers_, "atoll-" + schema_));
+        }
+        return producer_->send(messages, kSendTimeout);
+    }
+
+    pg::Pool& pool_;
+    const std::string conninfo_;
+    const std::string schema_;
+    const std::string brokers_;
+    prometheus::Counter& sent_;
+    prometheus::Counter& held_back_;
+    prometheus::Counter& failures_;
+    std::optional<pg::Connection> listener_;
+    std::optional<kafka::Producer> producer_;
+    std::set<std::string> known_topics_;
+};
+
+}  // namespace
+
+Relay::Relay(pg::Pool& pool, std::string conninfo, std::string schema, std::string brokers, metrics::Registry& metrics)
+    : thread_([loop = std::make_unique<RelayLoop>(pool, std::move(conninfo), std::move(schema), std::move(brokers),
+                                                  metrics)](const std::stop_token& stop) { loop->run(stop); }) {}
+
+Relay::~Relay() = default;
+
+}  // namespace atl::events
