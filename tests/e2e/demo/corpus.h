@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+
+// Real text for the demo: Debian's fortune collections, an entry a document.
+namespace atl::demo {
+
+struct Corpus {
+    std::vector<std::string> private_documents;  // what the facility alone holds
+    std::vector<std::string> public_documents;   // the small public sample that tokenizer and base model are made from
+};
+
+// The entries of one collection text: parts between lines that hold a single "%"; white space at the ends is dropped.
+std::vector<std::string> split_fortunes(const std::string& text);
+
+// Reads every collection in `directory` (such as /usr/share/games/fortunes/it), drops repeated entries, and puts one
+// document in `public_one_in` into the public sample, by the hash of its text.
+Result<Corpus> read_fortunes(const std::filesystem::path& directory, int public_one_in);
+
+// One JSON object a line: {"instruction": …, "text": …}.
+Status write_jsonl(const std::filesystem::path& file, const std::string& instruction,
+                   const std::vector<std::string>& documents);
+std::string to_jsonl(const std::string& instruction, const std::vector<std::string>& documents);
+
+}  // namespace atl::demo

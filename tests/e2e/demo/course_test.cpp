@@ -1,0 +1,40 @@
+#include "tests/e2e/demo/course.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace atl::demo {
+namespace {
+
+using json::Json;
+
+Json progress(int step, double loss) {
+    return {{"type", "atoll.task.progress.v1"},
+            {"data", {{"round", 1}, {"facility", "leonardo"}, {"step", step}, {"loss", loss}}}};
+}
+
+Json evaluated() {
+    const Json evaluations = Json::array({{{"which", "global"}, {"model", "d1"}, {"perplexity", 12.0}},
+                                          {{"which", "leonardo"}, {"model", "d2"}, {"perplexity", 10.0}}});
+    return {{"type", "atoll.round.evaluated.v1"},
+            {"data", {{"round", 1}, {"sites", Json::array({{{"dataset", "a"}, {"evaluations", evaluations}}})}}}};
+}
+
+TEST(CourseTest, TheMeanLossIsThatOfTheLastAttempt) {
+    Course course(std::map<std::string, std::string>{{"a", "it"}});
+    for (const Json& event : {progress(1, 9.0), progress(2, 8.0), progress(1, 6.0), progress(2, 4.0), progress(2, 4.0)})
+        course.take(event);
+    EXPECT_DOUBLE_EQ(course.rounds().at(1).training.at("leonardo").mean_loss(), 5.0);
+}
+
+TEST(CourseTest, PerplexitiesGoToTheLanguageOfTheirData) {
+    Course course(std::map<std::string, std::string>{{"a", "cs"}});
+    EXPECT_NE(course.take(evaluated()).find("leonardo"), std::string::npos);
+    EXPECT_EQ(course.rounds().at(1).model, "d1");
+    EXPECT_EQ(course.rounds().at(1).perplexity.at("leonardo").cs, 10.0);
+    EXPECT_TRUE(std::isnan(course.rounds().at(1).perplexity.at("leonardo").it));
+}
+
+}  // namespace
+}  // namespace atl::demo

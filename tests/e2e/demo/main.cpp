@@ -1,0 +1,393 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "shared/base/file.h"
+#include "tests/e2e/demo/corpus.h"
+#include "tests/e2e/demo/course.h"
+#include "tests/e2e/demo/federation.h"
+#include "tests/e2e/demo/process.h"
+#include "tests/e2e/demo/report.h"
+
+// The main job from nothing to the table: two facilities, Italian and Czech, one model.
+namespace atl::demo {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kSequenceLength = 128;
+constexpr int kPublicOneIn = 10;
+constexpr int kValidationPercent = 6;
+constexpr auto kJobTimeout = std::chrono::minutes(20);
+
+struct Site {
+    std::string facility;
+    std::string language;
+    std::string dataset;
+    std::string instruction;  // the words of the original experiment's prompt template
+    fs::path fortunes;
+    std::string license;
+};
+
+const std::vector<Site>& sites() {
+    static const std::vector<Site> all = {
+        {"leonardo", "it", "fortunes-it", "scrivi un seguente documento:: ", "/usr/share/games/fortunes/it", "GPL-2.0"},
+        {"karolina", "cs", "fortunes-cs", "Napište dokument:: ", "/usr/share/games/fortunes/cs", "GPL-2.0"}};
+    return all;
+}
+
+struct Options {
+    fs::path programs;  // where atoll and atoll-trainer are
+    fs::path state = "build/demo";
+    int rounds = 10;
+    int steps = 20;
+    int warm_up_steps = 60;
+};
+
+// The training settings that every model here is trained with: keys of the trainer's run.json.
+Json training_settings(int steps, int batch_size) {
+    return {{"steps", steps},      {"batch_size", batch_size}, {"lr", 3e-3},         {"schedule", "constant"},
+            {"warmup_steps", 5},   {"optimizer", "adamw"},     {"beta1", 0.9},       {"beta2", 0.95},
+            {"weight_decay", 0.1}, {"max_grad_norm", 1.0},     {"precision", "fp32"}};
+}
+
+Json model_config() {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"vocab_size", 2000},
+            {"hidden_size", 128},
+            {"intermediate_size", 352},
+            {"num_hidden_layers", 4},
+            {"num_attention_heads", 4},
+            {"num_key_value_heads", 4},
+            {"hidden_act", "silu"},
+            {"max_position_embeddings", 256},
+            {"rms_norm_eps", 1e-5},
+            {"rope_theta", 10000.0},
+            {"tie_word_embeddings", false},
+            {"torch_dtype", "float16"},
+            {"initializer_range", 0.02},
+            {"bos_token_id", 1},
+            {"eos_token_id", 2}};
+}
+
+class Demo {
+  public:
+    explicit Demo(Options options) : options_(std::move(options)) {}
+
+    Status run();
+
+  private:
+    std::string program(const std::string& name) const { return (options_.programs / name).string(); }
+    fs::path work(const std::string& name) const { return options_.state / name; }
+    Status phase(const std::string& name, const std::string& what, const std::function<Status()>& body);
+
+    Status make_corpora();
+    Status make_base();
+    Status start_stack();
+    Status register_all();
+    Status federate();
+    Status train_alone();
+    Status train_pooled();
+    Status generate_samples();
+    Status finish();
+
+    Status train(const std::string& base, const std::string& data, const std::string& out, const Json& settings);
+    Status tokenize(const std::string& input, const std::string& out, const std::string& split);
+    Json job_spec(const std::string& name, const std::vector<const Site*>& participants) const;
+    Result<Course> follow(const std::vector<std::string>& ids);
+
+    Options options_;
+    Report report_;
+    std::optional<Coordinator> coordinator_;
+    std::map<std::string, std::vector<std::string>> public_documents_;  // language -> documents
+    Clock::time_point started_ = Clock::now();
+};
+
+Status Demo::phase(const std::string& name, const std::string& what, const std::function<Status()>& body) {
+    fmt::print("\n== {}: {}\n", name, what);
+    std::fflush(stdout);
+    const auto begin = Clock::now();
+    ATOLL_RETURN_IF_ERROR(body());
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    report_.wall_s.emplace_back(name, seconds);
+    fmt::print("   {:.1f} s\n", seconds);
+    return {};
+}
+
+Status Demo::make_corpora() {
+    std::string public_rows;
+    std::string pooled_rows;
+    for (const Site& site : sites()) {
+        ATOLL_TRY(const Corpus corpus, read_fortunes(site.fortunes, kPublicOneIn));
+        // Only this facility's directory ever holds its private documents.
+        ATOLL_RETURN_IF_ERROR(
+            write_jsonl(work("sites") / site.facility / "corpus.jsonl", site.instruction, corpus.private_documents));
+        public_rows += to_jsonl(site.instruction, corpus.public_documents);
+        pooled_rows += to_jsonl(site.instruction, corpus.private_documents);
+        fmt::print("   {}: {} documents at {}, {} in the public sample\n", site.dataset,
+                   corpus.private_documents.size(), site.facility, corpus.public_documents.size());
+    }
+    fs::create_directories(work("public"));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(work("public") / "corpus.jsonl", public_rows));
+    // The forbidden comparison, a model trained on all text in one place, exists in this demo alone.
+    fs::create_directories(work("pooled"));
+    return write_file_atomic(work("pooled") / "corpus.jsonl", pooled_rows);
+}
+
+Status Demo::tokenize(const std::string& input, const std::string& out, const std::string& split) {
+    ATOLL_RETURN_IF_ERROR(run_program({program("atoll-trainer"), "tokenize", "--tokenizer", work("tokenizer"),
+                                       "--input", input, "--template", "{{instruction}}{{text}}", "--out", out,
+                                       "--seq-len", std::to_string(kSequenceLength), "--batching", "packing", "--split",
+                                       split, "--validation-percent", std::to_string(kValidationPercent)}));
+    return {};
+}
+
+Status Demo::train(const std::string& base, const std::string& data, const std::string& out, const Json& settings) {
+    const fs::path config = out + ".run.json";
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(config, settings.dump(2)));
+    // Two ranks, each with a thread of its own and a shard of the model.
+    ATOLL_TRY(const std::string output, run_program({"env",
+                                                     "OMPI_ALLOW_RUN_AS_ROOT=1",
+                                                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                                     "OMPI_MCA_rmaps_base_oversubscribe=1",
+                                                     "OMPI_MCA_hwloc_base_binding_policy=none",
+                                                     "OMPI_MCA_btl_vader_single_copy_mechanism=none",
+                                                     "mpirun",
+                                                     "-n",
+                                                     "2",
+                                                     program("atoll-trainer"),
+                                                     "train",
+                                                     "--model",
+                                                     base,
+                                                     "--data",
+                                                     data,
+                                                     "--out",
+                                                     out,
+                                                     "--config",
+                                                     config,
+                                                     "--threads",
+                                                     "1",
+                                                     "--sharding",
+                                                     "full_shard"}));
+    ATOLL_TRY(const Json summary, last_json_line(output));
+    fmt::print("   {} steps, last loss {:.3f}, {:.0f} tokens/s on 2 ranks\n", summary["steps"].get<int>(),
+               summary["loss"].get<double>(), summary["tokens_per_s"].get<double>());
+    return {};
+}
+
+Status Demo::make_base() {
+    const std::string corpus = work("public") / "corpus.jsonl";
+    ATOLL_RETURN_IF_ERROR(
+        run_program({program("atoll-trainer"), "tokenizer-train", "--input", corpus, "--vocab-size",
+                     std::to_string(model_config()["vocab_size"].get<int>()), "--out", work("tokenizer")}));
+    ATOLL_RETURN_IF_ERROR(tokenize(corpus, work("public") / "data", "all"));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(work("config.json"), model_config().dump(2)));
+    ATOLL_RETURN_IF_ERROR(run_program({program("atoll-trainer"), "init", "--config", work("config.json"), "--tokenizer",
+                                       work("tokenizer"), "--out", work("random"), "--seed", "1"}));
+    return train(work("random"), work("public") / "data", work("base"), training_settings(options_.warm_up_steps, 8));
+}
+
+Status Demo::start_stack() {
+    if (run_attached({program("atoll"), "up", "--state", work("stack")}) != 0)
+        return internal_error("`atoll up` failed; its words are above");
+    ATOLL_TRY(const StackAddress stack, read_stack(work("stack")));
+    coordinator_.emplace(stack);
+    return {};
+}
+
+Status Demo::register_all() {
+    const Json base = {{"model", "demo-base"}, {"version", "base"}};
+    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "push", "--state", work("stack"), "--model",
+                                       "demo-base", "--kind", "base", "--tag", "base", "--dir", work("base")}));
+    std::vector<std::string> preparations;
+    for (const Site& site : sites()) {
+        ATOLL_RETURN_IF_ERROR(
+            coordinator_->add_local_facility(site.facility, fs::absolute(work("sites") / site.facility)));
+        ATOLL_RETURN_IF_ERROR(coordinator_->add_dataset({{"name", site.dataset},
+                                                         {"language", site.language},
+                                                         {"license", site.license},
+                                                         {"template", "{{instruction}}{{text}}"},
+                                                         {"source", "Debian package " + site.dataset}}));
+        ATOLL_TRY(std::string id, coordinator_->prepare({{"facility", site.facility},
+                                                         {"dataset", site.dataset},
+                                                         {"tokenizer", base},
+                                                         {"input", "corpus.jsonl"},
+                                                         {"seq_len", kSequenceLength},
+                                                         {"batching", "packing"},
+                                                         {"validation_percent", kValidationPercent}}));
+        preparations.push_back(std::move(id));
+    }
+    for (const std::string& id : preparations)
+        ATOLL_RETURN_IF_ERROR(coordinator_->await_preparation(id, std::chrono::seconds(120)));
+    return {};
+}
+
+Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& participants) const {
+    Json spec = {{"name", name},
+                 {"model", {{"name", "demo-base"}, {"version", "base"}}},
+                 {"rounds", options_.rounds},
+                 {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
+                 {"training", training_settings(options_.steps, 16)},
+                 {"participants", Json::array()},
+                 {"evaluation", {{"at", Json::array()}, {"models", "all"}}}};
+    for (const Site* site : participants)
+        spec["participants"].push_back({{"facility", site->facility}, {"dataset", site->dataset}, {"ranks", 1}});
+    for (const Site& site : sites())
+        spec["evaluation"]["at"].push_back({{"facility", site.facility}, {"dataset", site.dataset}});
+    return spec;
+}
+
+// Follows jobs one after another; their events lie waiting meanwhile. One Course for all: facilities tell them apart.
+Result<Course> Demo::follow(const std::vector<std::string>& ids) {
+    std::map<std::string, std::string> languages;
+    for (const Site& site : sites()) languages[site.dataset] = site.language;
+    Course course(std::move(languages));
+    for (const std::string& id : ids) {
+        ATOLL_TRY(const std::string state, coordinator_->follow(id, kJobTimeout, [&](const Json& event) {
+            const std::string line = course.take(event);
+            if (line.empty()) return;
+            fmt::print("   {}\n", line);
+            std::fflush(stdout);
+        }));
+        if (state != "completed") return internal_error("job " + id + " ended as " + state);
+    }
+    return course;
+}
+
+Status Demo::federate() {
+    std::vector<const Site*> participants;
+    for (const Site& site : sites()) participants.push_back(&site);
+    ATOLL_TRY(report_.job, coordinator_->submit(job_spec("fortunes", participants)));
+    ATOLL_TRY(const Course course, follow({report_.job}));
+    for (const auto& [number, round] : course.rounds()) {
+        if (number == 0) {
+            report_.base = round.perplexity.at("base");
+            continue;
+        }
+        RoundReport row{number, round.model, round.perplexity.at("global"), {}};
+        for (const Site& site : sites()) {
+            const Course::Training& training = round.training.at(site.facility);
+            row.facilities.push_back({site.facility,
+                                      site.language,
+                                      training.steps,
+                                      training.tokens,
+                                      training.mean_loss(),
+                                      training.tokens_per_s,
+                                      round.perplexity.at(site.facility),
+                                      {}});
+        }
+        report_.rounds.push_back(std::move(row));
+    }
+    return {};
+}
+
+// The same job with one participant each: as many steps on its own text, nothing from anybody else.
+Status Demo::train_alone() {
+    std::vector<std::string> ids;
+    for (const Site& site : sites()) {
+        ATOLL_TRY(std::string id, coordinator_->submit(job_spec("solo-" + site.facility, {&site})));
+        ids.push_back(std::move(id));
+    }
+    ATOLL_TRY(const Course course, follow(ids));
+    for (RoundReport& row : report_.rounds)
+        for (FacilityRound& facility : row.facilities)
+            facility.solo = course.rounds().at(row.round).perplexity.at(facility.name);
+    return {};
+}
+
+Status Demo::train_pooled() {
+    const std::string corpus = work("pooled") / "corpus.jsonl";
+    ATOLL_RETURN_IF_ERROR(tokenize(corpus, work("pooled") / "data", "train"));
+    // As many steps as the federation's rounds have together, on both facilities' rows in every step.
+    ATOLL_RETURN_IF_ERROR(train(work("base"), work("pooled") / "data", work("pooled") / "model",
+                                training_settings(options_.rounds * options_.steps, 16)));
+    for (const Site& site : sites()) {
+        const fs::path data = work("pooled") / site.language;
+        ATOLL_RETURN_IF_ERROR(tokenize(work("sites") / site.facility / "corpus.jsonl", data, "validation"));
+        ATOLL_TRY(const std::string output,
+                  run_program({program("atoll-trainer"), "eval", "--model", work("pooled") / "model", "--data", data}));
+        ATOLL_TRY(const Json line, last_json_line(output));
+        report_.pooled.of(site.language) = line["perplexity"].get<double>();
+    }
+    return {};
+}
+
+Status Demo::generate_samples() {
+    const fs::path model = work("global");
+    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "pull", "--state", work("stack"), "--model",
+                                       "fortunes", "--version", report_.rounds.back().model, "--out", model}));
+    for (const Site& site : sites()) {
+        ATOLL_TRY(std::string text,
+                  run_program({program("atoll-trainer"), "generate", "--model", model, "--prompt", site.instruction,
+                               "--max-tokens", "60", "--temperature", "0.7", "--top-p", "0.9", "--seed", "4"}));
+        fmt::print("   {}: {}\n", site.language, text);
+        report_.samples[site.language] = std::move(text);
+    }
+    return {};
+}
+
+Status Demo::finish() {
+    const double total = std::chrono::duration<double>(Clock::now() - started_).count();
+    report_.wall_s.emplace_back("total", total);
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(options_.state / "report.json", to_json(report_).dump(2) + "\n"));
+    fmt::print("\nPerplexity on validation documents (lower is better), after every round:\n\n{}\n", to_table(report_));
+    const Perplexity& last = report_.rounds.back().global;
+    fmt::print("ratio to the model trained on the pooled text: it {:.2f}, cs {:.2f}\n", last.it / report_.pooled.it,
+               last.cs / report_.pooled.cs);
+    bool all_hold = true;
+    for (const Verdict& verdict : judge(report_)) {
+        fmt::print("{} {}\n", verdict.holds ? "[ok]  " : "[FAIL]", verdict.text);
+        all_hold = all_hold && verdict.holds;
+    }
+    fmt::print("\n{:.0f} s in all; report: {}\n", total, (options_.state / "report.json").string());
+    if (!all_hold) return internal_error("the federation did not give what it must");
+    return {};
+}
+
+Status Demo::run() {
+    fs::create_directories(options_.state);
+    ATOLL_RETURN_IF_ERROR(
+        phase("text", "documents of two Debian packages, a site each", [&] { return make_corpora(); }));
+    ATOLL_RETURN_IF_ERROR(
+        phase("stack", "Postgres, Kafka, nginx and the four services", [&] { return start_stack(); }));
+    ATOLL_RETURN_IF_ERROR(
+        phase("base", "tokenizer and base model from the public sample", [&] { return make_base(); }));
+    ATOLL_RETURN_IF_ERROR(
+        phase("prepare", "facilities, data sets, tokenised at their sites", [&] { return register_all(); }));
+    ATOLL_RETURN_IF_ERROR(phase("federation", "both facilities, one model", [&] { return federate(); }));
+    ATOLL_RETURN_IF_ERROR(phase("solo", "each facility alone, for comparison", [&] { return train_alone(); }));
+    ATOLL_RETURN_IF_ERROR(phase("pooled", "all text in one place, for comparison", [&] { return train_pooled(); }));
+    ATOLL_RETURN_IF_ERROR(phase("samples", "what the global model writes", [&] { return generate_samples(); }));
+    return finish();
+}
+
+}  // namespace
+}  // namespace atl::demo
+
+int main(int argc, char** argv) {
+    using namespace atl::demo;
+    Options options;
+    options.programs = std::filesystem::canonical("/proc/self/exe").parent_path();
+    CLI::App app{
+        "Runs the demo federation: two facilities, Italian and Czech, one model.\n\n"
+        "  atoll-demo --state build/demo\n  atoll-demo --state build/demo --rounds 3 --steps 10"};
+    app.add_option("--state", options.state, "Directory of everything the demo writes")->capture_default_str();
+    app.add_option("--programs", options.programs, "Directory of atoll and atoll-trainer");
+    app.add_option("--rounds", options.rounds, "Rounds of each job")->check(CLI::Range(1, 1000))->capture_default_str();
+    app.add_option("--steps", options.steps, "Steps a round")->check(CLI::Range(1, 10000))->capture_default_str();
+    app.add_option("--warm-up-steps", options.warm_up_steps, "Steps of the base model on the public sample")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    const atl::Status status = Demo(options).run();
+    if (status.ok()) return 0;
+    fmt::print(stderr, "atoll-demo: {}\n", status.error().message);
+    return 1;
+}
