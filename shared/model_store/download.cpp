@@ -1,0 +1,189 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "shared/digest/digest.h"
+#include "shared/model_store/local_file.h"
+#include "shared/model_store/parallel.h"
+#include "shared/model_store/remote_file.h"
+#include "shared/model_store/transfer.h"
+
+namespace atl::model_store {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Json;
+
+Error directory_error(const fs::path& path, const std::string& what, const std::string& why) {
+    return {ErrorCode::kInternal, "cannot " + what + " " + path.string() + ": " + why, path.string()};
+}
+
+// Whether a directory holds the manifest's files, by size.
+bool holds(const fs::path& directory, const Manifest& manifest) {
+    for (const ManifestFile& file : manifest.files) {
+        std::error_code error;
+        if (fs::file_size(directory / file.path, error) != file.size || error) return false;
+    }
+    return true;
+}
+
+Result<bool> is_there_already(const fs::path& directory, const Manifest& manifest) {
+    std::error_code error;
+    if (!fs::exists(directory, error) || (fs::is_directory(directory, error) && fs::is_empty(directory, error)))
+        return false;
+    if (fs::is_directory(directory, error) && holds(directory, manifest)) return true;
+    return Error{ErrorCode::kConflict, directory.string() + " exists and does not hold this version",
+                 directory.string()};
+}
+
+// The directory beside the target where a version grows. Its lock keeps two processes from doing the same work; where
+// the file system has no locks both write the same bytes, which is only slower.
+class PartialDirectory {
+  public:
+    static Result<PartialDirectory> open(const fs::path& target, const std::string& digest) {
+        const fs::path path =
+            target.parent_path() / ("." + target.filename().string() + "." + digest.substr(0, 16) + ".partial");
+        std::error_code error;
+        fs::create_directories(path, error);
+        if (error) return directory_error(path, "create", error.message());
+        UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!fd.valid()) return directory_error(path, "open", std::strerror(errno));
+        while (::flock(fd.get(), LOCK_EX) != 0 && errno == EINTR) continue;
+        return PartialDirectory(path, std::move(fd));
+    }
+
+    const fs::path& path() const { return path_; }
+    // False when the one who held the lock before has renamed it away.
+    bool is_current() const { return fs::exists(path_); }
+
+    Status rename_to(const fs::path& target, const Manifest& manifest) {
+        ATOLL_RETURN_IF_ERROR(sync_directory(path_));
+        if (::rename(path_.c_str(), target.c_str()) != 0) {
+            const int error = errno;
+            if (!holds(target, manifest)) return directory_error(target, "create", std::strerror(error));
+        }
+        return sync_directory(target.parent_path());
+    }
+
+  private:
+    PartialDirectory(fs::path path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+    fs::path path_;
+    UniqueFd fd_;
+};
+
+class Downloader {
+  public:
+    Downloader(const Manifest& manifest, ClientPool& store, const TransferOptions& options)
+        : manifest_(manifest), store_(store), options_(options) {
+        progress_.bytes_total = manifest.size_bytes();
+    }
+
+    Status run(const fs::path& directory) {
+        ATOLL_RETURN_IF_ERROR(open_files(directory));
+        const std::vector<ChunkPlace> places = chunk_places(manifest_);
+        ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), options_.connections,
+                                                [&](std::size_t i, int) { return make(places[i]); }));
+        for (const LocalFile& file : files_) ATOLL_RETURN_IF_ERROR(file.sync());
+        for (const fs::path& sub : directories_) ATOLL_RETURN_IF_ERROR(sync_directory(sub));
+        return {};
+    }
+
+  private:
+    Status open_files(const fs::path& directory) {
+        for (const ManifestFile& entry : manifest_.files) {
+            const fs::path path = directory / entry.path;
+            std::error_code error;
+            if (fs::create_directories(path.parent_path(), error)) directories_.push_back(path.parent_path());
+            if (error) return directory_error(path.parent_path(), "create", error.message());
+            ATOLL_TRY(LocalFile file, LocalFile::open_for_writing(path, entry.size));
+            files_.push_back(std::move(file));
+        }
+        return {};
+    }
+
+    // Keeps a chunk that an earlier call has written, fetches it otherwise.
+    Status make(const ChunkPlace& place) {
+        const LocalFile& file = files_[place.file];
+        if (!file.is_hole(place.offset, place.chunk.size)) {
+            ATOLL_TRY(const std::string written, file.read(place.offset, place.chunk.size));
+            if (digest::sha256(written) == place.chunk.sha256) return report(place.chunk.size);
+        }
+        auto client = store_.take();
+        ATOLL_TRY(const auto response, client->call(http::Method::kGet, "/v1/blobs/" + place.chunk.sha256));
+        ATOLL_RETURN_IF_ERROR(response.check());
+        if (response.body.size() != place.chunk.size || digest::sha256(response.body) != place.chunk.sha256)
+            return Error{
+                ErrorCode::kInternal,
+                "the store's bytes of " + manifest_.files[place.file].path + " do not match " + place.chunk.sha256,
+                manifest_.files[place.file].path};
+        ATOLL_RETURN_IF_ERROR(file.write(place.offset, response.body));
+        return report(place.chunk.size);
+    }
+
+    Status report(std::uint64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        progress_.bytes_done += bytes;
+        if (options_.progress) options_.progress(progress_);
+        return {};
+    }
+
+    const Manifest& manifest_;
+    ClientPool& store_;
+    const TransferOptions& options_;
+    std::vector<LocalFile> files_;
+    std::vector<fs::path> directories_;
+    std::mutex mutex_;
+    Progress progress_;
+};
+
+}  // namespace
+
+Result<Manifest> fetch_manifest(http::Client& store, const std::string& digest) {
+    if (!digest::is_sha256(digest)) return invalid_argument("digest", "must be 64 lower-case hexadecimal characters");
+    ATOLL_TRY(const Json version, store.get_json("/v1/versions/" + digest));
+    if (!version.is_object() || !version.contains("manifest"))
+        return internal_error("the store's answer has no manifest");
+    ATOLL_TRY(Manifest manifest, parse_manifest(version.at("manifest")));
+    if (digest_of(manifest) != digest) return internal_error("the store's manifest is not the one of " + digest);
+    return manifest;
+}
+
+Status download_version(const std::string& digest, const fs::path& directory, const TransferOptions& options) {
+    ClientPool store(options.store);
+    ATOLL_TRY(const Manifest manifest, fetch_manifest(*store.take(), digest));
+    fs::path target = fs::absolute(directory).lexically_normal();
+    if (!target.has_filename()) target = target.parent_path();  // "models/x/"
+    for (;;) {
+        ATOLL_TRY(const bool done, is_there_already(target, manifest));
+        if (done) return {};
+        ATOLL_TRY(PartialDirectory partial, PartialDirectory::open(target, digest));
+        if (!partial.is_current()) continue;
+        ATOLL_RETURN_IF_ERROR(Downloader(manifest, store, options).run(partial.path()));
+        return partial.rename_to(target, manifest);
+    }
+}
+
+Status verify_directory(const fs::path& directory, const Manifest& manifest, int threads) {
+    const std::vector<ChunkPlace> places = chunk_places(manifest);
+    for (const ManifestFile& file : manifest.files) {
+        std::error_code error;
+        if (fs::file_size(directory / file.path, error) != file.size || error)
+            return invalid_argument(
+                file.path, (directory / file.path).string() + " is not " + std::to_string(file.size) + " bytes long");
+    }
+    return for_each_parallel(places.size(), threads, [&](std::size_t i, int) -> Status {
+        const std::string& path = manifest.files[places[i].file].path;
+        ATOLL_TRY(const LocalFile file, LocalFile::open(directory / path));
+        ATOLL_TRY(const std::string bytes, file.read(places[i].offset, places[i].chunk.size));
+        if (digest::sha256(bytes) != places[i].chunk.sha256)
+            return invalid_argument(path, (directory / path).string() + " differs from the version at byte " +
+                                              std::to_string(places[i].offset));
+        return {};
+    });
+}
+
+}  // namespace atl::model_store

@@ -1,0 +1,88 @@
+#include "shared/model_store/local_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace atl::model_store {
+namespace {
+
+Error file_error(const std::filesystem::path& path, const std::string& what) {
+    ErrorCode code = ErrorCode::kInternal;
+    if (errno == ENOENT) code = ErrorCode::kNotFound;
+    if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
+    return {code, "cannot " + what + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
+
+}  // namespace
+
+Result<LocalFile> LocalFile::open(const std::filesystem::path& path) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info{};
+    if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return file_error(path, "open");
+    return LocalFile(path, std::move(fd), static_cast<std::uint64_t>(info.st_size));
+}
+
+Result<LocalFile> LocalFile::open_for_writing(const std::filesystem::path& path, std::uint64_t size) {
+    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return file_error(path, "create");
+    return LocalFile(path, std::move(fd), size);
+}
+
+Result<std::string> LocalFile::read(std::uint64_t offset, std::uint64_t count) const {
+    std::string bytes(count, '\0');
+    for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t got =
+            ::pread(fd_.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return file_error(path_, "read");
+        if (got == 0) return Error{ErrorCode::kInternal, path_.string() + " became shorter", path_.string()};
+        done += static_cast<std::size_t>(got);
+    }
+    return bytes;
+}
+
+Status LocalFile::write(std::uint64_t offset, std::string_view bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t written = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return file_error(path_, "write");
+        offset += static_cast<std::uint64_t>(written);
+        bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+Status LocalFile::sync() const {
+    if (::fsync(fd_.get()) != 0) return file_error(path_, "sync");
+    return {};
+}
+
+bool LocalFile::is_hole(std::uint64_t offset, std::uint64_t count) const {
+    const off_t data = ::lseek(fd_.get(), static_cast<off_t>(offset), SEEK_DATA);
+    if (data < 0) return errno == ENXIO;  // no data up to the end
+    return static_cast<std::uint64_t>(data) >= offset + count;
+}
+
+std::vector<ChunkPlace> chunk_places(const Manifest& manifest) {
+    std::vector<ChunkPlace> places;
+    for (std::size_t file = 0; file < manifest.files.size(); ++file) {
+        std::uint64_t offset = 0;
+        for (const Chunk& chunk : manifest.files[file].chunks) {
+            places.push_back({file, offset, chunk});
+            offset += chunk.size;
+        }
+    }
+    return places;
+}
+
+Status sync_directory(const std::filesystem::path& directory) {
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || ::fsync(fd.get()) != 0) return file_error(directory, "sync");
+    return {};
+}
+
+}  // namespace atl::model_store

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "shared/base/id.h"
+#include "shared/digest/digest.h"
+#include "shared/model_store/local_file.h"
+#include "shared/model_store/parallel.h"
+#include "shared/model_store/remote_file.h"
+#include "shared/model_store/transfer.h"
+
+namespace atl::model_store {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Json;
+
+constexpr std::size_t kDigestsAtOnce = 4096;
+
+// The relative paths of the directory's files, sorted, with '/' between parts.
+Result<std::vector<std::string>> list_files(const fs::path& directory) {
+    std::vector<std::string> paths;
+    std::error_code error;
+    for (auto entry = fs::recursive_directory_iterator(directory, error); !error && entry != fs::end(entry);
+         entry.increment(error)) {
+        const fs::path relative = entry->path().lexically_relative(directory);
+        if (relative.filename().string().starts_with(".")) {
+            entry.disable_recursion_pending();
+            continue;
+        }
+        if (!entry->is_regular_file(error) || error) continue;
+        if (!is_safe_path(relative.generic_string()))
+            return invalid_argument(entry->path().string(),
+                                    "a manifest cannot hold the name " + entry->path().string());
+        paths.push_back(relative.generic_string());
+    }
+    if (error) return not_found("cannot list " + directory.string() + ": " + error.message(), directory.string());
+    if (paths.empty()) return invalid_argument(directory.string(), directory.string() + " holds no files");
+    std::sort(paths.begin(), paths.end());
+    return paths;
+}
+
+Manifest cut_into_chunks(const std::vector<std::string>& paths, const std::vector<LocalFile>& files) {
+    Manifest manifest;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        ManifestFile file{paths[i], files[i].size(), {}};
+        for (std::uint64_t at = 0; at < file.size; at += kChunkBytes)
+            file.chunks.push_back({{}, std::min(kChunkBytes, file.size - at)});
+        manifest.files.push_back(std::move(file));
+    }
+    return manifest;
+}
+
+// Puts the digests of `places` back where they were cut from.
+void fill_in(Manifest& manifest, std::vector<ChunkPlace> places) {
+    for (ManifestFile& file : manifest.files) file.chunks.clear();
+    for (ChunkPlace& place : places) manifest.files[place.file].chunks.push_back(std::move(place.chunk));
+}
+
+Result<std::set<std::string>> find_missing(http::Client& store, const std::vector<ChunkPlace>& places) {
+    std::set<std::string> unique;
+    for (const ChunkPlace& place : places) unique.insert(place.chunk.sha256);
+    std::set<std::string> missing;
+    for (auto next = unique.begin(); next != unique.end();) {
+        Json digests = Json::array();
+        for (; next != unique.end() && digests.size() < kDigestsAtOnce; ++next) digests.push_back(*next);
+        // The key makes it safe to repeat, which reading is anyway.
+        ATOLL_TRY(const Json answer, store.post_json("/v1/blobs/missing", {{"digests", digests}}, new_id()));
+        json::ObjectReader reader(answer, "answer");
+        for (const Json& sha256 : reader.required_array("missing"))
+            if (sha256.is_string()) missing.insert(sha256.get<std::string>());
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+    }
+    return missing;
+}
+
+class Uploader {
+  public:
+    Uploader(const fs::path& directory, const TransferOptions& options) : directory_(directory), options_(options) {}
+
+    Result<std::uint64_t> run(const Manifest& manifest) {
+        std::vector<ChunkPlace> places = chunk_places(manifest);
+        ClientPool clients(options_.store);
+        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), places));
+        progress_.bytes_total = manifest.size_bytes();
+        progress_.bytes_done = progress_.bytes_total;
+        // Of equal chunks one travels.
+        std::erase_if(places, [&](const ChunkPlace& place) { return missing.erase(place.chunk.sha256) == 0; });
+        for (const ChunkPlace& place : places) progress_.bytes_done -= place.chunk.size;
+        const std::uint64_t present = progress_.bytes_done;
+        report(0);
+        ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), options_.connections, [&](std::size_t i, int) {
+            return send(*clients.take(), manifest, places[i]);
+        }));
+        return progress_.bytes_done - present;
+    }
+
+  private:
+    Status send(http::Client& store, const Manifest& manifest, const ChunkPlace& place) {
+        ATOLL_TRY(const LocalFile file, LocalFile::open(directory_ / manifest.files[place.file].path));
+        ATOLL_TRY(const std::string bytes, file.read(place.offset, place.chunk.size));
+        http::CallOptions call;
+        call.headers.emplace_back("Content-Type", "application/octet-stream");
+        ATOLL_TRY(const auto response, store.call(http::Method::kPut, "/v1/blobs/" + place.chunk.sha256, bytes, call));
+        ATOLL_RETURN_IF_ERROR(response.check());
+        report(place.chunk.size);
+        return {};
+    }
+
+    void report(std::uint64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        progress_.bytes_done += bytes;
+        if (options_.progress) options_.progress(progress_);
+    }
+
+    const fs::path& directory_;
+    const TransferOptions& options_;
+    std::mutex mutex_;
+    Progress progress_;
+};
+
+}  // namespace
+
+Result<Manifest> scan_directory(const fs::path& directory, int threads) {
+    ATOLL_TRY(const std::vector<std::string> paths, list_files(directory));
+    std::vector<LocalFile> files;
+    for (const std::string& path : paths) {
+        ATOLL_TRY(LocalFile file, LocalFile::open(directory / path));
+        files.push_back(std::move(file));
+    }
+    Manifest manifest = cut_into_chunks(paths, files);
+    std::vector<ChunkPlace> places = chunk_places(manifest);
+    ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), threads, [&](std::size_t i, int) -> Status {
+        ATOLL_TRY(const std::string bytes, files[places[i].file].read(places[i].offset, places[i].chunk.size));
+        places[i].chunk.sha256 = digest::sha256(bytes);
+        return {};
+    }));
+    fill_in(manifest, std::move(places));
+    return manifest;
+}
+
+Result<Uploaded> upload_directory(const fs::path& directory, const TransferOptions& options) {
+    ATOLL_TRY(Manifest manifest, scan_directory(directory, options.connections));
+    ATOLL_TRY(const std::uint64_t sent, Uploader(directory, options).run(manifest));
+    return Uploaded{std::move(manifest), sent};
+}
+
+Result<Json> create_version(http::Client& store, const std::string& model, const Manifest& manifest,
+                            const VersionDetails& details) {
+    Json body = {{"manifest", to_json(manifest)},
+                 {"kind", details.kind},
+                 {"parents", details.parents},
+                 {"contributions", details.contributions},
+                 {"metrics", details.metrics}};
+    if (!details.job.empty()) body["job"] = details.job;
+    if (details.round) body["round"] = *details.round;
+    return store.post_json("/v1/models/" + http::percent_encode(model) + "/versions", body, new_id());
+}
+
+}  // namespace atl::model_store
