@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -8,6 +6,7 @@
 
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
+#include "services/cli/rest.h"
 #include "services/cli/stack/gateway.h"
 #include "services/cli/stack/stack.h"
 
@@ -44,8 +43,8 @@ Status run_up(const Context& context, stack::UpOptions options) {
     return {};
 }
 
-Status run_down(const Context& context) {
-    ATOLL_TRY(const stack::DownResult result, stack::down(context.state_directory, reporter()));
+Status run_down(const Context& context, bool delete_data) {
+    ATOLL_TRY(const stack::DownResult result, stack::down(context.state_directory, delete_data, reporter()));
     if (context.json)
         std::cout << nlohmann::json{{"stopped", result.stopped}, {"killed", result.killed}}.dump(2) << "\n";
     else if (result.stopped.empty() && result.killed.empty())
@@ -79,11 +78,7 @@ Status run_status(const Context& context) {
 
 Status run_gateway(const stack::GatewayOptions& options) {
     ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(options));
-    std::vector<char*> arguments;
-    for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
-    arguments.push_back(nullptr);
-    ::execvp(arguments.front(), arguments.data());
-    return internal_error("cannot run " + argv.front());
+    return replace_process(argv);
 }
 
 }  // namespace
@@ -97,7 +92,9 @@ void add_stack_commands(CLI::App& program, Context& context) {
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
     on_run(*up, context, [&context, options] { return run_up(context, *options); });
     auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
-    on_run(*down, context, [&context] { return run_down(context); });
+    const auto delete_data = std::make_shared<bool>(false);
+    down->add_flag("--delete", *delete_data, "afterwards delete everything in the state directory but the logs");
+    on_run(*down, context, [&context, delete_data] { return run_down(context, *delete_data); });
     auto* status = program.add_subcommand("status", "what runs on this machine");
     on_run(*status, context, [&context] { return run_status(context); });
 }

@@ -180,6 +180,13 @@ Status bring_down_wave(const Stack& stack, const std::vector<std::string>& names
     return {};
 }
 
+Status delete_all_but_logs(const Layout& layout) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(layout.state, error))
+        if (entry.path().filename() != "logs" && !error) fs::remove_all(entry.path(), error);
+    return error ? internal_error("cannot delete " + layout.state.string() + ": " + error.message()) : Status();
+}
+
 Result<Stack> recorded_stack(const fs::path& state) {
     Stack stack;
     stack.layout.state = fs::absolute(state).lexically_normal();
@@ -229,12 +236,13 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     return description;
 }
 
-Result<DownResult> down(const fs::path& state, const Report& report) {
+Result<DownResult> down(const fs::path& state, bool delete_data, const Report& report) {
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const UniqueFd held, lock(stack.layout));
     DownResult result;
     for (auto wave = kWaves.rbegin(); wave != kWaves.rend(); ++wave)
         ATOLL_RETURN_IF_ERROR(bring_down_wave(stack, *wave, report, result));
+    if (delete_data) ATOLL_RETURN_IF_ERROR(delete_all_but_logs(stack.layout));
     return result;
 }
 

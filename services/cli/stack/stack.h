@@ -29,7 +29,8 @@ struct DownResult {
     std::vector<std::string> stopped;
     std::vector<std::string> killed;  // did not end by themselves in time
 };
-Result<DownResult> down(const std::filesystem::path& state, const Report& report);
+// delete_data: afterwards removes everything under the state directory but the logs.
+Result<DownResult> down(const std::filesystem::path& state, bool delete_data, const Report& report);
 
 struct ComponentStatus {
     std::string name;

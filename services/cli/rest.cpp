@@ -1,0 +1,52 @@
+#include "services/cli/rest.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/output.h"
+
+namespace atl::cli {
+
+using nlohmann::json;
+
+Result<json> get_all(http::Client& client, const std::string& path) {
+    json all = json::array();
+    std::string after;
+    for (;;) {
+        ATOLL_TRY(const json page, client.get_json(path + "?limit=1000" + (after.empty() ? "" : "&after=" + after)));
+        for (const json& item : page.value("items", json::array())) all.push_back(item);
+        const json next = page.value("next", json());
+        if (next.is_null()) return all;
+        after = http::percent_encode(next.is_string() ? next.get<std::string>() : next.dump());
+    }
+}
+
+Status print_json(const json& value) {
+    std::cout << value.dump(2, ' ', false, json::error_handler_t::replace) << "\n";
+    return {};
+}
+
+std::string text(const json& object, const std::string& key) {
+    const auto member = object.is_object() ? object.find(key) : object.end();
+    if (member == object.end() || member->is_null()) return {};
+    if (member->is_string()) return member->get<std::string>();
+    if (member->is_number_float()) return human_number(member->get<double>());
+    return member->dump();
+}
+
+std::string text(const json& object, const std::string& key, const std::string& inner) {
+    const auto member = object.is_object() ? object.find(key) : object.end();
+    return member == object.end() ? std::string() : text(*member, inner);
+}
+
+Status replace_process(const std::vector<std::string>& argv) {
+    std::vector<char*> arguments;
+    for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
+    arguments.push_back(nullptr);
+    ::execvp(arguments.front(), arguments.data());
+    return internal_error("cannot run " + argv.front());
+}
+
+}  // namespace atl::cli

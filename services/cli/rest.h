@@ -1,0 +1,26 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "shared/http/client.h"
+
+// What the commands that talk to the services have in common.
+namespace atl::cli {
+
+// Every page of a list as one array.
+Result<nlohmann::json> get_all(http::Client& client, const std::string& path);
+
+// Prints it indented on standard output.
+Status print_json(const nlohmann::json& value);
+
+// A member (or a member's member) as people read it: strings bare, numbers and booleans as they are, "" if absent.
+std::string text(const nlohmann::json& object, const std::string& key);
+std::string text(const nlohmann::json& object, const std::string& key, const std::string& inner);
+
+// Becomes argv; returns only when that fails.
+Status replace_process(const std::vector<std::string>& argv);
+
+}  // namespace atl::cli
