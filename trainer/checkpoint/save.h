@@ -14,9 +14,10 @@
 namespace atl::checkpoint {
 
 struct SaveOptions {
-    // The model directory whose config.json, tokenizer and generation files are copied. config.json's dtype (or
-    // torch_dtype) is set to that of the weights when they differ.
+    // The model directory whose config.json, tokenizer and generation files are copied; empty: no such files. In the
+    // copy, config.json's dtype (or torch_dtype) is that of the weights.
     std::filesystem::path base;
+    std::filesystem::path config;                   // a config.json to copy instead of base's
     std::optional<DType> dtype;                     // kF32, kF16 or kBF16 for all; absent: as each TensorSpec says
     std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
 };
@@ -28,9 +29,9 @@ struct SaveOptions {
 //   for (each tensor) for (each gathered piece) ATOLL_RETURN_IF_ERROR(writer.append(piece));
 //   ATOLL_RETURN_IF_ERROR(writer.finish());
 //
-// `out` may exist (the trainer keeps other things in it). All new files are complete and synced under temporary names
-// before the first is renamed; old weights that the new ones don't replace go last. A crash before that, or a full
-// disk, leaves what was there.
+// `out` may exist (the trainer keeps other things in it). The new files are complete and synced in a directory of their
+// own inside it before the first is renamed into place. A crash before that, or a full disk, leaves what was there; a
+// crash between the renames leaves the old model, the new one, or (shards over older shards) none: never a mixture.
 class WeightWriter {
   public:
     static Result<WeightWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,

@@ -1,0 +1,110 @@
+#include "trainer/checkpoint/load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trainer/checkpoint/convert.h"
+
+namespace atl::checkpoint {
+namespace {
+
+using safetensors::TensorInfo;
+
+// Elements widened between two searches for what is not finite.
+constexpr std::int64_t kPieceElements = 1 << 20;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    std::string text = "[";
+    for (const std::int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+    return text + "]";
+}
+
+Error about(const std::filesystem::path& path, std::string_view name, const std::string& what) {
+    return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
+}
+
+bool matches(std::string_view name, std::string_view pattern) {
+    return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name == pattern;
+}
+
+Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected) {
+    const TensorInfo& tensor = *entry.tensor;
+    if (tensor.shape != expected.shape)
+        return about(
+            entry.file->path(), tensor.name,
+            "has the shape " + shape_text(tensor.shape) + ", but config.json needs " + shape_text(expected.shape));
+    if (!is_weight_dtype(tensor.dtype))
+        return about(entry.file->path(), tensor.name,
+                     std::string("is ") + to_string(tensor.dtype) + "; only F32, F16 and BF16 weights can be loaded");
+    return {};
+}
+
+}  // namespace
+
+WeightReader::WeightReader(std::filesystem::path directory, safetensors::Model model)
+    : directory_(std::move(directory)), model_(std::move(model)) {}
+
+Result<WeightReader> WeightReader::open(const std::filesystem::path& directory) {
+    ATOLL_TRY(safetensors::Model model, safetensors::Model::open(directory));
+    return WeightReader(directory, std::move(model));
+}
+
+Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable) const {
+    std::vector<std::string_view> names;
+    for (const TensorSpec& spec : expected) {
+        const auto* entry = model_.find(spec.name);
+        if (entry == nullptr) return about(directory_, spec.name, "is missing, but config.json needs it");
+        ATOLL_RETURN_IF_ERROR(check_tensor(*entry, spec));
+        names.push_back(spec.name);
+    }
+    std::sort(names.begin(), names.end());
+    for (const auto& entry : model_.entries()) {
+        const std::string& name = entry.tensor->name;
+        const auto is_ignorable = [&](const std::string& pattern) { return matches(name, pattern); };
+        if (std::binary_search(names.begin(), names.end(), name) ||
+            std::any_of(ignorable.begin(), ignorable.end(), is_ignorable))
+            continue;
+        return about(entry.file->path(), name, "is none that this model has");
+    }
+    return {};
+}
+
+Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const {
+    const auto* entry = model_.find(name);
+    if (entry == nullptr) return about(directory_, name, "is missing");
+    const TensorInfo& tensor = *entry->tensor;
+    check(begin >= 0 && begin <= end && end <= tensor.element_count() &&
+              out.size() == static_cast<std::size_t>(end - begin),
+          "WeightReader::read: a range outside the tensor, or another size of the buffer");
+    if (!is_weight_dtype(tensor.dtype))
+        return about(entry->file->path(), name,
+                     std::string("is ") + to_string(tensor.dtype) + ", not F32, F16 or BF16");
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(tensor.dtype));
+    const auto bytes = entry->file->bytes(tensor).subspan(static_cast<std::size_t>(begin) * width, out.size() * width);
+    for (std::size_t at = 0; at < out.size(); at += kPieceElements) {
+        const auto piece = out.subspan(at, std::min<std::size_t>(kPieceElements, out.size() - at));
+        if (widen(tensor.dtype, bytes.subspan(at * width, piece.size() * width), piece)) continue;
+        const auto bad = std::find_if(piece.begin(), piece.end(), [](float value) { return !std::isfinite(value); });
+        return about(entry->file->path(), name,
+                     "holds a value that is not finite, at element " +
+                         std::to_string(begin + static_cast<std::int64_t>(at) + (bad - piece.begin())));
+    }
+    return {};
+}
+
+std::vector<TensorSpec> WeightReader::tensors() const {
+    std::vector<TensorSpec> specs;
+    for (const auto& entry : model_.entries())
+        specs.push_back({entry.tensor->name, entry.tensor->shape, entry.tensor->dtype});
+    return specs;
+}
+
+Result<DType> WeightReader::dtype(std::string_view name) const {
+    const auto* entry = model_.find(name);
+    if (entry == nullptr)
+        return not_found(directory_.string() + ": no tensor \"" + std::string(name) + "\"", directory_.string());
+    return entry->tensor->dtype;
+}
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,110 @@
+#include "trainer/checkpoint/model_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+
+namespace atl::checkpoint {
+namespace {
+
+constexpr const char* kCompanions[] = {
+    "generation_config.json", "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json",      "vocab.json",      "merges.txt",     "chat_template.jinja",   "chat_template.json",
+};
+
+const char* config_name(DType dtype) {
+    return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
+}
+
+// Sets the dtype in the text of a config.json; a text that already has it stays as it is, byte by byte.
+Result<std::string> with_dtype(const std::filesystem::path& path, const std::string& text, DType dtype) {
+    const auto checked = json::parse(text);
+    if (!checked.ok()) return invalid_argument(path.string(), path.string() + ": " + checked.error().message);
+    if (!checked->is_object()) return invalid_argument(path.string(), path.string() + ": is no JSON object");
+    const char* key = checked->contains("torch_dtype") && !checked->contains("dtype") ? "torch_dtype" : "dtype";
+    if (checked->value(key, nlohmann::json()) == config_name(dtype)) return text;
+    auto config = nlohmann::ordered_json::parse(text);
+    config[key] = config_name(dtype);
+    return config.dump(2) + "\n";
+}
+
+bool is_weight_file(const std::string& name) {
+    return name == "model.safetensors" || name == "model.safetensors.index.json" ||
+           (name.starts_with("model-") && name.ends_with(".safetensors"));
+}
+
+Status remove_file(const std::filesystem::path& path) {
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    return error ? Status(internal_error("cannot remove " + path.string() + ": " + error.message())) : Status();
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd.valid()) ::fsync(fd.get());
+}
+
+}  // namespace
+
+std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {
+    if (tensors.empty()) return std::nullopt;
+    const DType first = tensors.front().dtype;
+    const bool same = std::all_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.dtype == first; });
+    return same ? std::optional(first) : std::nullopt;
+}
+
+Result<std::vector<std::string>> copy_model_files(const std::filesystem::path& base,
+                                                  const std::filesystem::path& config, std::optional<DType> dtype,
+                                                  const std::filesystem::path& out) {
+    std::vector<std::string> names;
+    const std::filesystem::path config_path = config.empty() ? base / "config.json" : config;
+    ATOLL_TRY(std::string text, read_file(config_path));
+    if (dtype) {
+        ATOLL_TRY(text, with_dtype(config_path, text, *dtype));
+    }
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(out / "config.json", text));
+    names.emplace_back("config.json");
+    if (base.empty()) return names;
+    for (const char* name : kCompanions) {
+        const auto bytes = read_file(base / name);
+        if (!bytes.ok() && bytes.error().code == ErrorCode::kNotFound) continue;
+        if (!bytes.ok()) return bytes.error();
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(out / name, *bytes));
+        names.emplace_back(name);
+    }
+    return names;
+}
+
+Status replace_model_files(const std::filesystem::path& work, const std::filesystem::path& out,
+                           const std::vector<std::string>& names) {
+    const auto is_new = [&](const std::string& name) {
+        return std::find(names.begin(), names.end(), name) != names.end();
+    };
+    // Without its index an older sharded model is no model any more; a new index comes after all its shards.
+    if (!is_new("model.safetensors")) {
+        ATOLL_RETURN_IF_ERROR(remove_file(out / "model.safetensors.index.json"));
+        sync_directory(out);
+    }
+    for (const std::string& name : names) {
+        std::error_code error;
+        std::filesystem::rename(work / name, out / name, error);
+        if (error) return internal_error("cannot rename to " + (out / name).string() + ": " + error.message());
+    }
+    sync_directory(out);
+    std::error_code error;
+    std::vector<std::filesystem::path> stale;
+    for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
+        const std::string name = entry.path().filename().string();
+        if (is_weight_file(name) && !is_new(name)) stale.push_back(entry.path());
+    }
+    for (const auto& path : stale) ATOLL_RETURN_IF_ERROR(remove_file(path));
+    sync_directory(out);
+    return {};
+}
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,198 @@
+#include "trainer/checkpoint/save.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "shared/base/file.h"
+#include "shared/safetensors/file.h"
+#include "trainer/checkpoint/convert.h"
+#include "trainer/checkpoint/model_files.h"
+
+namespace atl::checkpoint {
+namespace {
+
+using safetensors::TensorInfo;
+
+// Values converted at a time.
+constexpr std::size_t kPieceElements = 1U << 18;
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+std::uint64_t size_of(const TensorSpec& tensor) {
+    std::uint64_t size = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
+    for (const std::int64_t extent : tensor.shape) size *= static_cast<std::uint64_t>(extent);
+    return size;
+}
+
+// Tensors [begin, end) of one file.
+struct Shard {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+};
+
+// As transformers cuts: a new shard when the next tensor would pass the limit; a larger tensor has its own.
+std::vector<Shard> cut(const std::vector<TensorSpec>& tensors, std::uint64_t shard_bytes_max) {
+    std::vector<Shard> shards(1);
+    std::uint64_t size = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (size != 0 && size + size_of(tensors[i]) > shard_bytes_max) {
+            shards.push_back({i, i});
+            size = 0;
+        }
+        size += size_of(tensors[i]);
+        shards.back().end = i + 1;
+    }
+    return shards;
+}
+
+std::string shard_name(std::size_t index, std::size_t count) {
+    if (count == 1) return kSingleFile;
+    char name[64];
+    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
+    return name;
+}
+
+std::string make_index(const std::vector<TensorSpec>& tensors, const std::vector<Shard>& shards) {
+    std::uint64_t total = 0;
+    nlohmann::json weight_map = nlohmann::json::object();
+    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+        for (std::size_t i = shards[shard].begin; i < shards[shard].end; ++i) {
+            weight_map[tensors[i].name] = shard_name(shard, shards.size());
+            total += size_of(tensors[i]);
+        }
+    }
+    const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+    return index.dump(2) + "\n";
+}
+
+}  // namespace
+
+struct WeightWriter::Impl {
+    Impl() = default;
+    ~Impl() {
+        writer.reset();
+        std::error_code ignored;
+        if (!work.empty()) std::filesystem::remove_all(work, ignored);
+    }
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    // Closes files that are complete and opens the one that takes the next value. Tensors without elements pass.
+    Status advance() {
+        while (tensor < tensors.size() && written == elements_of(tensor)) {
+            ++tensor;
+            written = 0;
+        }
+        while (writer && tensor >= shards[shard].end) {
+            ATOLL_RETURN_IF_ERROR(writer->finish());
+            writer.reset();
+            if (++shard < shards.size()) ATOLL_RETURN_IF_ERROR(open_shard());
+        }
+        return {};
+    }
+
+    Status open_shard() {
+        std::vector<TensorInfo> infos;
+        for (std::size_t i = shards[shard].begin; i < shards[shard].end; ++i)
+            infos.push_back({tensors[i].name, tensors[i].dtype, tensors[i].shape, 0, 0});
+        // transformers refuses files without this entry.
+        ATOLL_TRY(auto opened, safetensors::Writer::create(work / shard_name(shard, shards.size()), std::move(infos),
+                                                           {{"format", "pt"}}));
+        writer = std::make_unique<safetensors::Writer>(std::move(opened));
+        return {};
+    }
+
+    std::uint64_t elements_of(std::size_t index) const {
+        return size_of(tensors[index]) / static_cast<std::uint64_t>(safetensors::size_bytes(tensors[index].dtype));
+    }
+
+    // Values of the tensor that is being written, at most a piece of it.
+    Status append_piece(std::span<const float> values) {
+        const TensorSpec& spec = tensors[tensor];
+        buffer.resize(values.size() * static_cast<std::size_t>(safetensors::size_bytes(spec.dtype)));
+        if (!narrow(spec.dtype, values, buffer))
+            return invalid_argument(spec.name, "tensor \"" + spec.name + "\" holds a value that is not finite as " +
+                                                   to_string(spec.dtype) + "; it is not saved");
+        return writer->append(buffer);
+    }
+
+    // The directory's new files, in the order in which they are put in place: the weights before what names them.
+    std::vector<std::string> new_files() const {
+        std::vector<std::string> files = small_files;
+        for (std::size_t i = 0; i < shards.size(); ++i) files.push_back(shard_name(i, shards.size()));
+        if (shards.size() > 1) files.emplace_back(kIndexFile);
+        return files;
+    }
+
+    std::filesystem::path out;
+    std::filesystem::path work;  // inside `out`, so that renaming never copies
+    std::vector<TensorSpec> tensors;
+    std::vector<Shard> shards;
+    std::vector<std::string> small_files;  // config.json and so on
+    std::size_t shard = 0;                 // being written
+    std::size_t tensor = 0;                // that takes the next value
+    std::uint64_t written = 0;             // elements of it
+    std::unique_ptr<safetensors::Writer> writer;
+    std::vector<std::byte> buffer;
+};
+
+WeightWriter::WeightWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+WeightWriter::~WeightWriter() = default;
+WeightWriter::WeightWriter(WeightWriter&&) noexcept = default;
+
+Result<WeightWriter> WeightWriter::create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
+                                          const SaveOptions& options) {
+    check(!tensors.empty() && options.shard_bytes_max > 0, "a model without tensors, or shards without room");
+    for (TensorSpec& tensor : tensors) {
+        if (options.dtype) tensor.dtype = *options.dtype;
+        check(is_weight_dtype(tensor.dtype), "weights are saved as F32, F16 or BF16");
+    }
+    auto impl = std::make_unique<Impl>();
+    impl->out = out;
+    const std::filesystem::path work = out / (".saving." + std::to_string(::getpid()));
+    std::error_code error;
+    std::filesystem::create_directories(work, error);
+    if (error) return internal_error("cannot create " + work.string() + ": " + error.message());
+    impl->work = work;
+    ATOLL_TRY(impl->small_files, copy_model_files(options.base, options.config, common_dtype(tensors), work));
+    impl->shards = cut(tensors, options.shard_bytes_max);
+    impl->tensors = std::move(tensors);
+    ATOLL_RETURN_IF_ERROR(impl->open_shard());
+    ATOLL_RETURN_IF_ERROR(impl->advance());
+    return WeightWriter(std::move(impl));
+}
+
+Status WeightWriter::append(std::span<const float> values) {
+    while (!values.empty()) {
+        check(impl_->tensor < impl_->tensors.size(), "more values than the model's tensors have");
+        const std::uint64_t room = impl_->elements_of(impl_->tensor) - impl_->written;
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>({room, values.size(), kPieceElements}));
+        ATOLL_RETURN_IF_ERROR(impl_->append_piece(values.first(count)));
+        impl_->written += count;
+        values = values.subspan(count);
+        ATOLL_RETURN_IF_ERROR(impl_->advance());
+    }
+    return {};
+}
+
+Status WeightWriter::finish() {
+    if (impl_->tensor != impl_->tensors.size())
+        return internal_error("the model is incomplete: values of \"" + impl_->tensors[impl_->tensor].name +
+                              "\" are missing");
+    if (impl_->shards.size() > 1)
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(impl_->work / kIndexFile, make_index(impl_->tensors, impl_->shards)));
+    return replace_model_files(impl_->work, impl_->out, impl_->new_files());
+}
+
+Result<DType> parse_float_dtype(std::string_view name) {
+    if (name == "fp32" || name == "float32") return DType::kF32;
+    if (name == "fp16" || name == "float16") return DType::kF16;
+    if (name == "bf16" || name == "bfloat16") return DType::kBF16;
+    return invalid_argument("dtype", "\"" + std::string(name) + "\" is none of fp32, fp16 and bf16");
+}
+
+}  // namespace atl::checkpoint
