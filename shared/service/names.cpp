@@ -1,0 +1,45 @@
+#include "shared/service/names.h"
+
+#include <algorithm>
+
+namespace atl::service {
+namespace {
+
+constexpr const char* kNameRule = "must match ^[a-z0-9][a-z0-9._-]{0,62}$";
+
+bool is_lower_or_digit(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+}  // namespace
+
+bool is_name(std::string_view text) {
+    if (text.empty() || text.size() > 63 || !is_lower_or_digit(text.front())) return false;
+    return std::all_of(text.begin(), text.end(),
+                       [](char c) { return is_lower_or_digit(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+Status check_name(std::string_view text, const std::string& field) {
+    if (is_name(text)) return {};
+    return invalid_argument(field, field + ": " + kNameRule);
+}
+
+std::string required_name(json::ObjectReader& reader, const char* key) {
+    std::string name = reader.required_string(key);
+    if (!is_name(name)) reader.fail(key, kNameRule);
+    return name;
+}
+
+bool is_safe_relative_path(std::string_view path) {
+    const auto control = [](unsigned char c) { return c < ' ' || c == 127; };
+    if (path.empty() || std::any_of(path.begin(), path.end(), control)) return false;
+    for (std::size_t begin = 0; begin <= path.size();) {
+        const std::size_t end = std::min(path.find('/', begin), path.size());
+        const std::string_view segment = path.substr(begin, end - begin);
+        if (segment.empty() || segment == "." || segment == "..") return false;
+        begin = end + 1;
+    }
+    return true;
+}
+
+}  // namespace atl::service

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "shared/json/json.h"
+
+namespace atl::service {
+
+// Names of facilities, datasets and models: ^[a-z0-9][a-z0-9._-]{0,62}$
+bool is_name(std::string_view text);
+// kInvalidArgument that names `field` unless the text is a name.
+Status check_name(std::string_view text, const std::string& field);
+// A required member that must be a name; the reader fails otherwise.
+std::string required_name(json::ObjectReader& reader, const char* key);
+
+// True for a relative path of printable characters without empty, "." or ".." segments.
+bool is_safe_relative_path(std::string_view path);
+
+}  // namespace atl::service

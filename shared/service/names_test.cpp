@@ -1,0 +1,30 @@
+#include "shared/service/names.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::service {
+namespace {
+
+TEST(NamesTest, ANameStartsWithALetterOrDigitAndIsShort) {
+    for (const std::string& name :
+         {std::string("a"), std::string("fortunes-it"), std::string("0.b_c"), std::string(63, 'x')})
+        EXPECT_TRUE(is_name(name)) << name;
+    for (const std::string& name :
+         {std::string(), std::string("-a"), std::string(".a"), std::string("A"), std::string("a b"), std::string("a/b"),
+          std::string("\xc3\xa8"), std::string(64, 'x'), std::string("a\0b", 3)})
+        EXPECT_FALSE(is_name(name)) << name;
+}
+
+TEST(NamesTest, APathThatCouldLeaveItsDirectoryIsNotSafe) {
+    for (const char* path : {"a", "datasets/fortunes-it/1", "a/..b/c.", "a b"})
+        EXPECT_TRUE(is_safe_relative_path(path)) << path;
+    for (const char* path : {"", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\nb"})
+        EXPECT_FALSE(is_safe_relative_path(path)) << path;
+}
+
+TEST(NamesTest, AWrongNameIsNamed) {
+    EXPECT_EQ(check_name("A", "facility").error().field, "facility");
+}
+
+}  // namespace
+}  // namespace atl::service

@@ -1,0 +1,68 @@
+#include "shared/service/openapi_check.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::service {
+namespace {
+
+using json::Json;
+
+Json operation(const char* id) {
+    return {{"operationId", id},
+            {"summary", "Does it."},
+            {"responses", {{"200", {{"description", "ok"}}}, {"default", {{"description", "problem"}}}}}};
+}
+
+Json document() {
+    Json common = Json::object();
+    for (const char* path : {"/healthz", "/readyz", "/metrics", "/openapi.json"}) {
+        common[path]["get"] = operation(path);
+        common[path]["get"]["security"] = Json::array();
+    }
+    common["/v1/things/{name}"] = {{"parameters", {{{"name", "name"}, {"in", "path"}, {"required", true}}}},
+                                   {"get", operation("getThing")}};
+    return {{"openapi", "3.1.0"},
+            {"info", {{"title", "Things"}, {"version", "1"}}},
+            {"security", {{{"bearer", Json::array()}}}},
+            {"paths", common}};
+}
+
+std::vector<std::string> faults_of(const Json& value) {
+    metrics::Registry metrics;
+    http::Server server({}, auth::Verifier::from_pem(auth::generate_keys().value().public_pem).value(), metrics);
+    server.route(http::Method::kGet, "/v1/things/:name", http::Access{},
+                 [](const http::Request&) { return http::Response::empty(); });
+    return openapi_faults(value.dump(), server);
+}
+
+TEST(OpenapiCheckTest, ADocumentThatFitsHasNoFaults) {
+    EXPECT_EQ(faults_of(document()), std::vector<std::string>());
+}
+
+TEST(OpenapiCheckTest, EveryKindOfFaultIsFound) {
+    const auto with = [](const char* pointer, const Json& value) {
+        Json changed = document();
+        changed[Json::json_pointer(pointer)] = value;
+        return changed;
+    };
+    const std::string get = "/paths/~1v1~1things~1{name}/get";
+    const Json wrong[] = {
+        with("/openapi", "3.0.3"),
+        with("/info/title", ""),
+        with("/paths/~1v1~1others", {{"get", operation("others")}}),
+        with("/paths/~1v1~1things~1{name}", Json::object()),
+        with("/paths/~1v1~1things~1{name}/parameters", Json::array()),
+        with((get + "/operationId").c_str(), "/healthz"),
+        with((get + "/summary").c_str(), ""),
+        with((get + "/responses").c_str(), Json::object()),
+        with((get + "/security").c_str(), Json::array()),
+        with("/paths/~1healthz/get/security", {{{"bearer", Json::array()}}}),
+        with((get + "/responses/200/content").c_str(), {{"$ref", "#/components/none"}}),
+    };
+    for (const Json& changed : wrong) EXPECT_EQ(faults_of(changed).size(), 1U) << changed.dump();
+}
+
+}  // namespace
+}  // namespace atl::service
