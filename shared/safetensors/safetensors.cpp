@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "shared/safetensors/header_parser.h"
 
@@ -100,8 +101,8 @@ Result<Header> parse_header(std::string_view header, std::uint64_t file_size) {
     result.data_begin = kLengthBytes + header.size();
     result.data_size = file_size - result.data_begin;
     // Empty tensors share their offset with the tensor that follows: begin, then end, puts them first.
-    std::stable_sort(result.tensors.begin(), result.tensors.end(), [](const auto& a, const auto& b) {
-        return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    std::sort(result.tensors.begin(), result.tensors.end(), [](const auto& a, const auto& b) {
+        return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
     });
     ATOLL_RETURN_IF_ERROR(check_tiling(result.tensors, result.data_size));
     return result;
