@@ -77,7 +77,7 @@ std::string Request::header(const std::string& name) const {
 }
 
 Result<json::Json> Request::json() const {
-    if (body.empty()) return invalid_argument("body", "the request needs a JSON body");
+    if (body.empty()) return invalid_argument("", "the request needs a JSON body");
     return json::parse(body);
 }
 

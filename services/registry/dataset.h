@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "shared/json/json.h"
+
+// What the registry knows about datasets, and what it accepts. Pure: no database, no HTTP.
+namespace atl::registry {
+
+struct DatasetSpec {
+    std::string name;
+    std::string language;  // BCP 47: "it", "zh-Hant-TW"
+    std::string license;   // an SPDX identifier where there is one
+    std::string description;
+    std::string template_text;  // "scrivi un seguente documento:: {{text}}"
+    std::string source;
+};
+// kInvalidArgument naming the field, as all parsers here.
+Result<DatasetSpec> parse_dataset(const json::Json& body);
+
+// What a PATCH changes; what is absent stays.
+struct DatasetPatch {
+    std::optional<std::string> language;
+    std::optional<std::string> license;
+    std::optional<std::string> description;
+    std::optional<std::string> template_text;
+    std::optional<std::string> source;
+};
+Result<DatasetPatch> parse_patch(const json::Json& body);
+// True when the versions that exist would no longer be what the dataset says: their tokens hold the old template.
+bool changes_meaning(const DatasetSpec& dataset, const DatasetPatch& patch);
+DatasetSpec patched(DatasetSpec dataset, const DatasetPatch& patch);
+
+struct SplitCounts {
+    std::int64_t documents = 0;
+    std::int64_t rows = 0;    // sequences of seq_len tokens
+    std::int64_t tokens = 0;  // without padding
+};
+
+struct VersionSpec {
+    std::string tokenizer_sha256;
+    std::int64_t seq_len = 0;
+    std::string batching;  // "packing" or "padding"
+    SplitCounts train;
+    SplitCounts validation;
+    std::string fingerprint;
+    json::Json statistics;  // an object of numbers, arrays and objects: a string could carry text
+};
+Result<VersionSpec> parse_version(const json::Json& body);
+// In the form that the API takes.
+json::Json to_json(const VersionSpec& spec);
+
+// The path of a copy, relative to the facility's work directory.
+Result<std::string> parse_copy(const json::Json& body);
+
+// A version's number in a path: 1, 2, 3 …
+Result<std::int64_t> parse_version_number(const std::string& text);
+
+}  // namespace atl::registry

@@ -1,0 +1,5 @@
+#include "services/registry/registry.h"
+
+int main(int argc, char** argv) {
+    return atl::service::run(argc, argv, atl::registry::definition());
+}
