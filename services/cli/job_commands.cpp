@@ -1,7 +1,212 @@
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
 #include "services/cli/commands.h"
+#include "services/cli/job_watch.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "shared/base/id.h"
 
 namespace atl::cli {
+namespace {
 
-void add_job_commands(CLI::App&, Context&) {}
+using nlohmann::json;
+
+constexpr const char* kTemplate =
+    R"(# A job of Atoll. `atoll job submit job.yaml` sends it, `atoll job watch newest` follows it.
+name: italian-czech
+model: {name: base, version: v1}      # a model version's digest or tag: `atoll model list`
+output_model: italian-czech           # its versions: one update a facility and one global model a round
+rounds: 12
+participants:                         # each trains on its own data, which never leaves it
+  - {facility: leonardo, dataset: fortunes-it, ranks: 2}
+  - {facility: karolina, dataset: fortunes-cs, ranks: 2}
+strategy: {name: fedavg, weighting: uniform}   # or tokens
+training:                             # keys of atoll-trainer's run.json
+  steps: 20
+  batch_size: 16
+  lr: 0.001
+attempts_max: 3                       # of a task, before its round fails
+# round_deadline_s: 86400
+# quorum: 1                           # updates that are enough to close a round at its deadline
+)";
+
+constexpr const char* kJobHelp = R"(Examples:
+  atoll job init > job.yaml
+  atoll job submit job.yaml --watch
+  atoll job watch newest
+  atoll job logs newest --tail 50)";
+
+// "newest" stands for the job that was submitted last.
+Result<std::string> resolve(http::Client& client, const std::string& id) {
+    if (id != "newest") return id;
+    ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+    std::string newest;
+    for (const json& job : jobs) newest = std::max(newest, text(job, "id"));  // identifiers sort by creation time
+    if (newest.empty()) return not_found("there is no job yet");
+    return newest;
+}
+
+Status run_init(const std::string& file) {
+    if (file.empty()) {
+        std::cout << kTemplate;
+        return {};
+    }
+    if (std::ifstream(file).good()) return conflict(file + " exists already", "file");
+    std::ofstream(file) << kTemplate;
+    std::cout << "wrote " << file << "; edit it, then: atoll job submit " << file << "\n";
+    return {};
+}
+
+Status run_submit(const Context& context, const std::string& file, const std::string& key, bool watch) {
+    ATOLL_TRY(const json spec, read_document(file));
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json job, client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key));
+    const std::string id = text(job, "id");
+    if (watch) return watch_job(context, id);
+    if (context.json) return print_json(job);
+    std::cout << "submitted job " << id << "; follow it with: atoll job watch " << id << "\n";
+    return {};
+}
+
+Status run_list(const Context& context) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+    if (context.json) return print_json(jobs);
+    Table table({"job", "name", "state", "round", "submitted"});
+    for (const json& job : jobs)
+        table.add(
+            {text(job, "id"), text(job, "name"), text(job, "state"), text(job, "round"), text(job, "created_at")});
+    std::cout << table.text();
+    return {};
+}
+
+Status run_show(const Context& context, const std::string& given) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
+    return print_json(job);
+}
+
+Status run_watch(const Context& context, const std::string& given) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    return watch_job(context, id);
+}
+
+Status run_verb(const Context& context, const std::string& given, const std::string& verb) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    ATOLL_TRY(const json job, client.post_json("/v1/jobs/" + segment(id) + "/" + verb, json::object()));
+    if (context.json) return print_json(job);
+    std::cout << "job " << id << " is " << text(job, "state") << "\n";
+    return {};
+}
+
+Status run_logs(const Context& context, const std::string& given, const std::string& task, int tail) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    std::string path = "/v1/jobs/" + segment(id) + "/logs?tail=" + std::to_string(tail);
+    if (!task.empty()) path += "&task=" + segment(task);
+    ATOLL_TRY(const auto answer, client.call(http::Method::kGet, path));
+    ATOLL_RETURN_IF_ERROR(answer.check());
+    std::cout << answer.body;
+    return {};
+}
+
+void print_round(const json& round) {
+    std::cout << "round " << text(round, "round") << "  " << text(round, "state");
+    if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
+    std::cout << "\n";
+    Table table({"facility", "task", "state", "step", "attempt", "error"});
+    for (const json& task : round.value("tasks", json::array()))
+        table.add({text(task, "facility"), text(task, "kind"), text(task, "state"), text(task, "step"),
+                   text(task, "attempt"), text(task, "error")});
+    std::cout << table.text();
+}
+
+Status run_round_show(const Context& context, const std::string& given, int number) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    ATOLL_TRY(json rounds, get_all(client, "/v1/jobs/" + segment(id) + "/rounds"));
+    if (number >= 0) {
+        json one = json::array();
+        for (const json& round : rounds)
+            if (text(round, "round") == std::to_string(number)) one.push_back(round);
+        if (one.empty()) return not_found("job " + id + " has no round " + std::to_string(number), "round");
+        rounds = std::move(one);
+    }
+    if (context.json) return print_json(rounds);
+    for (const json& round : rounds) print_round(round);
+    return {};
+}
+
+using Body = std::function<Status(const std::string& job)>;
+
+CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, const char* about, Body body) {
+    auto* command = group.add_subcommand(verb, about);
+    const auto id = std::make_shared<std::string>();
+    command->add_option("job", *id, "the job's id, or newest")->required();
+    on_run(*command, context, [id, body = std::move(body)] { return body(*id); });
+    return command;
+}
+
+void add_init(CLI::App& group, Context& context) {
+    auto* init = group.add_subcommand("init", "write a job file to start from");
+    const auto file = std::make_shared<std::string>();
+    init->add_option("file", *file, "default: standard output");
+    on_run(*init, context, [file] { return run_init(*file); });
+}
+
+void add_submit(CLI::App& group, Context& context) {
+    auto* submit = group.add_subcommand("submit", "send a job file");
+    const auto file = std::make_shared<std::string>();
+    const auto key = std::make_shared<std::string>();
+    const auto watch = std::make_shared<bool>(false);
+    submit->add_option("file", *file, "YAML or JSON; - is standard input (JSON)")->required();
+    submit->add_option("--key", *key, "a repeat with the same key submits nothing twice");
+    submit->add_flag("--watch", *watch, "follow it to its end");
+    on_run(*submit, context, [&context, file, key, watch] { return run_submit(context, *file, *key, *watch); });
+}
+
+void add_logs(CLI::App& group, Context& context) {
+    const auto task = std::make_shared<std::string>();
+    const auto tail = std::make_shared<int>(100);
+    auto* logs =
+        add_job_verb(group, context, "logs", "what its tasks wrote at the sites",
+                     [&context, task, tail](const std::string& id) { return run_logs(context, id, *task, *tail); });
+    logs->add_option("--task", *task, "one task's id; default: all of the current round");
+    logs->add_option("--tail", *tail, "newest lines")->capture_default_str();
+}
+
+}  // namespace
+
+void add_job_commands(CLI::App& program, Context& context) {
+    auto* group = program.add_subcommand("job", "federations")->require_subcommand(1)->footer(kJobHelp);
+    add_init(*group, context);
+    add_submit(*group, context);
+    auto* list = group->add_subcommand("list", "all jobs");
+    on_run(*list, context, [&context] { return run_list(context); });
+    add_job_verb(*group, context, "show", "one job, all fields",
+                 [&context](const std::string& id) { return run_show(context, id); });
+    add_job_verb(*group, context, "watch", "follow a job to its end",
+                 [&context](const std::string& id) { return run_watch(context, id); });
+    for (const auto& [verb, about] : {std::pair{"pause", "start no further task"},
+                                      {"resume", "go on after a pause"},
+                                      {"cancel", "end the job and its batch jobs"}})
+        add_job_verb(*group, context, verb, about, [&context, verb = std::string(verb)](const std::string& id) {
+            return run_verb(context, id, verb);
+        });
+    add_logs(*group, context);
+    auto* rounds = program.add_subcommand("round", "rounds of a job")->require_subcommand(1);
+    const auto number = std::make_shared<int>(-1);
+    auto* show =
+        add_job_verb(*rounds, context, "show", "tasks and models of one round, or of all",
+                     [&context, number](const std::string& id) { return run_round_show(context, id, *number); });
+    show->add_option("round", *number, "its number; default: all");
+}
 
 }  // namespace atl::cli

@@ -64,19 +64,21 @@ Status check_all_plain(const GatewayOptions& options, const std::vector<Setting>
 
 Result<std::string> gateway_configuration(const GatewayOptions& options) {
     const std::string tls = tls_lines(options);
+    ATOLL_RETURN_IF_ERROR(check_plain({"", "--access-log", options.access_log}));
+    const std::string access_log = options.access_log == "off" ? "off" : "\"" + options.access_log + "\" short";
     const std::vector<Setting> settings = {{"@LISTEN@", "--listen", options.listen + (tls.empty() ? "" : " ssl")},
                                            {"@REGISTRY@", "--registry", options.registry},
                                            {"@STORE@", "--store", options.store},
                                            {"@DISPATCH@", "--dispatch", options.dispatch},
                                            {"@AGGREGATION@", "--aggregation", options.aggregation},
                                            {"@DIRECTORY@", "--directory", options.directory.string()},
-                                           {"@BLOBS@", "--blobs", options.blobs.string()},
-                                           {"@ACCESS_LOG@", "--access-log", options.access_log}};
+                                           {"@BLOBS@", "--blobs", options.blobs.string()}};
     ATOLL_RETURN_IF_ERROR(check_all_plain(options, settings));
     std::string text(kGatewayNginxConf);
     for (const Setting& setting : settings) text = replace_all(std::move(text), setting.name, setting.value);
     text = replace_all(std::move(text), "@TLS@", tls);
     // nginx as root would give its workers to another user, who cannot read the store's blobs.
+    text = replace_all(std::move(text), "@ACCESS_LOG@", access_log);
     return replace_all(std::move(text), "@USER@", ::geteuid() == 0 ? "user root;" : "");
 }
 

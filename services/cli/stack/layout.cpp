@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -48,12 +49,24 @@ std::uint16_t port_of(const UniqueFd& fd) {
     return ntohs(address.sin_port);
 }
 
+// Below the range from which the kernel takes the ports of outgoing connections: one of those could take the port
+// between our choice and the program's start.
+UniqueFd bind_any() {
+    std::random_device random;
+    std::uniform_int_distribution<int> below_ephemeral(10000, 32000);
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        UniqueFd fd = bind_loopback(static_cast<std::uint16_t>(below_ephemeral(random)));
+        if (fd.valid()) return fd;
+    }
+    return bind_loopback(0);
+}
+
 // All are held open until the last is chosen, so that no two are the same.
 Result<Ports> any_free_ports() {
     Ports ports;
     std::vector<UniqueFd> held;
     for (const auto& [name, member] : kMembers) {
-        held.push_back(bind_loopback(0));
+        held.push_back(bind_any());
         ports.*member = port_of(held.back());
         if (ports.*member == 0) return unavailable("no free TCP port on 127.0.0.1");
     }

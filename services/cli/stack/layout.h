@@ -43,7 +43,7 @@ struct Ports {
 
 // True when nothing listens on it.
 bool port_is_free(std::uint16_t port);
-// base, base + 1, …; a taken one is an error that names it. Base 0: free ones of the kernel's choice.
+// base, base + 1, …; a taken one is an error that names it. Base 0: any free ones.
 Result<Ports> choose_ports(std::uint16_t base);
 
 nlohmann::json to_json(const Ports& ports);

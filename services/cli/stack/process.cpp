@@ -1,6 +1,7 @@
 #include "services/cli/stack/process.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,19 +96,32 @@ bool still_ours(const Stat& recorded) {
     return !now || now->start_ticks == recorded.start_ticks;
 }
 
-// Polls until nothing of the session lives; false when `patience` ends first.
-bool wait_for_end(pid_t leader, std::chrono::milliseconds patience) {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
-    while (!session_of(leader).empty()) {
-        if (std::chrono::steady_clock::now() >= deadline) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return true;
+// A child of ours that ended stays a zombie until we ask; Postgres takes one for a living server.
+void reap(pid_t pid) {
+    ::waitpid(pid, nullptr, WNOHANG);
 }
 
 int signal_all(const std::vector<Stat>& processes, int signal) {
     return static_cast<int>(std::count_if(processes.begin(), processes.end(),
                                           [&](const Stat& stat) { return ::kill(stat.pid, signal) == 0; }));
+}
+
+// Polls until nothing of the session lives; false when `patience` ends first. Whom a leader leaves behind when it ends
+// gets the signal too.
+bool wait_for_end(pid_t leader, int signal, std::chrono::milliseconds patience) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    for (bool passed_on = false;;) {
+        reap(leader);
+        const auto members = session_of(leader);
+        if (members.empty()) return true;
+        if (std::chrono::steady_clock::now() >= deadline) return false;
+        const bool leads = std::any_of(members.begin(), members.end(), [&](const Stat& s) { return s.pid == leader; });
+        if (!leads && !passed_on) {
+            signal_all(members, signal);
+            passed_on = true;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
 }
 
 }  // namespace
@@ -135,6 +149,7 @@ Status start_recorded(const std::vector<std::string>& argv, const std::filesyste
 std::optional<Process> running_process(const std::filesystem::path& pid_file) {
     const auto recorded = recorded_in(pid_file);
     if (!recorded) return {};
+    reap(recorded->pid);
     const auto now = stat_of(recorded->pid);
     if (!now || now->start_ticks != recorded->start_ticks || !alive(*now)) return {};
     return Process{now->pid, now->start_ticks};
@@ -158,13 +173,11 @@ Result<int> stop_recorded(const std::filesystem::path& pid_file, int signal, std
     int killed = 0;
     const auto recorded = recorded_in(pid_file);
     if (recorded && still_ours(*recorded)) {
-        if (running_process(pid_file))
-            ::kill(recorded->pid, signal);
-        else
-            signal_all(session_of(recorded->pid), signal);
-        if (!wait_for_end(recorded->pid, patience)) killed = signal_all(session_of(recorded->pid), SIGKILL);
-        if (!wait_for_end(recorded->pid, std::chrono::seconds(10)))
-            return internal_error("process " + std::to_string(recorded->pid) + " does not end, even by SIGKILL");
+        const pid_t leader = recorded->pid;
+        if (running_process(pid_file)) ::kill(leader, signal);
+        if (!wait_for_end(leader, signal, patience)) killed = signal_all(session_of(leader), SIGKILL);
+        if (!wait_for_end(leader, SIGKILL, std::chrono::seconds(10)))
+            return internal_error("process " + std::to_string(leader) + " does not end, even by SIGKILL");
     }
     std::error_code ignored;
     std::filesystem::remove(pid_file, ignored);

@@ -1,0 +1,120 @@
+#include "services/cli/job_course.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+
+std::int64_t integer(const json& object, const char* key) {
+    const auto member = object.find(key);
+    return member != object.end() && member->is_number() ? member->get<std::int64_t>() : 0;
+}
+
+double number(const json& object, const char* key) {
+    const auto member = object.find(key);
+    return member != object.end() && member->is_number() ? member->get<double>() : 0;
+}
+
+// "atoll.task.progress.v1" -> "task.progress"
+std::string short_type(const std::string& type) {
+    const std::size_t from = type.rfind("atoll.", 0) == 0 ? 6 : 0;
+    const auto version = type.rfind(".v");
+    return type.substr(from, version == std::string::npos || version < from ? std::string::npos : version - from);
+}
+
+}  // namespace
+
+JobCourse::JobCourse(const json& job) : name_(text(job, "name")) {
+    const json spec = job.contains("spec") ? job.at("spec") : job;
+    rounds_ = integer(spec, "rounds");
+    if (const auto training = spec.find("training"); training != spec.end() && training->is_object())
+        steps_ = integer(*training, "steps");
+}
+
+std::string JobCourse::take(const json& event) {
+    const std::string what = short_type(text(event, "type"));
+    const json data = event.value("data", json::object());
+    if (what.rfind("task.", 0) == 0) return take_task(what.substr(5), data);
+    if (what == "round.evaluated") return take_evaluated(data);
+    if (what == "round.opened") {
+        round_ = integer(data, "round");
+        training_.clear();
+        return fmt::format("round {} of {} opened", round_, rounds_);
+    }
+    if (what == "round.closed") return fmt::format("round {}: every update is in, aggregating", integer(data, "round"));
+    if (what.rfind("job.", 0) != 0) return {};
+    if (what == "job.completed" || what == "job.failed" || what == "job.cancelled") final_state_ = what.substr(4);
+    error_ = text(data, "error");
+    return "job " + name_ + " " + what.substr(4) + (error_.empty() ? "" : ": " + error_);
+}
+
+std::string JobCourse::take_task(const std::string& what, const json& data) {
+    const std::string facility = text(data, "facility");
+    const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
+    if (trains && integer(data, "round") >= round_) {
+        Work& work = training_[facility];
+        work.state = what == "progress" ? "running" : what;
+        if (what == "progress") {
+            work.step = integer(data, "step");
+            work.loss = number(data, "loss");
+            work.tokens_per_s = number(data, "tokens_per_s");
+        }
+    }
+    if (what == "progress") return {};  // one a step: only in the picture
+    std::string line = fmt::format("round {}  {}  {} {}", integer(data, "round"), facility, text(data, "kind"), what);
+    if (const std::string error = text(data, "error"); !error.empty()) line += ": " + error;
+    if (what == "done" && trains)
+        if (const Work& work = training_[facility]; work.step > 0)
+            line += fmt::format("  loss {}  {:.0f} tokens/s", human_number(work.loss), work.tokens_per_s);
+    return line;
+}
+
+std::string JobCourse::take_evaluated(const json& data) {
+    const std::int64_t round = integer(data, "round");
+    std::string line = fmt::format("round {}  perplexity", round);
+    for (const json& site : data.value("sites", json::array())) {
+        const std::string column = text(site, "dataset") + " at " + text(site, "facility");
+        if (std::find(sites_.begin(), sites_.end(), column) == sites_.end()) sites_.push_back(column);
+        line += "  " + column + ":";
+        for (const json& evaluation : site.value("evaluations", json::array())) {
+            perplexity_[{round, text(evaluation, "which")}][column] = number(evaluation, "perplexity");
+            line += " " + text(evaluation, "which") + " " + human_number(number(evaluation, "perplexity"));
+        }
+    }
+    return line;
+}
+
+std::string JobCourse::picture() const {
+    std::string all = fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_,
+                                  ended() ? "  " + final_state_ : std::string());
+    Table work({"facility", "training", "step", "loss", "tokens/s"});
+    for (const auto& [facility, now] : training_) {
+        const std::string steps = steps_ > 0 ? fmt::format("{}/{}", now.step, steps_) : std::to_string(now.step);
+        const bool began = now.step > 0;
+        work.add({facility, now.state, began ? steps : "", began ? human_number(now.loss) : "",
+                  began ? fmt::format("{:.0f}", now.tokens_per_s) : ""});
+    }
+    if (!training_.empty()) all += work.text();
+    if (perplexity_.empty()) return all;
+    std::vector<std::string> header = {"perplexity of"};
+    header.insert(header.end(), sites_.begin(), sites_.end());
+    Table evaluations(header);
+    for (const auto& [model, by_site] : perplexity_) {
+        const auto& [round, which] = model;
+        std::vector<std::string> row = {which == "base" ? "base model" : fmt::format("round {} {}", round, which)};
+        for (const std::string& site : sites_)
+            row.push_back(by_site.count(site) != 0 ? human_number(by_site.at(site)) : "");
+        evaluations.add(std::move(row));
+    }
+    return all + evaluations.text();
+}
+
+}  // namespace atl::cli

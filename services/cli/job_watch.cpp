@@ -1,0 +1,92 @@
+#include "services/cli/job_watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/job_course.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kAwayMax{10};
+
+// Shows the course as it goes, in one of three ways.
+class Display {
+  public:
+    explicit Display(bool as_json) : as_json_(as_json), live_(!as_json && interactive()) {}
+
+    void event(const json& event, const std::string& line) {
+        if (as_json_)
+            std::cout << event.dump() << std::endl;
+        else if (!live_ && !line.empty())
+            std::cout << line << std::endl;
+    }
+    // Draws the picture over the one before: up by its lines, then each line cleared before it is written.
+    void picture(const std::string& text) {
+        if (!live_) return;
+        if (lines_ > 0) std::cout << "\033[" << lines_ << "A";
+        std::string drawn = "\033[J" + text;
+        std::cout << drawn << std::flush;
+        lines_ = std::count(text.begin(), text.end(), '\n');
+    }
+    void note(const std::string& text) {
+        if (!live_) std::cerr << text << "\n";
+    }
+
+  private:
+    bool as_json_;
+    bool live_;
+    std::ptrdiff_t lines_ = 0;
+};
+
+std::string next_cursor(const json& page, const std::string& before) {
+    const json next = page.value("next", json());
+    if (next.is_string()) return next.get<std::string>();
+    if (!next.is_null()) return next.dump();
+    const json items = page.value("items", json::array());
+    return items.empty() ? before : text(items.back(), "number");
+}
+
+// One page of events, waited for up to 20 s; tries again while the coordinator is away.
+Result<json> next_page(http::Client& client, const std::string& path, Display& display) {
+    const auto deadline = Clock::now() + kAwayMax;
+    bool told = false;
+    for (;;) {
+        auto page = client.get_json(path);
+        if (page.ok() || page.error().code != ErrorCode::kUnavailable || Clock::now() > deadline) return page;
+        if (!told) display.note("the coordinator does not answer; waiting for it");
+        told = true;
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+}
+
+}  // namespace
+
+Status watch_job(const Context& context, const std::string& id) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    const std::string job_path = "/v1/jobs/" + segment(id);
+    ATOLL_TRY(const json job, client.get_json(job_path));
+    JobCourse course(job);
+    Display display(context.json);
+    std::string after = "0";
+    while (!course.ended()) {
+        ATOLL_TRY(const json page,
+                  next_page(client, job_path + "/events?wait=20s&limit=500&after=" + segment(after), display));
+        for (const json& event : page.value("items", json::array())) display.event(event, course.take(event));
+        display.picture(course.picture());
+        after = next_cursor(page, after);
+    }
+    if (course.final_state() == "completed") return {};
+    return Error{ErrorCode::kInternal,
+                 "the job " + course.final_state() + (course.error().empty() ? "" : ": ") + course.error(), ""};
+}
+
+}  // namespace atl::cli

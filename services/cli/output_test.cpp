@@ -1,0 +1,40 @@
+#include "services/cli/output.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::cli {
+namespace {
+
+TEST(TableTest, ColumnsAreAsWideAsTheirCharactersNotTheirBytes) {
+    Table table({"name", "text"});
+    table.add({"čeština", "a"});
+    table.add({"it", "b"});
+    EXPECT_EQ(table.text(), "name     text\nčeština  a\nit       b\n");
+}
+
+TEST(OutputTest, SizesAndTimesKeepAHandfulOfDigits) {
+    EXPECT_EQ(human_bytes(1023), "1023 B");
+    EXPECT_EQ(human_bytes(8U << 20), "8.0 MiB");
+    EXPECT_EQ(human_seconds(0.42), "0.4 s");
+    EXPECT_EQ(human_seconds(185), "3 m 05 s");
+    EXPECT_EQ(human_seconds(7800), "2 h 10 m");
+    EXPECT_EQ(human_number(12340.4), "12340");
+    EXPECT_EQ(human_number(5.21349), "5.213");
+}
+
+TEST(OutputTest, AnErrorShowsItsFieldAndWhatToDo) {
+    const std::string text = describe({ErrorCode::kUnauthenticated, "no token", "--token-file"});
+    EXPECT_NE(text.find("error: no token"), std::string::npos) << text;
+    EXPECT_NE(text.find("at: --token-file"), std::string::npos) << text;
+    EXPECT_NE(text.find("ATOLL_TOKEN"), std::string::npos) << text;
+    EXPECT_EQ(describe(invalid_argument("rounds", "rounds must be at least 1")), "error: rounds must be at least 1");
+}
+
+TEST(OutputTest, BadInputExitsWithTwoAndOtherFailuresWithOne) {
+    EXPECT_EQ(exit_status(invalid_argument("x", "wrong")), 2);
+    EXPECT_EQ(exit_status({ErrorCode::kResourceExhausted, "full", ""}), 3);
+    EXPECT_EQ(exit_status(unavailable("away")), 1);
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,161 @@
+#include "services/cli/stack/gateway.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/stack/component.h"
+#include "services/cli/stack/process.h"
+#include "shared/base/file.h"
+#include "shared/http/test_server.h"
+
+namespace atl::cli::stack {
+namespace {
+
+using http::Access;
+using http::Method;
+using http::Request;
+using http::Response;
+
+const std::string kBlob = "0123456789abcdef";
+
+std::string host_and_port(const std::string& url) {
+    return url.substr(url.rfind('/') + 1);
+}
+
+// One backend plays all four services behind a real nginx.
+class GatewayTest : public ::testing::Test {
+  protected:
+    GatewayTest() : backend_([](http::Server& server) { add_routes(server); }, backend_options()) {
+        std::filesystem::create_directories(directory_.path() / "blobs/ab");
+        check(write_file_atomic(directory_.path() / "blobs/ab/cd", kBlob).ok(), "cannot write the blob");
+        const std::uint16_t port = choose_ports(0)->gateway;
+        options_.listen = loopback(port);
+        options_.registry = options_.store = options_.dispatch = options_.aggregation = host_and_port(backend_.url());
+        options_.directory = directory_.path() / "nginx";
+        options_.blobs = directory_.path() / "blobs";
+        const auto argv = prepare_gateway(options_);
+        check(argv.ok(), argv.ok() ? "" : argv.error().message);
+        check(start_recorded(*argv, pid_file(), directory_.path() / "nginx.log").ok(), "nginx does not start");
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!answers("http://" + options_.listen, "/healthz")) {
+            check(std::chrono::steady_clock::now() < deadline, "nginx does not answer");
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    }
+    ~GatewayTest() override { (void)stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)); }
+
+    std::filesystem::path pid_file() const { return directory_.path() / "nginx.pid"; }
+
+    static http::ServerOptions backend_options() {
+        http::ServerOptions options;
+        options.request_bytes_max = (64U << 20) + (256U << 10);
+        return options;
+    }
+
+    static void add_routes(http::Server& server) {
+        const auto describe = [](const Request& request) {
+            return Response::json(200, {{"path", request.path},
+                                        {"query", request.query},
+                                        {"bytes", request.body.size()},
+                                        {"gateway", request.header("x-atoll-gateway")},
+                                        {"id", request.header("x-request-id")}});
+        };
+        server.route(Method::kGet, "/v1/things/:name", Access::open(), describe);
+        server.route(Method::kPost, "/v1/things", Access::open(), describe);
+        server.route(Method::kPut, "/v1/blobs/:digest", Access::open(), describe);
+        server.route(Method::kGet, "/v1/blobs/:digest", Access::open(), [](const Request&) {
+            return Response::empty(200).with("X-Accel-Redirect", "/internal/blobs/ab/cd").with("ETag", "\"cd\"");
+        });
+    }
+
+    http::Client client() const {
+        http::ClientOptions options;
+        options.base_url = "http://" + options_.listen;
+        options.attempts_max = 1;
+        return http::Client(options);
+    }
+
+    TemporaryDirectory directory_;
+    http::TestServer backend_;
+    GatewayOptions options_;
+};
+
+TEST_F(GatewayTest, AServicesPrefixIsStrippedAndTheRestKept) {
+    const auto answer = client().get_json("/registry/v1/things/a.b?x=1%2C2").value();
+    EXPECT_EQ(answer["path"], "/v1/things/a.b");
+    EXPECT_EQ(answer["query"]["x"], "1,2");
+    EXPECT_EQ(answer["gateway"], "1");
+}
+
+TEST_F(GatewayTest, ACallersRequestIdIsPassedOnOnlyWhenItIsHarmless) {
+    http::CallOptions options;
+    options.headers = {{"X-Request-Id", "abc-123"}};
+    auto caller = client();
+    EXPECT_EQ(caller.call(Method::kGet, "/store/v1/things/x", {}, options)->json().value()["id"], "abc-123");
+    options.headers = {{"X-Request-Id", "a b\"c"}};
+    const std::string replaced = caller.call(Method::kGet, "/store/v1/things/x", {}, options)->json().value()["id"];
+    EXPECT_EQ(replaced.size(), 32U) << replaced;
+}
+
+TEST_F(GatewayTest, ABlobMayHave64MiBAndAnythingElseOne) {
+    auto caller = client();
+    const std::string large(64U << 20, 'x');
+    EXPECT_EQ(caller.call(Method::kPut, "/store/v1/blobs/abcd", large)->json().value()["bytes"], large.size());
+    for (const auto& [method, path, body] :
+         {std::tuple{Method::kPut, "/store/v1/blobs/abcd", large + "x"},
+          {Method::kPost, "/dispatch/v1/things", std::string((1U << 20) + 1, 'x')}}) {
+        const auto refused = caller.call(method, path, body);
+        ASSERT_TRUE(refused.ok()) << refused.error().message;
+        EXPECT_EQ(refused->status, 413);
+        EXPECT_EQ(refused->headers.at("content-type"), "application/problem+json");
+        EXPECT_EQ(nlohmann::json::parse(refused->body)["type"], "too-large");
+    }
+}
+
+TEST_F(GatewayTest, AnAuthorisedDownloadIsServedFromTheFileWithRanges) {
+    auto caller = client();
+    const auto whole = caller.call(Method::kGet, "/store/v1/blobs/abcd").value();
+    EXPECT_EQ(whole.body, kBlob);
+    EXPECT_EQ(whole.headers.at("etag"), "\"cd\"");
+    http::CallOptions options;
+    options.headers = {{"Range", "bytes=10-"}};
+    const auto part = caller.call(Method::kGet, "/store/v1/blobs/abcd", {}, options).value();
+    EXPECT_EQ(part.status, 206);
+    EXPECT_EQ(part.body, "abcdef");
+}
+
+TEST_F(GatewayTest, NobodyReachesTheFilesOrTheMetricsDirectly) {
+    auto caller = client();
+    for (const char* path : {"/internal/blobs/ab/cd", "/store/metrics", "/registry/metrics", "/nothing"}) {
+        const auto answer = caller.call(Method::kGet, path).value();
+        EXPECT_EQ(answer.status, 404) << path;
+        EXPECT_EQ(nlohmann::json::parse(answer.body)["type"], "not-found") << path;
+    }
+}
+
+TEST_F(GatewayTest, AServiceThatIsAwayIsUnavailableWithRetryAfter) {
+    backend_.server().stop();
+    const auto answer = client().call(Method::kGet, "/dispatch/v1/things/x").value();
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_EQ(answer.headers.count("retry-after"), 1U);
+    EXPECT_EQ(answer.json().error().code, ErrorCode::kUnavailable);
+}
+
+TEST(GatewayConfigurationTest, AValueThatNginxCouldMisreadIsRefusedByItsFlag) {
+    GatewayOptions options;
+    options.directory = "/tmp/x";
+    options.blobs = "/srv/blobs\"; } evil {";
+    const auto refused = gateway_configuration(options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().field, "--blobs");
+    options.blobs = "/srv/a blob directory";
+    EXPECT_TRUE(gateway_configuration(options).ok());
+    options.certificate = "/srv/cert.pem";
+    EXPECT_EQ(gateway_configuration(options).error().field, "--tls-key");
+}
+
+}  // namespace
+}  // namespace atl::cli::stack

@@ -1,0 +1,117 @@
+#include "services/cli/stack/stack.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "services/cli/stack/process.h"
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/http/test_server.h"
+
+namespace atl::cli::stack {
+namespace {
+
+// The database alone: the fastest real component, and the one with the most to get wrong.
+class StackTest : public ::testing::Test {
+  protected:
+    StackTest() {
+        options_.state = directory_.path() / "state";
+        options_.port_base = 0;
+        options_.only = {"postgres"};
+    }
+    ~StackTest() override { (void)down(options_.state, true, quiet_); }
+
+    Layout layout() const { return Layout{options_.state}; }
+    int pid() const {
+        const auto process = running_process(layout().pid_file("postgres"));
+        return process ? process->pid : 0;
+    }
+
+    TemporaryDirectory directory_;
+    UpOptions options_;
+    Report quiet_ = [](const std::string&) {};
+};
+
+TEST_F(StackTest, ASecondUpChangesNothingThatRuns) {
+    const auto first = up(options_, quiet_);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    const int before = pid();
+    ASSERT_NE(before, 0);
+    const auto second = up(options_, quiet_);
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_EQ(pid(), before);
+    EXPECT_EQ(*first, *second) << "the ports stay, though any free ones were asked for again";
+}
+
+TEST_F(StackTest, UpStartsAgainWhatWasKilled) {
+    ASSERT_TRUE(up(options_, quiet_).ok());
+    const int before = pid();
+    ASSERT_EQ(::kill(before, SIGKILL), 0);
+    const auto again = up(options_, quiet_);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_NE(pid(), before);
+    const auto components = stack::status(options_.state);
+    ASSERT_TRUE(components.ok());
+    ASSERT_EQ(components->size(), 1U);
+    EXPECT_EQ(components->front().state, "ready");
+}
+
+TEST_F(StackTest, DownLeavesNothingRunningAndDeletesOnlyWhenAsked) {
+    ASSERT_TRUE(up(options_, quiet_).ok());
+    const auto first = down(options_.state, false, quiet_);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_EQ(first->stopped, std::vector<std::string>{"postgres"});
+    EXPECT_TRUE(first->killed.empty());
+    EXPECT_EQ(stack::status(options_.state)->front().state, "stopped");
+    EXPECT_TRUE(std::filesystem::exists(layout().postgres() / "data/PG_VERSION"));
+    ASSERT_TRUE(down(options_.state, true, quiet_).ok());
+    EXPECT_FALSE(std::filesystem::exists(layout().postgres()));
+    EXPECT_TRUE(std::filesystem::exists(layout().log("postgres")));
+}
+
+TEST_F(StackTest, TheAdminsTokenIsValidAndPrivate) {
+    ASSERT_TRUE(up(options_, quiet_).ok());
+    const auto verifier = auth::Verifier::from_pem(read_file(layout().public_key()).value());
+    ASSERT_TRUE(verifier.ok());
+    const auto principal = verifier->verify(read_file(layout().token("admin")).value());
+    ASSERT_TRUE(principal.ok()) << principal.error().message;
+    EXPECT_EQ(principal->role, auth::Role::kAdmin);
+    for (const auto& secret : {layout().token("admin"), layout().private_key()})
+        EXPECT_EQ(std::filesystem::status(secret).permissions(), std::filesystem::perms(0600)) << secret;
+}
+
+TEST_F(StackTest, AStateDirectoryTooDeepForAUnixSocketWorks) {
+    options_.state = directory_.path() / std::string(90, 'x') / "state";
+    const auto stack = up(options_, quiet_);
+    ASSERT_TRUE(stack.ok()) << stack.error().message;
+    EXPECT_EQ(stack->at("postgres").get<std::string>().rfind("host='/tmp/atoll-", 0), 0U) << stack->at("postgres");
+}
+
+TEST_F(StackTest, AnUnknownComponentIsRefusedByName) {
+    options_.only = {"postgres", "oracle"};
+    const auto result = up(options_, quiet_);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().field, "--only");
+    EXPECT_NE(result.error().message.find("oracle"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(options_.state)) << "nothing changed";
+}
+
+TEST_F(StackTest, ATakenPortIsNamed) {
+    const http::TestServer other([](http::Server&) {});
+    const std::string port = other.url().substr(other.url().rfind(':') + 1);
+    options_.port_base = static_cast<std::uint16_t>(std::stoi(port));
+    const auto result = up(options_, quiet_);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().field, "--port-base");
+    EXPECT_NE(result.error().message.find("port " + port + " (gateway)"), std::string::npos) << result.error().message;
+}
+
+TEST_F(StackTest, StatusAndDownWithoutAStackSaySo) {
+    EXPECT_EQ(stack::status(options_.state).error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(down(options_.state, false, quiet_).error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace atl::cli::stack
