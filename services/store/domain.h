@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/auth/auth.h"
+#include "shared/base/result.h"
+#include "shared/model_store/manifest.h"
+
+// What the store's requests mean and who may make them: pure functions, no database, no disk.
+namespace atl::store {
+
+struct NewModel {
+    std::string name;
+    std::string description;
+};
+
+enum class Kind { kBase, kUpdate, kGlobal };
+const char* to_string(Kind kind);
+
+struct NewVersion {
+    model_store::Manifest manifest;
+    std::string digest;  // of the manifest
+    Kind kind = Kind::kBase;
+    std::vector<std::string> parents;  // version digests
+    std::optional<std::string> job;
+    std::optional<std::int64_t> round;
+    nlohmann::json contributions;  // [{"facility","version","weight","samples","tokens"}]
+    nlohmann::json metrics;        // an object, as given
+};
+
+// kInvalidArgument naming the field.
+Result<NewModel> parse_new_model(const nlohmann::json& body);
+Result<NewVersion> parse_new_version(const nlohmann::json& body);
+Result<std::string> parse_tag_target(const nlohmann::json& body);                // {"digest"}
+Result<std::vector<std::string>> parse_digest_list(const nlohmann::json& body);  // {"digests": at most 4096}
+
+// Names of models and tags: ^[a-z0-9][a-z0-9._-]{0,62}$.
+bool is_name(std::string_view text);
+
+// Everyone but a facility may read all; a facility's token only its scope's read_versions.
+bool reads_everything(const auth::Principal& principal);
+Status may_read_version(const auth::Principal& principal, const std::string& digest);
+// Admin and operator may write; a facility only an update of its own job to its own model, from what it may read.
+Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
+
+}  // namespace atl::store

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "shared/base/result.h"
+
+namespace atl::store {
+
+// The `store` object of the configuration file.
+struct Options {
+    std::filesystem::path root;        // of the blobs; this process owns it
+    std::string accel_prefix;          // internal location of the gateway that serves root; empty: bytes go through us
+    std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 64 MiB each at worst
+    std::string topic_prefix;          // of Kafka topics, for tests
+};
+
+// kInvalidArgument naming the option ("store.root").
+Result<Options> parse_options(const nlohmann::json& own);
+
+}  // namespace atl::store

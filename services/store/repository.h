@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/store/domain.h"
+#include "shared/http/message.h"
+#include "shared/pg/pg.h"
+
+// The store's SQL. Each function runs in the caller's connection or transaction; answers are the JSON of the API.
+namespace atl::store {
+
+using json::Json;
+
+// kConflict (field "name") if there is a model of that name.
+Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
+Result<Json> find_model(pg::Connection& connection, const std::string& name);
+Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
+
+struct InsertedVersion {
+    Json version;  // with its manifest
+    bool is_new = false;
+};
+// kNotFound if there is no such model; kInvalidArgument naming a parent that no model has. The same digest again
+// gives the version as it was first made.
+Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
+                                       const NewVersion& version, const std::string& subject);
+// By digest or by tag.
+Result<Json> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
+// The oldest version of that digest, of any model.
+Result<Json> find_version_anywhere(pg::Connection& connection, const std::string& digest);
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page);
+
+// {"model","tag","digest","updated_at"}; kNotFound if the model has no such version.
+Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
+                     const std::string& digest, const std::string& subject);
+
+// Whether one of these versions needs the blob.
+Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,
+                               const std::string& blob);
+
+}  // namespace atl::store

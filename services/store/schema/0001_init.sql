@@ -1,0 +1,51 @@
+-- The store's tables. The bytes of blobs are files; what is here can be read without them.
+
+CREATE TABLE models (
+    name        text PRIMARY KEY,
+    description text NOT NULL,
+    created_by  text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT now()
+);
+
+-- A manifest once, however many models it is a version of. `body` is the canonical JSON whose sha256 is the digest.
+CREATE TABLE manifests (
+    digest     text PRIMARY KEY,
+    body       text NOT NULL,
+    size_bytes bigint NOT NULL,
+    file_count integer NOT NULL
+);
+
+-- Which blobs a manifest needs: what a facility's token may read, and what may not be collected as garbage.
+CREATE TABLE manifest_blobs (
+    manifest text NOT NULL REFERENCES manifests (digest),
+    blob     text NOT NULL,
+    PRIMARY KEY (manifest, blob)
+);
+CREATE INDEX manifest_blobs_blob ON manifest_blobs (blob);
+
+CREATE TABLE versions (
+    sequence      bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+    model         text NOT NULL CONSTRAINT versions_model REFERENCES models (name),
+    digest        text NOT NULL REFERENCES manifests (digest),
+    kind          text NOT NULL CHECK (kind IN ('base', 'update', 'global')),
+    parents       jsonb NOT NULL,
+    job           text,
+    round         integer,
+    contributions jsonb NOT NULL,
+    metrics       jsonb NOT NULL,
+    created_by    text NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (model, digest)
+);
+CREATE INDEX versions_digest ON versions (digest);
+CREATE INDEX versions_listing ON versions (model, sequence);
+
+CREATE TABLE tags (
+    model      text NOT NULL,
+    tag        text NOT NULL,
+    digest     text NOT NULL,
+    updated_by text NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (model, tag),
+    CONSTRAINT tags_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest)
+);

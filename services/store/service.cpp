@@ -1,0 +1,51 @@
+#include "services/store/service.h"
+
+#include "services/store/blob_routes.h"
+#include "services/store/embedded.h"
+#include "services/store/model_routes.h"
+#include "services/store/options.h"
+#include "shared/events/events.h"
+#include "shared/service/idempotency.h"
+
+namespace atl::store {
+namespace {
+
+class RunningStore : public service::Running {
+  public:
+    RunningStore(service::Context& context, const Options& options, std::unique_ptr<BlobStore> blobs)
+        : blobs_(std::move(blobs)),
+          blob_routes_(context.pool, *blobs_, options, context.metrics),
+          model_routes_(context.pool, *blobs_, options),
+          relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics) {
+        blob_routes_.add_to(context.server);
+        model_routes_.add_to(context.server);
+    }
+
+  private:
+    std::unique_ptr<BlobStore> blobs_;
+    BlobRoutes blob_routes_;
+    ModelRoutes model_routes_;
+    events::Relay relay_;
+};
+
+}  // namespace
+
+std::span<const pg::Migration> migrations() {
+    static const std::string first =
+        std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
+    static const pg::Migration all[] = {{1, first}};
+    return all;
+}
+
+Result<std::unique_ptr<service::Running>> start(service::Context& context) {
+    ATOLL_TRY(const Options options, parse_options(context.settings.own));
+    ATOLL_TRY(auto blobs, BlobStore::open(options.root));
+    return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, options, std::move(blobs)));
+}
+
+const service::Definition& definition() {
+    static const service::Definition store{"store", migrations(), kOpenapiJson, start};
+    return store;
+}
+
+}  // namespace atl::store
