@@ -1,11 +1,11 @@
 #include "trainer/comm/comm.h"
 
-#include <string>
+#include <array>
 
 namespace atl::comm {
 namespace {
 
-// Exit-code-like ranks of severity, so that all ranks end with the same code.
+// 0 without an error, so that the largest over ranks is some error's code + 1.
 double severity(const Status& status) {
     if (status.ok()) return 0;
     return 1 + static_cast<double>(status.error().code);
@@ -24,10 +24,12 @@ void Comm::all_reduce(std::span<float> whole, std::span<float> scratch) {
 }
 
 Status Comm::agree(const Status& mine) {
-    double worst = severity(mine);
-    all_reduce(std::span(&worst, 1), Reduction::kMax);
-    if (!mine.ok() || worst == 0) return mine;
-    return Error{static_cast<ErrorCode>(static_cast<int>(worst) - 1), "", ""};
+    std::array<double, 2> worst = {severity(mine), mine.ok() ? 0.0 : static_cast<double>(size() - rank())};
+    all_reduce(worst, Reduction::kMax);
+    if (worst[0] == 0) return {};
+    const int reporter = size() - static_cast<int>(worst[1]);
+    if (reporter == rank()) return mine;
+    return Error{static_cast<ErrorCode>(static_cast<int>(worst[0]) - 1), "", ""};
 }
 
 }  // namespace atl::comm

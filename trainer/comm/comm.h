@@ -70,8 +70,8 @@ class Comm {
     // reduce_scatter.
     void all_reduce(std::span<float> whole, std::span<float> scratch);
 
-    // The first failure over all ranks as seen by this one: its own error if it has one, else kUnavailable with an
-    // empty message if another rank failed (which reports it), else ok. So that all ranks leave together.
+    // So that all ranks leave together when one fails: the lowest failing rank gets its own error, all others a code
+    // with an empty message; ok if none failed.
     Status agree(const Status& mine);
 };
 
