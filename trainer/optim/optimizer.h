@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "shared/base/result.h"
+#include "trainer/kernels/backend.h"
+
+namespace atl::optim {
+
+enum class Kind : std::uint8_t { kAdamW, kSgd };
+Result<Kind> parse_kind(std::string_view name);
+
+// AdamW (Loshchilov & Hutter, arXiv:1711.05101) or SGD with momentum, both with decoupled weight decay, on flat fp32
+// ranges: any rank may update any part of a parameter, since no element's update depends on another's.
+struct Optimizer {
+    Kind kind = Kind::kAdamW;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0;
+    double momentum = 0;
+
+    // How many fp32 numbers it keeps a weight: 2, 1 or 0. They start as zeros.
+    int moment_count() const;
+
+    // One step on a range. `gradient_scale` multiplies the gradients first. `first` and `second` are the moments; the
+    // ones beyond moment_count() are empty. `step` counts from 1.
+    void update(kernels::Backend& backend, std::int64_t step, double learning_rate, double gradient_scale, bool decay,
+                const tensor::Tensor& weights, const tensor::Tensor& gradients, const tensor::Tensor& first,
+                const tensor::Tensor& second) const;
+};
+
+// What gradients of that norm are multiplied by so that it is at most norm_max, as torch.nn.utils.clip_grad_norm_
+// computes it; 1 when norm_max is 0.
+double clip_factor(double norm, double norm_max);
+
+}  // namespace atl::optim

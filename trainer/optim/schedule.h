@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "shared/base/result.h"
+
+namespace atl::optim {
+
+enum class Decay : std::uint8_t { kConstant, kLinear, kCosine };
+Result<Decay> parse_decay(std::string_view name);
+
+// The learning rate of each step, as transformers' get_{constant_schedule_with_warmup,linear_schedule_with_warmup,
+// cosine_schedule_with_warmup} give it: a linear rise from 0 over the warm-up, then constant, or down to 0 at `steps`.
+struct Schedule {
+    Decay decay = Decay::kConstant;
+    double peak = 0;  // the rate after the warm-up
+    std::int64_t warmup_steps = 0;
+    std::int64_t steps = 0;  // of the whole run
+
+    // Of step `step`, counted from 1.
+    double rate(std::int64_t step) const;
+};
+
+}  // namespace atl::optim

@@ -1,0 +1,42 @@
+#include "trainer/optim/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/optim/optimizer.h"
+
+namespace atl::optim {
+namespace {
+
+TEST(ScheduleTest, WarmsUpFromZeroThenStaysConstant) {
+    const Schedule schedule{Decay::kConstant, 0.4, 4, 100};
+    EXPECT_DOUBLE_EQ(schedule.rate(1), 0);
+    EXPECT_DOUBLE_EQ(schedule.rate(2), 0.1);
+    EXPECT_DOUBLE_EQ(schedule.rate(5), 0.4);
+    EXPECT_DOUBLE_EQ(schedule.rate(100), 0.4);
+}
+
+TEST(ScheduleTest, LinearFallsToZeroAfterTheLastStep) {
+    const Schedule schedule{Decay::kLinear, 1, 2, 12};
+    EXPECT_DOUBLE_EQ(schedule.rate(2), 0.5);
+    EXPECT_DOUBLE_EQ(schedule.rate(3), 1);
+    EXPECT_DOUBLE_EQ(schedule.rate(8), 0.5);
+    EXPECT_NEAR(schedule.rate(12), 0.1, 1e-15);
+    EXPECT_DOUBLE_EQ(schedule.rate(13), 0);
+}
+
+TEST(ScheduleTest, CosineIsHalfwayInTheMiddle) {
+    const Schedule schedule{Decay::kCosine, 1, 0, 10};
+    EXPECT_DOUBLE_EQ(schedule.rate(1), 1);
+    EXPECT_NEAR(schedule.rate(6), 0.5, 1e-15);
+    // transformers 5: get_cosine_schedule_with_warmup(…, 0, 10) after 9 steps.
+    EXPECT_NEAR(schedule.rate(10), 0.024471741852423234, 1e-15);
+}
+
+TEST(ClipTest, NormsAboveTheLimitAreScaledDownToIt) {
+    EXPECT_EQ(clip_factor(0.5, 1), 1);
+    EXPECT_NEAR(clip_factor(4, 1), 0.25, 1e-6);
+    EXPECT_EQ(clip_factor(4, 0), 1);
+}
+
+}  // namespace
+}  // namespace atl::optim
