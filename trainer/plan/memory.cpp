@@ -1,0 +1,63 @@
+#include "trainer/plan/memory.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace atl::plan {
+
+MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes) {
+    MemoryPlan plan;
+    for (int i = 0; i < tensor::kCategoryCount; ++i) {
+        plan.categories[static_cast<std::size_t>(i)] = measured.peak_bytes(static_cast<tensor::Category>(i));
+    }
+    plan.arena_bytes = measured.peak_bytes();
+    plan.program_bytes = program_bytes;
+    return plan;
+}
+
+std::string to_flags(const Settings& settings) {
+    return "--sharding " + settings.sharding + " --batch-size " + std::to_string(settings.batch_size) +
+           " --grad-accum " + std::to_string(settings.grad_accum) + " --activation-checkpointing " +
+           settings.activation_checkpointing;
+}
+
+std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
+    std::vector<Settings> all;
+    const auto add = [&](const Settings& candidate) {
+        if (candidate != settings && std::ranges::find(all, candidate) == all.end()) all.push_back(candidate);
+    };
+    std::vector<std::string> shardings = {settings.sharding};
+    if (ranks > 1) shardings.insert(shardings.end(), {"shard_optimizer", "shard_grad_op", "full_shard"});
+    for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
+        if (settings.batch_size % divisor != 0) continue;
+        for (const std::string& sharding : shardings) {
+            for (const char* recompute : {settings.activation_checkpointing.c_str(), "full"}) {
+                add({sharding, settings.batch_size / divisor, settings.grad_accum * divisor, recompute});
+            }
+        }
+    }
+    return all;
+}
+
+std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, std::int64_t limit_bytes,
+                                          const std::function<std::int64_t(const Settings&)>& need_bytes) {
+    for (const Settings& candidate : smaller_settings(settings, ranks)) {
+        if (need_bytes(candidate) <= limit_bytes) return candidate;
+    }
+    return std::nullopt;
+}
+
+std::string human_bytes(std::int64_t bytes) {
+    constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+    double value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 1000 && unit + 1 < kUnits.size()) {
+        value /= 1000;
+        ++unit;
+    }
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+    return text.data();
+}
+
+}  // namespace atl::plan

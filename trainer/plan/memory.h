@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/tensor/arena.h"
+
+// What a run will need of a rank's memory, known before it begins, and what to change when that is too much.
+namespace atl::plan {
+
+// Bytes of one rank. `categories` are exact: the run lays out its memory by the same code over a measuring arena.
+struct MemoryPlan {
+    std::array<std::int64_t, tensor::kCategoryCount> categories{};
+    std::int64_t arena_bytes = 0;    // all categories with their alignment: what is allocated
+    std::int64_t program_bytes = 0;  // the program, its libraries and buffers: this process's resident size by now
+    std::int64_t total_bytes() const { return arena_bytes + program_bytes; }
+};
+
+MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes);
+
+// The settings that decide how much memory a run takes.
+struct Settings {
+    std::string sharding = "none";
+    std::int64_t batch_size = 1;  // rows a rank and micro-step
+    std::int64_t grad_accum = 1;
+    std::string activation_checkpointing = "none";
+    bool operator==(const Settings&) const = default;
+};
+std::string to_flags(const Settings& settings);  // "--sharding full_shard --batch-size 2 …"
+
+// Settings that take less memory for the same steps, in order of how much they slow a run down: recomputation first,
+// then sharding, then smaller micro-steps with more accumulation, then all of it.
+std::vector<Settings> smaller_settings(const Settings& settings, int ranks);
+
+// The first of those whose need is at most `limit_bytes`; absent: none.
+std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, std::int64_t limit_bytes,
+                                          const std::function<std::int64_t(const Settings&)>& need_bytes);
+
+// "1.5 GB": decimal units, as people read them.
+std::string human_bytes(std::int64_t bytes);
+
+}  // namespace atl::plan

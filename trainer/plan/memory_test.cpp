@@ -1,0 +1,47 @@
+#include "trainer/plan/memory.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::plan {
+namespace {
+
+TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
+    auto arena = tensor::Arena::measuring();
+    arena.allocate(tensor::Category::kWeights, tensor::DType::kF32, {1000});
+    {
+        const tensor::Arena::Scope scope(arena);
+        arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {500});
+    }
+    arena.allocate(tensor::Category::kActivations, tensor::DType::kF32, {100});
+    const MemoryPlan plan = plan_of(arena, 7);
+    EXPECT_GE(plan.categories[static_cast<std::size_t>(tensor::Category::kWeights)], 4000);
+    EXPECT_GE(plan.arena_bytes, 6000);
+    EXPECT_LT(plan.arena_bytes, 6400);
+    EXPECT_EQ(plan.total_bytes(), plan.arena_bytes + 7);
+}
+
+TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
+    const auto all = smaller_settings({"none", 4, 2, "none"}, 2);
+    ASSERT_FALSE(all.empty());
+    EXPECT_EQ(all.front(), (Settings{"none", 4, 2, "full"}));
+    EXPECT_EQ(all.back(), (Settings{"full_shard", 1, 8, "full"}));
+    for (const Settings& settings : all) EXPECT_EQ(settings.batch_size * settings.grad_accum, 8);
+}
+
+TEST(SmallerSettingsTest, OneRankHasNothingToShard) {
+    for (const Settings& settings : smaller_settings({"none", 2, 1, "none"}, 1)) EXPECT_EQ(settings.sharding, "none");
+}
+
+TEST(NearestTest, IsTheFirstThatFits) {
+    const auto need = [](const Settings& settings) { return settings.batch_size * 100; };
+    EXPECT_EQ(nearest_that_fits({"none", 8, 1, "full"}, 1, 250, need)->batch_size, 2);
+    EXPECT_FALSE(nearest_that_fits({"none", 8, 1, "full"}, 1, 50, need).has_value());
+}
+
+TEST(HumanBytesTest, PicksAUnit) {
+    EXPECT_EQ(human_bytes(12), "12 B");
+    EXPECT_EQ(human_bytes(1'500'000'000), "1.5 GB");
+}
+
+}  // namespace
+}  // namespace atl::plan

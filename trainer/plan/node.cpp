@@ -1,0 +1,88 @@
+#include "trainer/plan/node.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <optional>
+
+namespace atl::plan {
+namespace {
+
+// Files of /proc and /sys have no size to go by.
+std::string read_all(const char* path) {
+    std::string text;
+    if (std::FILE* file = std::fopen(path, "re")) {
+        std::array<char, 4096> block{};
+        for (std::size_t count = 0; (count = std::fread(block.data(), 1, block.size(), file)) > 0;) {
+            text.append(block.data(), count);
+        }
+        std::fclose(file);
+    }
+    return text;
+}
+
+std::optional<std::int64_t> number(std::string_view text) {
+    std::int64_t value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) return std::nullopt;
+    return value;
+}
+
+// What this control group's limit (version 2) leaves.
+std::int64_t control_group_room() {
+    const std::string line = read_all("/proc/self/cgroup");
+    const std::size_t at = line.find("0::");
+    if (at == std::string::npos) return std::numeric_limits<std::int64_t>::max();
+    const std::string directory = "/sys/fs/cgroup" + line.substr(at + 3, line.find('\n', at) - at - 3);
+    const auto limit = number(read_all((directory + "/memory.max").c_str()));
+    const auto used = number(read_all((directory + "/memory.current").c_str()));
+    if (!limit || !used) return std::numeric_limits<std::int64_t>::max();
+    return std::max<std::int64_t>(0, *limit - *used);
+}
+
+}  // namespace
+
+std::int64_t kilobyte_field(std::string_view text, std::string_view name) {
+    const std::string key = std::string(name) + ":";
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t end = std::min(text.find('\n', at), text.size());
+        std::string_view line = text.substr(at, end - at);
+        at = end + 1;
+        if (!line.starts_with(key)) continue;
+        line.remove_prefix(std::min(line.find_first_of("0123456789"), line.size()));
+        return number(line).value_or(0) * 1024;
+    }
+    return 0;
+}
+
+std::int64_t resident_bytes() {
+    return kilobyte_field(read_all("/proc/self/status"), "VmRSS");
+}
+
+std::int64_t resident_peak_bytes() {
+    return kilobyte_field(read_all("/proc/self/status"), "VmHWM");
+}
+
+std::int64_t available_bytes() {
+    return std::min(kilobyte_field(read_all("/proc/meminfo"), "MemAvailable"), control_group_room());
+}
+
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return std::max(1, CPU_COUNT(&set));
+}
+
+std::string cpu_model() {
+    const std::string text = read_all("/proc/cpuinfo");
+    const std::size_t at = text.find("model name");
+    if (at == std::string::npos) return "unknown";
+    const std::size_t colon = text.find(": ", at);
+    return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
+}
+
+}  // namespace atl::plan
