@@ -1,0 +1,129 @@
+#include "trainer/train/cli.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+namespace atl::train {
+namespace {
+
+constexpr const char* kProgram = "atoll-trainer";
+
+template <class T>
+Status read_number(const Flag& flag, std::string_view text, T& value, const char* what) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return {};
+    return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is not " + what);
+}
+
+std::vector<std::filesystem::path> split(std::string_view text) {
+    std::vector<std::filesystem::path> parts;
+    while (!text.empty()) {
+        const std::size_t comma = std::min(text.find(','), text.size());
+        if (comma > 0) parts.emplace_back(text.substr(0, comma));
+        text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+    return parts;
+}
+
+// Puts a flag's text where it belongs.
+struct Store {
+    const Flag& flag;
+    std::string_view text;
+
+    Status operator()(std::string* value) const { return *value = text, Status{}; }
+    Status operator()(std::int64_t* value) const { return read_number(flag, text, *value, "a whole number"); }
+    Status operator()(double* value) const { return read_number(flag, text, *value, "a number"); }
+    Status operator()(bool* value) const { return *value = true, Status{}; }
+    Status operator()(std::filesystem::path* value) const { return *value = text, Status{}; }
+    Status operator()(std::vector<std::filesystem::path>* list) const {
+        std::ranges::copy(split(text), std::back_inserter(*list));
+        return {};
+    }
+    Status operator()(const Flag::Assign& assign) const { return assign(text); }
+};
+
+Status parse(CLI::App& app, const std::vector<Flag>& flags, int argc, char** argv) {
+    Status refused;
+    for (const Flag& flag : flags) {
+        const auto take = [&refused, &flag](const std::string& text) {
+            const Status status = std::visit(Store{flag, text}, flag.target);
+            if (!status.ok() && refused.ok()) refused = status;
+        };
+        const bool is_switch = flag.is_switch || std::holds_alternative<bool*>(flag.target);
+        CLI::Option* option = is_switch ? app.add_flag_callback(
+                                              "--" + flag.name, [take] { take("true"); }, flag.help)
+                                        : app.add_option_function<std::string>("--" + flag.name, take, flag.help);
+        if (std::holds_alternative<std::vector<std::filesystem::path>*>(flag.target)) option->expected(1, 1 << 20);
+        if (flag.required) option->required();
+    }
+    app.parse(argc, argv);  // throws
+    return refused;
+}
+
+void report(const std::string& command, const Error& error) {
+    if (error.message.empty()) return;  // another rank says it
+    const bool named = error.field.empty() || error.message.find(error.field) != std::string::npos;
+    const std::string field = named ? "" : error.field + ": ";
+    std::fprintf(stderr, "%s %s: %s%s\n", kProgram, command.c_str(), field.c_str(), error.message.c_str());
+}
+
+int run_command(const CommandEntry& entry, int argc, char** argv) {
+    CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
+    app.footer(std::string("Example:\n  ") + entry.example);
+    const std::unique_ptr<Command> command = entry.make();
+    const std::vector<Flag> flags = command->flags();
+    Status status;
+    try {
+        status = parse(app, flags, argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        std::fputs(app.help().c_str(), stdout);
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        status = invalid_argument("", error.what());
+    }
+    if (status.ok()) status = command->run();
+    if (!status.ok()) report(entry.name, status.error());
+    return exit_code(status);
+}
+
+void print_overview(std::FILE* to, std::span<const CommandEntry> commands) {
+    std::fprintf(to, "%s COMMAND [flags]: trains, evaluates and runs language models\n\n", kProgram);
+    for (const CommandEntry& entry : commands) std::fprintf(to, "  %-16s %s\n", entry.name, entry.summary);
+    std::fprintf(to, "\n%s COMMAND --help shows a command's flags and an example.\n", kProgram);
+}
+
+}  // namespace
+
+int exit_code(const Status& status) {
+    if (status.ok()) return 0;
+    switch (status.error().code) {
+        case ErrorCode::kResourceExhausted:
+            return 3;
+        case ErrorCode::kUnavailable:
+        case ErrorCode::kInternal:
+            return 1;
+        default:
+            return 2;
+    }
+}
+
+int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands) {
+    const std::string name = argc > 1 ? argv[1] : "";
+    if (name == "--help" || name == "-h" || name == "help") {
+        print_overview(stdout, commands);
+        return 0;
+    }
+    const auto found = std::ranges::find(commands, name, [](const CommandEntry& entry) { return entry.name; });
+    if (found == commands.end()) {
+        if (!name.empty()) std::fprintf(stderr, "%s: there is no command '%s'\n\n", kProgram, name.c_str());
+        print_overview(stderr, commands);
+        return 2;
+    }
+    return run_command(*found, argc - 1, argv + 1);
+}
+
+}  // namespace atl::train

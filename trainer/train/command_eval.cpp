@@ -1,0 +1,53 @@
+#include "trainer/comm/launch.h"
+#include "trainer/train/commands.h"
+#include "trainer/train/evaluate.h"
+
+namespace atl::train {
+namespace {
+
+class EvalCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override { return flags_.flags(); }
+
+    Status run() override {
+        ATOLL_TRY(const auto comm, comm::open_world());
+        ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
+        ATOLL_TRY(const ModelDirectory directory, open_model(config_.model, *comm));
+        ATOLL_TRY(const CheckedData data, open_data(config_.data, "--data", config_.val_samples, directory, *comm));
+        ATOLL_TRY(const auto backend, open_backend(config_, *comm));
+        ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
+        const Perplexity perplexity = evaluate(*memory, *backend, *comm, data, micro(data));
+        if (comm->rank() == 0) print_line(to_json_line(perplexity));
+        return {};
+    }
+
+  private:
+    std::int64_t micro(const CheckedData& data) const {
+        return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
+    }
+
+    Result<std::unique_ptr<RunMemory>> prepare(const ModelDirectory& directory, const CheckedData& data,
+                                               kernels::Backend& backend, comm::Comm& comm) {
+        LayoutOptions options;
+        options.engine.largest = {micro(data), data.dataset.seq_len()};
+        options.engine.train = false;
+        options.engine.ranks = comm.size();
+        ATOLL_TRY(options.sharding, parse_sharding(config_.sharding));
+        options.rank = comm.rank();
+        auto memory = RunMemory::allocate(backend, directory.model, options);
+        ATOLL_RETURN_IF_ERROR(comm.agree(memory.ok() ? Status() : Status(memory.error())));
+        ATOLL_RETURN_IF_ERROR(comm.agree(load_weights(directory.weights, (*memory)->store(), backend)));
+        return memory;
+    }
+
+    RunConfig config_;
+    ConfigFlags flags_{config_, kEval};
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_eval_command() {
+    return std::make_unique<EvalCommand>();
+}
+
+}  // namespace atl::train

@@ -1,0 +1,38 @@
+#include "trainer/checkpoint/init.h"
+#include "trainer/checkpoint/save.h"
+#include "trainer/train/commands.h"
+
+namespace atl::train {
+namespace {
+
+class InitCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        return {{"config", "config.json of the model", &options_.config, true},
+                {"tokenizer", "directory whose tokenizer files are copied", &options_.tokenizer},
+                {"out", "model directory to make", &options_.out, true},
+                {"seed", "of the random weights", &seed_},
+                {"dtype", "fp32|fp16|bf16; the default is config.json's",
+                 Flag::Assign([this](std::string_view text) -> Status {
+                     ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
+                     return {};
+                 })}};
+    }
+
+    Status run() override {
+        options_.seed = static_cast<std::uint64_t>(seed_);
+        return checkpoint::init_model(options_);
+    }
+
+  private:
+    checkpoint::InitOptions options_;
+    std::int64_t seed_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_init_command() {
+    return std::make_unique<InitCommand>();
+}
+
+}  // namespace atl::train

@@ -1,0 +1,68 @@
+#include <nlohmann/json.hpp>
+
+#include "trainer/plan/node.h"
+#include "trainer/train/commands.h"
+#include "trainer/train/fit.h"
+#include "trainer/train/metrics.h"
+
+namespace atl::train {
+namespace {
+
+std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::int64_t limit) {
+    nlohmann::ordered_json line = {{"device", "cpu"}, {"rank", rank}};
+    for (int i = 0; i < tensor::kCategoryCount; ++i) {
+        const auto category = static_cast<tensor::Category>(i);
+        line[std::string(tensor::to_string(category)) + "_bytes"] = plan.categories[static_cast<std::size_t>(i)];
+    }
+    line["allocated_bytes"] = plan.arena_bytes;
+    line["program_bytes"] = plan.program_bytes;
+    line["total_bytes"] = plan.total_bytes();
+    line["available_bytes"] = limit;
+    line["fits"] = plan.total_bytes() <= limit;
+    return line.dump();
+}
+
+// Needs no ranks: it says what each of --ranks would need, by the code that lays out a run's memory.
+class PlanCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        std::vector<Flag> flags = flags_.flags();
+        flags.push_back({"ranks", "ranks of the run that is planned", &ranks_});
+        flags.push_back(
+            {"ranks-per-node", "how many of them share one machine's memory; the default is all", &on_node_});
+        flags.push_back({"memory-bytes", "of one machine; the default is what this one has left", &memory_});
+        return flags;
+    }
+
+    Status run() override {
+        ATOLL_RETURN_IF_ERROR(flags_.apply());
+        if (ranks_ < 1 || ranks_ > (1 << 20)) return invalid_argument("--ranks", "must be at least 1");
+        if (on_node_ < 0) return invalid_argument("--ranks-per-node", "must be at least 1");
+        if (memory_ < 0) return invalid_argument("--memory-bytes", "must be at least 1");
+        const auto self = comm::make_self();
+        if (config_.steps == 0) config_.epochs = 1;
+        ATOLL_TRY(const TrainJob job, prepare_training(config_, *self, static_cast<int>(ranks_)));
+        ATOLL_TRY(const auto backend, open_backend(config_, *self));
+        const std::int64_t sharing = on_node_ > 0 ? std::min(on_node_, ranks_) : ranks_;
+        const std::int64_t program = plan::resident_bytes();
+        const std::int64_t limit = memory_ > 0 ? memory_ / sharing : plan::available_bytes() / sharing + program;
+        const plan::MemoryPlan plan = measure_with(job, settings_of(job), *backend, 0, static_cast<int>(ranks_));
+        print_line(to_json_line(plan, 0, limit));
+        return judge(job, *backend, static_cast<int>(ranks_), limit);
+    }
+
+  private:
+    RunConfig config_;
+    ConfigFlags flags_{config_, kPlan};
+    std::int64_t ranks_ = 1;
+    std::int64_t on_node_ = 0;
+    std::int64_t memory_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan_command() {
+    return std::make_unique<PlanCommand>();
+}
+
+}  // namespace atl::train

@@ -1,0 +1,51 @@
+#include "trainer/data/tokenize.h"
+#include "trainer/train/commands.h"
+#include "trainer/train/metrics.h"
+
+namespace atl::train {
+namespace {
+
+class TokenizeCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        return {{"tokenizer", "directory with tokenizer.model or tokenizer.json", &options_.tokenizer, true},
+                {"input", "JSON lines, plain, .gz or .zst", &options_.inputs, true},
+                {"template", "text of a document; {{name}} stands for that field of a line", &options_.text_template},
+                {"out", "data directory to make", &options_.out, true},
+                {"overwrite", "replace a data directory that is there", &options_.overwrite},
+                {"seq-len", "tokens a row", &options_.seq_len, true},
+                {"batching", "packing|padding", Flag::Assign([this](std::string_view text) -> Status {
+                     ATOLL_TRY(options_.batching, data::parse_batching(text));
+                     return {};
+                 })},
+                {"split", "all|train|validation", Flag::Assign([this](std::string_view text) -> Status {
+                     ATOLL_TRY(options_.split, data::parse_split(text));
+                     return {};
+                 })},
+                {"validation-percent", "of the documents, chosen by their hash", &percent_},
+                {"threads", "the default is the cores that this process may use", &threads_}};
+    }
+
+    Status run() override {
+        if (percent_ < 0 || percent_ > 100) return invalid_argument("--validation-percent", "must be in 0…100");
+        if (threads_ < 0 || threads_ > 4096) return invalid_argument("--threads", "must be at least 1");
+        options_.validation_percent = static_cast<int>(percent_);
+        options_.threads = static_cast<int>(threads_);
+        ATOLL_TRY(const data::TokenizeReport report, data::tokenize(options_));
+        print_line(data::to_json_line(report));
+        return {};
+    }
+
+  private:
+    data::TokenizeOptions options_;
+    std::int64_t percent_ = 0;
+    std::int64_t threads_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_tokenize_command() {
+    return std::make_unique<TokenizeCommand>();
+}
+
+}  // namespace atl::train

@@ -1,0 +1,34 @@
+#include "trainer/data/tokenizer_train.h"
+#include "trainer/train/commands.h"
+
+namespace atl::train {
+namespace {
+
+class TokenizerTrainCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        return {{"input", "JSON lines (plain, .gz or .zst), or text with a line each", &options_.inputs, true},
+                {"template", "text of a document; {{name}} stands for that field of a line", &options_.text_template},
+                {"vocab-size", "pieces, 260 at least", &vocab_size_, true},
+                {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},
+                {"out", "directory for tokenizer.model", &options_.out, true}};
+    }
+
+    Status run() override {
+        if (vocab_size_ < 1 || vocab_size_ > (1 << 24)) return invalid_argument("--vocab-size", "is out of range");
+        options_.vocab_size = static_cast<std::int32_t>(vocab_size_);
+        return data::train_tokenizer(options_);
+    }
+
+  private:
+    data::TokenizerTrainOptions options_;
+    std::int64_t vocab_size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_tokenizer_train_command() {
+    return std::make_unique<TokenizerTrainCommand>();
+}
+
+}  // namespace atl::train

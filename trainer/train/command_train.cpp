@@ -1,0 +1,42 @@
+#include "trainer/comm/launch.h"
+#include "trainer/plan/node.h"
+#include "trainer/train/commands.h"
+#include "trainer/train/fit.h"
+#include "trainer/train/trainer.h"
+
+namespace atl::train {
+namespace {
+
+class TrainCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override { return flags_.flags(); }
+
+    Status run() override {
+        ATOLL_TRY(const auto comm, comm::open_world());
+        ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
+        ATOLL_TRY(const TrainJob job, prepare_training(config_, *comm, comm->size()));
+        ATOLL_TRY(const auto backend, open_backend(config_, *comm));
+        ATOLL_RETURN_IF_ERROR(check_fits(job, *backend, *comm));
+        auto memory = RunMemory::allocate(*backend, job.directory.model, layout_of(job, comm->rank(), comm->size()));
+        ATOLL_RETURN_IF_ERROR(comm->agree(memory.ok() ? Status() : Status(memory.error())));
+        return Trainer(job, **memory, *backend, *comm).run();
+    }
+
+  private:
+    Status read_flags() {
+        ATOLL_RETURN_IF_ERROR(flags_.apply());
+        if (config_.out.empty()) return invalid_argument("--out", "is required");
+        return {};
+    }
+
+    RunConfig config_;
+    ConfigFlags flags_{config_, kTrain};
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_train_command() {
+    return std::make_unique<TrainCommand>();
+}
+
+}  // namespace atl::train

@@ -1,0 +1,41 @@
+#include <nlohmann/json.hpp>
+
+#include "trainer/train/commands.h"
+#include "trainer/train/metrics.h"
+#include "trainer/train/self_check.h"
+
+namespace atl::train {
+namespace {
+
+class VerifyCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override { return {}; }
+
+    Status run() override {
+        for (const std::string& instructions : kernels::cpu_instruction_sets()) {
+            ATOLL_TRY(const auto backend, kernels::make_cpu_backend(1, instructions));
+            ATOLL_RETURN_IF_ERROR(check_backend(*backend, [&](const CheckResult& result) {
+                failures_ += result.ok() ? 0 : 1;
+                print_line(nlohmann::ordered_json{{"check", result.name},
+                                                  {"instructions", instructions},
+                                                  {"error", result.error},
+                                                  {"tolerance", result.tolerance},
+                                                  {"ok", result.ok()}}
+                               .dump());
+            }));
+        }
+        if (failures_ == 0) return {};
+        return internal_error(std::to_string(failures_) + " checks failed: this machine computes wrong numbers");
+    }
+
+  private:
+    int failures_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_verify_command() {
+    return std::make_unique<VerifyCommand>();
+}
+
+}  // namespace atl::train

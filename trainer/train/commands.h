@@ -1,0 +1,34 @@
+#pragma once
+
+#include "trainer/train/cli.h"
+#include "trainer/train/config.h"
+
+namespace atl::train {
+
+// The flags of `train`, `eval` or `plan` from the one table of options, with --config. They are told to `config`; a
+// flag on the command line wins over the same key of the file, wherever it stands.
+class ConfigFlags {
+  public:
+    ConfigFlags(RunConfig& config, Commands command) : config_(config), command_(command) {}
+    std::vector<Flag> flags();
+    // Reads --config, then sets the flags: call first in Command::run.
+    Status apply();
+
+  private:
+    RunConfig& config_;
+    Commands command_;
+    std::string file_;
+    std::vector<std::pair<const Option*, std::string>> texts_;
+};
+
+std::unique_ptr<Command> make_train_command();
+std::unique_ptr<Command> make_eval_command();
+std::unique_ptr<Command> make_plan_command();
+std::unique_ptr<Command> make_generate_command();
+std::unique_ptr<Command> make_tokenize_command();
+std::unique_ptr<Command> make_tokenizer_train_command();
+std::unique_ptr<Command> make_init_command();
+std::unique_ptr<Command> make_report_command();
+std::unique_ptr<Command> make_verify_command();
+
+}  // namespace atl::train

@@ -1,0 +1,163 @@
+#include "trainer/train/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+
+namespace atl::train {
+namespace {
+
+std::string listed(const std::vector<std::string_view>& texts) {
+    std::string out;
+    for (const std::string_view text : texts) {
+        if (!out.empty()) out += ", ";
+        out += text.empty() ? "(empty)" : std::string(text);
+    }
+    return out;
+}
+
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+// What a value is compared with in `built`: "1.0" and "1" are the same number.
+bool same_value(const Member& member, std::string_view text, std::string_view built) {
+    double a = 0;
+    double b = 0;
+    const bool is_number = std::holds_alternative<std::int64_t RunConfig::*>(member) ||
+                           std::holds_alternative<double RunConfig::*>(member);
+    return is_number && parse_number(text, a) && parse_number(built, b) ? a == b : text == built;
+}
+
+// `name` is the flag or the key, for messages.
+Status assign_named(RunConfig& config, const Option& option, std::string_view text, const std::string& name) {
+    const auto wrong = [&](const std::string& what) -> Status {
+        return invalid_argument(name, "'" + std::string(text) + "' " + what);
+    };
+    if (!option.choices.empty() && std::ranges::find(option.choices, text) == option.choices.end()) {
+        return wrong("is none of " + listed(option.choices));
+    }
+    const auto is_it = [&](std::string_view built) { return same_value(option.member, text, built); };
+    if (!option.built.empty() && std::ranges::none_of(option.built, is_it)) {
+        return wrong("is not built yet; this build has: " + listed(option.built));
+    }
+    const auto in_range = [&](auto value) {
+        return static_cast<double>(value) >= option.min && static_cast<double>(value) <= option.max;
+    };
+    if (const auto* integer = std::get_if<std::int64_t RunConfig::*>(&option.member)) {
+        std::int64_t value = 0;
+        if (!parse_number(text, value)) return wrong("is not a whole number");
+        if (!in_range(value)) return wrong("is out of range");
+        config.*(*integer) = value;
+    } else if (const auto* number = std::get_if<double RunConfig::*>(&option.member)) {
+        double value = 0;
+        if (!parse_number(text, value) || !std::isfinite(value)) return wrong("is not a number");
+        if (!in_range(value)) return wrong("is out of range");
+        config.*(*number) = value;
+    } else if (const auto* flag = std::get_if<bool RunConfig::*>(&option.member)) {
+        if (text != "true" && text != "false") return wrong("is neither true nor false");
+        config.*(*flag) = text == "true";
+    } else {
+        config.*std::get<std::string RunConfig::*>(option.member) = text;
+    }
+    config.given.emplace(option.name);
+    return {};
+}
+
+bool right_type(const Member& member, const json::Json& value) {
+    if (std::holds_alternative<std::int64_t RunConfig::*>(member)) return value.is_number_integer();
+    if (std::holds_alternative<double RunConfig::*>(member)) return value.is_number();
+    if (std::holds_alternative<bool RunConfig::*>(member)) return value.is_boolean();
+    return value.is_string();
+}
+
+const char* type_name(const Member& member) {
+    if (std::holds_alternative<std::int64_t RunConfig::*>(member)) return "a whole number";
+    if (std::holds_alternative<double RunConfig::*>(member)) return "a number";
+    return std::holds_alternative<bool RunConfig::*>(member) ? "true or false" : "a string";
+}
+
+const Option* find_key(const std::string& key, Commands command) {
+    for (const Option& option : options()) {
+        if (option.key() == key && (option.commands & command) != 0) return &option;
+    }
+    return nullptr;
+}
+
+Status assign_json(RunConfig& config, const json::Json& object, const std::string& file, Commands command) {
+    if (!object.is_object()) return invalid_argument(file, "a run configuration is a JSON object");
+    for (const auto& [key, value] : object.items()) {
+        const std::string name = key + " (" + file + ")";
+        const Option* option = find_key(key, command);
+        if (option == nullptr) return invalid_argument(name, "there is no such key");
+        if (!right_type(option->member, value)) {
+            return invalid_argument(name, std::string("must be ") + type_name(option->member));
+        }
+        const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+        ATOLL_RETURN_IF_ERROR(assign_named(config, *option, text, name));
+    }
+    return {};
+}
+
+std::string count_text(std::int64_t count) {
+    return std::to_string(count);
+}
+
+}  // namespace
+
+Status assign(RunConfig& config, const Option& option, std::string_view text) {
+    return assign_named(config, option, text, "--" + std::string(option.name));
+}
+
+Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command) {
+    ATOLL_TRY(const std::string text, read_file(file));
+    auto parsed = json::parse(text);
+    if (!parsed.ok()) return invalid_argument(file.string(), parsed.error().message);
+    return assign_json(config, *parsed, file.string(), command);
+}
+
+Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
+    BatchPlan plan{config.global_batch_size, config.batch_size, config.grad_accum};
+    const std::string over = " rows over " + count_text(ranks) + (ranks == 1 ? " rank" : " ranks");
+    if (plan.global == 0) {
+        plan.micro = plan.micro == 0 ? 1 : plan.micro;
+        plan.accumulation = plan.accumulation == 0 ? 1 : plan.accumulation;
+        plan.global = plan.micro * plan.accumulation * ranks;
+        return plan;
+    }
+    if (plan.global % ranks != 0) {
+        return invalid_argument("--global-batch-size", count_text(plan.global) + over + " do not divide");
+    }
+    const std::int64_t rank_rows = plan.global / ranks;
+    if (plan.micro == 0) {
+        plan.accumulation = plan.accumulation == 0 ? 1 : plan.accumulation;
+        plan.micro = rank_rows / plan.accumulation;
+    } else if (plan.accumulation == 0) {
+        plan.accumulation = rank_rows / plan.micro;
+    }
+    if (plan.micro * plan.accumulation != rank_rows || rank_rows == 0) {
+        return invalid_argument(
+            "--global-batch-size",
+            count_text(plan.global) + over + " are " + count_text(rank_rows) +
+                " a rank, which is not --batch-size × --grad-accum" +
+                (config.batch_size == 0 ? "" : " (batch size " + count_text(config.batch_size) + ")") +
+                (config.grad_accum == 0 ? "" : " (grad accum " + count_text(config.grad_accum) + ")"));
+    }
+    return plan;
+}
+
+Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch) {
+    if (config.steps > 0 && config.epochs > 0) {
+        return invalid_argument("--epochs", "give --steps or --epochs, not both");
+    }
+    if (config.given.contains("steps")) return config.steps;
+    if (config.epochs == 0) return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
+    return (config.epochs * rows + global_batch - 1) / global_batch;
+}
+
+}  // namespace atl::train

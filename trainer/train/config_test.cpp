@@ -1,0 +1,206 @@
+#include "trainer/train/config.h"
+
+#include <gtest/gtest.h>
+
+#include "shared/base/file.h"
+
+namespace atl::train {
+namespace {
+
+Status set(RunConfig& config, std::string_view name, std::string_view text) {
+    const Option* option = find_option(name, kTrain);
+    if (option == nullptr) return not_found("no such option");
+    return assign(config, *option, text);
+}
+
+Status read_json(RunConfig& config, std::string_view text, Commands command = kTrain) {
+    const TemporaryDirectory directory;
+    const auto file = directory.path() / "run.json";
+    if (auto status = write_file_atomic(file, text); !status.ok()) return status;
+    return assign_file(config, file, command);
+}
+
+TEST(RunConfigTest, FlagsAreTyped) {
+    RunConfig config;
+    ASSERT_TRUE(set(config, "lr", "1e-3").ok());
+    ASSERT_TRUE(set(config, "steps", "20").ok());
+    ASSERT_TRUE(set(config, "schedule", "cosine").ok());
+    EXPECT_EQ(config.lr, 1e-3);
+    EXPECT_EQ(config.steps, 20);
+    EXPECT_EQ(config.schedule, "cosine");
+    EXPECT_TRUE(config.given.contains("lr"));
+    EXPECT_FALSE(config.given.contains("seed"));
+}
+
+TEST(RunConfigTest, WrongValuesAreRefusedByFlag) {
+    RunConfig config;
+    const std::vector<std::pair<const char*, const char*>> wrong = {
+        {"steps", "ten"}, {"steps", "1.5"}, {"steps", "-1"},           {"lr", "nan"},    {"lr", "0.1x"},
+        {"lr", ""},       {"beta1", "1"},   {"schedule", "staircase"}, {"threads", "0"}, {"no-decay-norms", "yes"}};
+    for (const auto& [name, text] : wrong) {
+        const Status status = set(config, name, text);
+        ASSERT_FALSE(status.ok()) << name << " " << text;
+        EXPECT_EQ(status.error().field, std::string("--") + name);
+        EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+    }
+}
+
+TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
+    RunConfig config;
+    const std::vector<std::pair<const char*, const char*>> unbuilt = {{"precision", "fp8"},
+                                                                      {"sharding", "hybrid_shard"},
+                                                                      {"tp", "2"},
+                                                                      {"pp", "4"},
+                                                                      {"device", "cuda"},
+                                                                      {"lora-rank", "8"},
+                                                                      {"quantize", "nf4"},
+                                                                      {"offload-params", "cpu"},
+                                                                      {"offload-optimizer", "nvme"},
+                                                                      {"offload-dir", "/tmp"},
+                                                                      {"bucket-bytes", "1024"},
+                                                                      {"shard-group", "2"},
+                                                                      {"lora-targets", "q_proj"}};
+    for (const auto& [name, text] : unbuilt) {
+        const Status status = set(config, name, text);
+        ASSERT_FALSE(status.ok()) << name;
+        EXPECT_NE(status.error().message.find("not built"), std::string::npos) << name;
+        EXPECT_EQ(status.error().field, std::string("--") + name);
+    }
+    EXPECT_TRUE(set(config, "tp", "1").ok());
+    EXPECT_TRUE(set(config, "quantize", "none").ok());
+}
+
+TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
+    for (const char* name : {"model",
+                             "data",
+                             "out",
+                             "steps",
+                             "epochs",
+                             "global-batch-size",
+                             "batch-size",
+                             "grad-accum",
+                             "lr",
+                             "schedule",
+                             "warmup-steps",
+                             "optimizer",
+                             "beta1",
+                             "beta2",
+                             "eps",
+                             "weight-decay",
+                             "momentum",
+                             "max-grad-norm",
+                             "precision",
+                             "sharding",
+                             "shard-group",
+                             "tp",
+                             "pp",
+                             "offload-optimizer",
+                             "offload-params",
+                             "offload-dir",
+                             "bucket-bytes",
+                             "threads",
+                             "activation-checkpointing",
+                             "lora-rank",
+                             "lora-alpha",
+                             "lora-dropout",
+                             "lora-targets",
+                             "quantize",
+                             "train-samples",
+                             "val-samples",
+                             "shuffle",
+                             "seed",
+                             "deterministic",
+                             "device",
+                             "val-data",
+                             "eval-every",
+                             "save-every",
+                             "resume",
+                             "save-dtype",
+                             "time-limit",
+                             "no-decay-norms"}) {
+        EXPECT_NE(find_option(name, kTrain), nullptr) << name;
+    }
+}
+
+TEST(RunConfigTest, AFileSetsTheSameOptions) {
+    RunConfig config;
+    ASSERT_TRUE(
+        read_json(config, R"({"steps": 7, "lr": 0.5, "warmup_steps": 2, "no_decay_norms": true, "eps": 1e-6})").ok());
+    EXPECT_EQ(config.steps, 7);
+    EXPECT_EQ(config.lr, 0.5);
+    EXPECT_EQ(config.warmup_steps, 2);
+    EXPECT_EQ(config.eps, 1e-6);
+    EXPECT_TRUE(config.no_decay_norms);
+}
+
+TEST(RunConfigTest, AFilesErrorsNameTheKeyAndTheFile) {
+    const std::vector<std::pair<const char*, const char*>> wrong = {{R"({"stepz": 7})", "stepz"},
+                                                                    {R"({"warmup-steps": 7})", "warmup-steps"},
+                                                                    {R"({"steps": 1.5})", "steps"},
+                                                                    {R"({"steps": "7"})", "steps"},
+                                                                    {R"({"lr": "0.1"})", "lr"},
+                                                                    {R"({"resume": 1})", "resume"},
+                                                                    {R"({"schedule": "x"})", "schedule"},
+                                                                    {R"({"tp": 2})", "tp"},
+                                                                    {R"([1])", "run.json"},
+                                                                    {R"({"steps": 1, "steps": 2})", "run.json"},
+                                                                    {R"({)", "run.json"}};
+    for (const auto& [text, name] : wrong) {
+        RunConfig config;
+        const Status status = read_json(config, text);
+        ASSERT_FALSE(status.ok()) << text;
+        EXPECT_NE(status.error().field.find(name), std::string::npos) << text << ": " << status.error().field;
+        EXPECT_NE(status.error().field.find("run.json"), std::string::npos);
+    }
+}
+
+TEST(RunConfigTest, AnotherCommandsKeyIsRefused) {
+    RunConfig config;
+    EXPECT_FALSE(read_json(config, R"({"lr": 0.1})", kEval).ok());
+}
+
+TEST(BatchPlanTest, TheGlobalBatchIsBatchTimesRanksTimesAccumulation) {
+    RunConfig config;
+    config.batch_size = 4;
+    config.grad_accum = 3;
+    EXPECT_EQ(plan_batch(config, 2)->global, 24);
+    EXPECT_EQ(plan_batch(RunConfig{}, 2)->global, 2);
+}
+
+TEST(BatchPlanTest, TheGlobalBatchDividesOverRanksAndMicroSteps) {
+    RunConfig config;
+    config.global_batch_size = 16;
+    EXPECT_EQ(plan_batch(config, 4)->micro, 4);
+    config.batch_size = 2;
+    EXPECT_EQ(plan_batch(config, 4)->accumulation, 2);
+    config.batch_size = 0;
+    config.grad_accum = 4;
+    EXPECT_EQ(plan_batch(config, 4)->micro, 1);
+}
+
+TEST(BatchPlanTest, ABatchThatDoesNotDivideIsRefused) {
+    RunConfig config;
+    config.global_batch_size = 10;
+    EXPECT_EQ(plan_batch(config, 4).error().field, "--global-batch-size");
+    config.global_batch_size = 16;
+    config.batch_size = 3;
+    EXPECT_FALSE(plan_batch(config, 2).ok());
+    config.batch_size = 8;
+    EXPECT_FALSE(plan_batch(config, 4).ok());
+    config.batch_size = 2;
+    config.grad_accum = 2;
+    EXPECT_FALSE(plan_batch(config, 2).ok());
+    EXPECT_TRUE(plan_batch(config, 4).ok());
+}
+
+TEST(StepsTest, EpochsSeeEveryRow) {
+    RunConfig config;
+    config.epochs = 2;
+    EXPECT_EQ(*plan_steps(config, 10, 4), 5);
+    EXPECT_EQ(*plan_steps(config, 11, 4), 6);
+    config.epochs = 0;
+    EXPECT_EQ(plan_steps(config, 10, 4).error().field, "--steps");
+}
+
+}  // namespace
+}  // namespace atl::train

@@ -1,0 +1,121 @@
+#include "trainer/train/engine.h"
+
+#include <algorithm>
+
+namespace atl::train {
+namespace {
+
+using tensor::Category;
+using tensor::DType;
+
+}  // namespace
+
+Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
+                       const EngineOptions& options) {
+    Engine engine;
+    engine.store_ = &store;
+    engine.model_ = &store.model();
+    engine.options_ = options;
+    engine.gather_ = WeightGather::lay_out(arena, store);
+    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.ranks, options.accumulation);
+    engine.lay_out_activations(arena, backend);
+    return engine;
+}
+
+void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
+    const std::int64_t rows = options_.largest.rows();
+    const std::int64_t channels = model_->config.hidden_size;
+    const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {rows, channels}); };
+    std::int64_t workspace = 0;
+    std::int64_t saved_max = 0;
+    inputs_.emplace_back();
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
+        const model::Block& this_block = *model_->blocks[block];
+        workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest));
+        saved_max = std::max(saved_max, this_block.saved_bytes(options_.largest));
+        if (block > 0) inputs_.push_back(options_.train || block < 3 ? activation() : inputs_[block - 2]);
+    }
+    std::byte* const shared = options_.train && options_.recompute == Recompute::kFull
+                                  ? arena.allocate_bytes(Category::kActivations, saved_max)
+                                  : nullptr;
+    for (const auto& block : model_->blocks) {
+        const bool own = options_.train && options_.recompute == Recompute::kNone;
+        saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, block->saved_bytes(options_.largest))
+                             : shared);
+    }
+    if (options_.train) gradient_ = activation();
+    token_losses_ = arena.allocate(Category::kActivations, DType::kF32, {rows});
+    std::byte* const scratch = arena.allocate_bytes(Category::kWorkspace, workspace);
+    if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
+}
+
+Tensor Engine::input_of(std::size_t block, const model::BatchShape& shape) const {
+    return block == 0 || block >= inputs_.size() ? Tensor() : inputs_[block].row_range(0, shape.rows());
+}
+
+std::span<const model::GroupView> Engine::views(std::size_t block, std::span<const Tensor> weights,
+                                                std::span<const GradientReduce::Lent> gradients) {
+    views_.clear();
+    const auto& groups = model_->blocks[block]->groups();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        const model::ParameterGroup& group = model_->groups[groups[i]];
+        const auto real = [&](const Tensor& whole) { return flat_range(whole, 0, group.element_count); };
+        if (gradients.empty()) {
+            views_.emplace_back(group, real(weights[i]));
+        } else {
+            views_.emplace_back(group, real(weights[i]), real(gradients[i].whole), gradients[i].accumulate);
+        }
+    }
+    return views_;
+}
+
+void Engine::forward(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch, std::size_t block,
+                     const model::Loss& loss) {
+    const std::span<const Tensor> weights = gather_.acquire(comm, block);
+    if (block + 1 < model_->blocks.size()) gather_.prefetch(comm, block + 1);
+    if (batch == nullptr) return;
+    const bool is_last = block + 1 == model_->blocks.size();
+    const model::Context context{backend, workspace_, *batch};
+    model_->blocks[block]->forward(context, views(block, weights, {}), input_of(block, batch->shape),
+                                   input_of(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
+}
+
+void Engine::backward(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, std::size_t block,
+                      const model::Loss& loss) {
+    const std::span<const Tensor> weights = gather_.acquire(comm, block);
+    if (block > 0) gather_.prefetch(comm, block - 1);
+    const bool is_last = block + 1 == model_->blocks.size();
+    const model::Block& this_block = *model_->blocks[block];
+    const model::Context context{backend, workspace_, batch};
+    const Tensor input = input_of(block, batch.shape);
+    const Tensor gradient = gradient_.row_range(0, batch.shape.rows());
+    if (options_.recompute == Recompute::kFull && !is_last) {
+        // The output comes out as it was; the block it was for is done with it.
+        this_block.forward(context, views(block, weights, {}), input, input_of(block + 1, batch.shape), saved_[block],
+                           nullptr);
+    }
+    this_block.backward(context, views(block, weights, reduce_.lend(backend, comm, block)), input, saved_[block],
+                        is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient, is_last ? &loss : nullptr);
+}
+
+double Engine::train(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, float gradient_scale,
+                     bool last) {
+    const std::size_t count = model_->blocks.size();
+    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.rows()), gradient_scale};
+    for (std::size_t block = 0; block + 1 < count; ++block) forward(backend, comm, &batch, block, loss);
+    if (!model_->blocks.back()->backward_includes_forward()) forward(backend, comm, &batch, count - 1, loss);
+    for (std::size_t block = count; block-- > 0;) {
+        backward(backend, comm, batch, block, loss);
+        reduce_.block_done(backend, comm, block, last);
+    }
+    return backend.sum(loss.token_losses);
+}
+
+double Engine::evaluate(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch) {
+    const std::int64_t rows = batch == nullptr ? 0 : batch->shape.rows();
+    const model::Loss loss{rows == 0 ? Tensor() : flat_range(token_losses_, 0, rows), 0.0F};
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) forward(backend, comm, batch, block, loss);
+    return batch == nullptr ? 0 : backend.sum(loss.token_losses);
+}
+
+}  // namespace atl::train

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trainer/model/batch.h"
+#include "trainer/train/gradient_reduce.h"
+#include "trainer/train/weight_gather.h"
+
+namespace atl::train {
+
+// What the backward pass computes again instead of keeping.
+enum class Recompute : std::uint8_t { kNone, kFull };
+
+struct EngineOptions {
+    model::BatchShape largest;      // of a micro-batch
+    bool train = true;              // false: evaluation only, nothing is kept for a backward pass
+    std::int64_t accumulation = 1;  // micro-steps a step
+    int ranks = 1;
+    Recompute recompute = Recompute::kNone;
+};
+
+// Runs a model's blocks forward and backward over one micro-batch after another, gathering weights before each block
+// and reducing gradients after it. Every rank makes the same calls.
+class Engine {
+  public:
+    // With a measuring arena only the memory is counted.
+    static Engine lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
+                          const EngineOptions& options);
+
+    // Forward and backward: adds the gradient of gradient_scale · (the sum of the token losses) and returns that sum.
+    double train(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, float gradient_scale,
+                 bool last);
+    // The sum of the token losses. A rank without rows passes null and takes part in the gathers.
+    double evaluate(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch);
+
+    GradientReduce& gradients() { return reduce_; }
+    void weights_changed() { gather_.invalidate(); }
+
+  private:
+    void lay_out_activations(Arena& arena, kernels::Backend& backend);
+    std::span<const model::GroupView> views(std::size_t block, std::span<const Tensor> weights,
+                                            std::span<const GradientReduce::Lent> gradients);
+    // Null batch: only takes part in the gathers.
+    void forward(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch, std::size_t block,
+                 const model::Loss& loss);
+    void backward(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, std::size_t block,
+                  const model::Loss& loss);
+    // [rows, C], empty for the first block and after the last.
+    Tensor input_of(std::size_t block, const model::BatchShape& shape) const;
+
+    const ParameterStore* store_ = nullptr;
+    const model::Model* model_ = nullptr;
+    EngineOptions options_;
+    WeightGather gather_;
+    GradientReduce reduce_;
+    std::vector<Tensor> inputs_;     // [N, C], of each block; in evaluation two buffers take turns
+    std::vector<std::byte*> saved_;  // of each block; null in evaluation; under full recomputation one for all
+    Tensor gradient_;                // [N, C], of a block's output, then of its input
+    Tensor token_losses_;            // [N]
+    Arena workspace_ = Arena::measuring();
+    std::vector<model::GroupView> views_;
+};
+
+}  // namespace atl::train

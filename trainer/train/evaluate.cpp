@@ -1,0 +1,35 @@
+#include "trainer/train/evaluate.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace atl::train {
+
+std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data::Dataset& dataset,
+                       const data::RowOrder& order, std::int64_t begin, std::int64_t count, data::Batch& buffer) {
+    dataset.read(order, begin, count, buffer);
+    const model::BatchRows rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids};
+    const auto targets = memory.batch().load(backend, rows);
+    check(targets.ok(), targets.ok() ? "" : "rows that were checked do not load: " + targets.error().message);
+    return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});
+}
+
+Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const CheckedData& data,
+                    std::int64_t micro) {
+    const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
+    data::Batch buffer;
+    std::array<double, 2> sums{};  // losses, targets
+    for (std::int64_t at = 0; at < data.rows; at += micro * comm.size()) {
+        const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
+        const std::int64_t count = std::min(micro, data.rows - begin);
+        if (count > 0) {
+            sums[1] += static_cast<double>(load_rows(memory, backend, data.dataset, order, begin, count, buffer));
+        }
+        sums[0] += memory.engine().evaluate(backend, comm, count > 0 ? &memory.batch().batch() : nullptr);
+    }
+    comm.all_reduce(sums, comm::Reduction::kSum);
+    return perplexity_of(sums[0], sums[1]);
+}
+
+}  // namespace atl::train

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "trainer/train/job.h"
+#include "trainer/train/metrics.h"
+
+namespace atl::train {
+
+// The token-weighted mean loss over the data's rows, in file order, `micro` rows a rank at a time. Every rank takes
+// part and gets the same result.
+Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const CheckedData& data,
+                    std::int64_t micro);
+
+// Copies rows at positions [begin, begin + count) of the order into the device's batch. Returns how many targets
+// count in the loss. The rows were checked before.
+std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data::Dataset& dataset,
+                       const data::RowOrder& order, std::int64_t begin, std::int64_t count, data::Batch& buffer);
+
+}  // namespace atl::train

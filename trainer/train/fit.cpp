@@ -1,0 +1,46 @@
+#include "trainer/train/fit.h"
+
+#include "trainer/plan/node.h"
+
+namespace atl::train {
+
+plan::Settings settings_of(const TrainJob& job) {
+    return {job.config.sharding, job.batch.micro, job.batch.accumulation, job.config.activation_checkpointing};
+}
+
+plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& settings, kernels::Backend& backend, int rank,
+                              int ranks) {
+    LayoutOptions options = layout_of(job, rank, ranks);
+    const auto sharding = parse_sharding(settings.sharding);
+    check(sharding.ok(), "a plan with a sharding that is not built");
+    options.sharding = *sharding;
+    options.engine.largest.batch = settings.batch_size;
+    options.engine.accumulation = settings.grad_accum;
+    options.engine.recompute = settings.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
+    return RunMemory::measure(backend, job.directory.model, options);
+}
+
+Status judge(const TrainJob& job, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
+    const auto need = [&](const plan::Settings& settings) {
+        return measure_with(job, settings, backend, 0, ranks).total_bytes();
+    };
+    const plan::Settings settings = settings_of(job);
+    const std::int64_t bytes = need(settings);
+    if (bytes <= limit_bytes) return {};
+    const auto nearest = plan::nearest_that_fits(settings, ranks, limit_bytes, need);
+    return Error{ErrorCode::kResourceExhausted,
+                 "this run needs " + plan::human_bytes(bytes) + " a rank and there are " +
+                     plan::human_bytes(limit_bytes) + "; " +
+                     (nearest ? "the nearest that fits: " + plan::to_flags(*nearest) + " (" +
+                                    plan::human_bytes(need(*nearest)) + ")"
+                              : std::string("no other settings fit on so few ranks")),
+                 "memory"};
+}
+
+Status check_fits(const TrainJob& job, kernels::Backend& backend, comm::Comm& comm) {
+    const std::int64_t program = plan::resident_bytes();  // is counted in the need and no longer available
+    const std::int64_t limit = plan::available_bytes() / comm.ranks_on_node() + program;
+    return comm.agree(judge(job, backend, comm.size(), limit));
+}
+
+}  // namespace atl::train

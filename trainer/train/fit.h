@@ -1,0 +1,20 @@
+#pragma once
+
+#include "trainer/train/job.h"
+
+namespace atl::train {
+
+plan::Settings settings_of(const TrainJob& job);
+
+// The memory that a rank of the job needs under other settings.
+plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& settings, kernels::Backend& backend, int rank,
+                              int ranks);
+
+// kResourceExhausted when a rank needs more than its share of what this machine has left; the message names the
+// settings that would fit. Every rank takes part and gets the same outcome.
+Status check_fits(const TrainJob& job, kernels::Backend& backend, comm::Comm& comm);
+
+// The same judgement for `ranks` ranks that each may take `limit_bytes`.
+Status judge(const TrainJob& job, kernels::Backend& backend, int ranks, std::int64_t limit_bytes);
+
+}  // namespace atl::train

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "trainer/comm/comm.h"
+#include "trainer/train/sharding.h"
+
+namespace atl::train {
+
+// Hands a group's flat buffer to rank 0 piece by piece, whoever keeps it, so that no rank ever holds more than it
+// keeps and one piece.
+class PieceGatherer {
+  public:
+    PieceGatherer(kernels::Backend& backend, comm::Comm& comm);
+
+    // `kept` is the whole buffer, or this rank's shard of it. On rank 0, take() gets the group's real elements
+    // (without padding), in order. Every rank takes part, also after a failure of rank 0, which the others cannot see.
+    void gather(const tensor::Tensor& kept, const GroupCut& cut,
+                const std::function<void(std::span<const float>)>& take);
+
+    static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // 4 MiB
+
+  private:
+    kernels::Backend& backend_;
+    comm::Comm& comm_;
+    std::vector<float> buffer_;
+};
+
+}  // namespace atl::train

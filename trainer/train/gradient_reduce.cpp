@@ -1,0 +1,146 @@
+#include "trainer/train/gradient_reduce.h"
+
+#include <algorithm>
+#include <span>
+
+namespace atl::train {
+namespace {
+
+using tensor::Category;
+using tensor::DType;
+
+std::span<float> elements(const Tensor& tensor) {
+    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
+}
+
+// For each group, whether more than one block uses it.
+std::vector<char> shared_groups(const model::Model& model) {
+    std::vector<char> uses(model.groups.size(), 0);
+    for (const auto& block : model.blocks) {
+        for (const std::size_t group : block->groups()) ++uses[group];
+    }
+    for (char& use : uses) use = use > 1 ? 1 : 0;
+    return uses;
+}
+
+}  // namespace
+
+GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store, int ranks,
+                                       std::int64_t accumulation) {
+    GradientReduce reduce;
+    reduce.store_ = &store;
+    reduce.ranks_ = ranks;
+    reduce.first_block_ = store.model().first_block_of_group();
+    reduce.holds_.assign(store.group_count(), 0);
+    reduce.reduced_.assign(store.group_count(), 0);
+    const std::vector<char> shared = shared_groups(store.model());
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        const bool sharded = shards_gradients(store.sharding());
+        if (!sharded) reduce.own_.push_back(store.gradients(group));
+        if (sharded && shared[group] == 0) reduce.own_.emplace_back();
+        if (sharded && shared[group] != 0) {
+            reduce.own_.push_back(arena.allocate(Category::kGradients, DType::kF32, {store.cut(group).whole}));
+        }
+    }
+    reduce.has_own_ = shards_gradients(store.sharding()) ? shared : std::vector<char>(store.group_count(), 1);
+    if (ranks > 1) reduce.lay_out_lanes(arena, accumulation);
+    return reduce;
+}
+
+void GradientReduce::lay_out_lanes(Arena& arena, std::int64_t accumulation) {
+    std::int64_t passing = 0;
+    std::int64_t scratch = 0;
+    std::int64_t landing = 0;
+    const auto& blocks = store_->model().blocks;
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+        std::int64_t block_passing = 0;
+        std::int64_t block_scratch = 0;
+        for (const std::size_t group : blocks[block]->groups()) {
+            if (has_own_[group] == 0) block_passing += store_->cut(group).whole;
+            if (completes(group, block)) block_scratch += store_->cut(group).whole;
+        }
+        passing = std::max(passing, block_passing);
+        scratch = std::max(scratch, block_scratch);
+    }
+    if (shards_gradients(store_->sharding()) && accumulation > 1) landing = scratch / ranks_;
+    for (Lane& lane : lanes_) {
+        if (passing > 0) lane.passing = arena.allocate(Category::kGradients, DType::kF32, {passing});
+        lane.scratch = arena.allocate(Category::kWorkspace, DType::kF32, {scratch});
+        if (landing > 0) lane.landing = arena.allocate(Category::kWorkspace, DType::kF32, {landing});
+        lane.reductions.reserve(store_->group_count());
+    }
+}
+
+const std::vector<GradientReduce::Lent>& GradientReduce::lend(kernels::Backend& backend, comm::Comm& comm,
+                                                              std::size_t block) {
+    lane_ = 1 - lane_;
+    Lane& lane = lanes_[lane_];
+    complete(backend, comm, lane);
+    lent_.clear();
+    std::int64_t at = 0;
+    for (const std::size_t group : store_->model().blocks[block]->groups()) {
+        const GroupCut& cut = store_->cut(group);
+        Lent lent{own_[group], holds_[group] != 0};
+        if (has_own_[group] == 0) {
+            lent.whole = flat_range(lane.passing, at, cut.whole);
+            at += cut.whole;
+        }
+        const std::int64_t padding = cut.whole - cut.element_count;
+        if (!lent.accumulate && padding > 0) backend.zero(flat_range(lent.whole, cut.element_count, padding));
+        holds_[group] = has_own_[group];
+        lent_.push_back(lent);
+    }
+    return lent_;
+}
+
+void GradientReduce::block_done(kernels::Backend& backend, comm::Comm& comm, std::size_t block, bool last) {
+    const auto& groups = store_->model().blocks[block]->groups();
+    const bool now = last || shards_gradients(store_->sharding());
+    std::int64_t scratch_at = 0;
+    if (now) backend.synchronize();
+    for (std::size_t i = 0; now && i < groups.size(); ++i) {
+        const std::size_t group = groups[i];
+        if (!completes(group, block)) continue;
+        holds_[group] = 0;
+        if (ranks_ > 1) start(comm, lanes_[lane_], group, lent_[i].whole, scratch_at);
+        scratch_at += store_->cut(group).whole;
+    }
+}
+
+void GradientReduce::start(comm::Comm& comm, Lane& lane, std::size_t group, const Tensor& whole,
+                           std::int64_t scratch_at) {
+    const GroupCut& cut = store_->cut(group);
+    Reduction reduction{{}, group, {}};
+    if (reduced_[group] != 0) reduction.landing = flat_range(lane.landing, scratch_at / ranks_, cut.shard);
+    const Tensor target = reduced_[group] != 0 ? reduction.landing : store_->gradient_shard(group);
+    reduction.transfer = comm.start_reduce_scatter(elements(whole), elements(target),
+                                                   elements(flat_range(lane.scratch, scratch_at, cut.whole)));
+    reduced_[group] = 1;
+    lane.reductions.push_back(reduction);
+}
+
+void GradientReduce::complete(kernels::Backend& backend, comm::Comm& comm, Lane& lane) {
+    for (const Reduction& reduction : lane.reductions) {
+        comm.wait(reduction.transfer);
+        if (reduction.landing.empty()) continue;
+        const Tensor shard = store_->gradient_shard(reduction.group);
+        backend.add(shard, reduction.landing, shard);
+    }
+    lane.reductions.clear();
+}
+
+void GradientReduce::finish(kernels::Backend& backend, comm::Comm& comm) {
+    complete(backend, comm, lanes_[1 - lane_]);  // the older one first: all ranks wait in the order they began
+    complete(backend, comm, lanes_[lane_]);
+    std::ranges::fill(reduced_, 0);
+}
+
+void GradientReduce::share(comm::Comm& comm) const {
+    if (ranks_ == 1 || shards_moments(store_->sharding())) return;
+    for (std::size_t group = 0; group < store_->group_count(); ++group) {
+        comm.all_gather(std::as_bytes(elements(store_->gradient_shard(group))),
+                        std::as_writable_bytes(elements(store_->gradients(group))));
+    }
+}
+
+}  // namespace atl::train

@@ -1,0 +1,114 @@
+#include "trainer/train/job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/data/tokenizer.h"
+#include "trainer/plan/node.h"
+
+namespace atl::train {
+namespace {
+
+Status require_path(const std::string& path, const char* flag) {
+    if (path.empty()) return invalid_argument(flag, "is required");
+    return {};
+}
+
+// The outcome that all ranks agree on, with this rank's value.
+template <class T>
+Result<T> agreed(comm::Comm& comm, Result<T> mine) {
+    const Status seen = comm.agree(mine.ok() ? Status() : Status(mine.error()));
+    if (!seen.ok()) return seen.error();
+    return mine;
+}
+
+Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
+    if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
+    if (dataset.seq_len() <= config.max_position_embeddings) return {};
+    return invalid_argument(path, "its rows of " + std::to_string(dataset.seq_len()) +
+                                      " tokens are longer than the model's max_position_embeddings, " +
+                                      std::to_string(config.max_position_embeddings));
+}
+
+Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& directory) {
+    const auto fingerprint = data::tokenizer_sha256(directory.weights.directory());
+    if (!fingerprint.ok()) return {};  // a model without a tokenizer is fine on token files
+    return dataset.check_tokenizer(*fingerprint);
+}
+
+Result<CheckedData> open_and_check(const std::string& path, std::int64_t samples_max, const ModelDirectory& directory,
+                                   const comm::Comm& comm) {
+    const model::ModelConfig& config = directory.model.config;
+    ATOLL_TRY(data::Dataset dataset, data::Dataset::open(path));
+    ATOLL_RETURN_IF_ERROR(check_lengths(dataset, config, path));
+    ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
+    const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
+    const std::int64_t begin = rows * comm.rank() / comm.size();
+    const std::int64_t end = rows * (comm.rank() + 1) / comm.size();
+    ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
+    return CheckedData{std::move(dataset), rows};
+}
+
+Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
+    ATOLL_TRY(const optim::Kind kind, optim::parse_kind(config.optimizer));
+    return optim::Optimizer{kind, config.beta1, config.beta2, config.eps, config.weight_decay, config.momentum};
+}
+
+Status settle(TrainJob& job, int ranks) {
+    const RunConfig& config = job.config;
+    if (job.validation && job.validation->dataset.seq_len() > job.seq_len()) {
+        return invalid_argument("--val-data", "its rows are longer than those of --data");
+    }
+    ATOLL_TRY(job.batch, plan_batch(config, ranks));
+    ATOLL_TRY(job.steps, plan_steps(config, job.data.rows, job.batch.global));
+    ATOLL_TRY(job.optimizer, optimizer_of(config));
+    ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
+    job.schedule = {decay, config.lr, config.warmup_steps, job.steps};
+    ATOLL_TRY(job.sharding, parse_sharding(config.sharding));
+    job.recompute = config.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
+    if (!config.save_dtype.empty()) {
+        ATOLL_TRY(job.save_dtype, checkpoint::parse_float_dtype(config.save_dtype));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<ModelDirectory> open_model(const std::string& path, comm::Comm& comm) {
+    if (path.empty()) return comm.agree(require_path(path, "--model")).error();
+    return agreed(comm, open_model(path));
+}
+
+Result<CheckedData> open_data(const std::string& path, const char* flag, std::int64_t samples_max,
+                              const ModelDirectory& directory, comm::Comm& comm) {
+    if (path.empty()) return comm.agree(require_path(path, flag)).error();
+    return agreed(comm, open_and_check(path, samples_max, directory, comm));
+}
+
+Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, int ranks) {
+    ATOLL_TRY(ModelDirectory directory, open_model(config.model, comm));
+    ATOLL_TRY(CheckedData data, open_data(config.data, "--data", config.train_samples, directory, comm));
+    std::optional<CheckedData> validation;
+    if (!config.val_data.empty()) {
+        ATOLL_TRY(validation, open_data(config.val_data, "--val-data", config.val_samples, directory, comm));
+    }
+    TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}};
+    ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, ranks)));
+    return job;
+}
+
+LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
+    LayoutOptions options;
+    options.engine = {{job.batch.micro, job.seq_len()}, true, job.batch.accumulation, ranks, job.recompute};
+    options.sharding = job.sharding;
+    options.rank = rank;
+    options.optimizer = &job.optimizer;
+    return options;
+}
+
+Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm) {
+    const int share = std::max(1, plan::usable_cores() / comm.ranks_on_node());
+    return agreed(comm, kernels::make_cpu_backend(config.threads > 0 ? static_cast<int>(config.threads) : share));
+}
+
+}  // namespace atl::train

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "trainer/comm/comm.h"
+#include "trainer/data/dataset.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/train/config.h"
+#include "trainer/train/layout.h"
+#include "trainer/train/weights_io.h"
+
+namespace atl::train {
+
+// Data that was opened and checked against the model.
+struct CheckedData {
+    data::Dataset dataset;
+    std::int64_t rows = 0;  // used: all, or the first --train-samples
+};
+
+// Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
+// is the model's. Each rank checks its part of the rows; all get the same outcome.
+Result<CheckedData> open_data(const std::string& path, const char* flag, std::int64_t samples_max,
+                              const ModelDirectory& directory, comm::Comm& comm);
+
+// A training run, everything about it decided and checked.
+struct TrainJob {
+    RunConfig config;
+    ModelDirectory directory;
+    CheckedData data;
+    std::optional<CheckedData> validation;
+    BatchPlan batch;
+    std::int64_t steps = 0;
+    optim::Optimizer optimizer;
+    optim::Schedule schedule;
+    Sharding sharding = Sharding::kNone;
+    Recompute recompute = Recompute::kNone;
+    std::optional<checkpoint::DType> save_dtype;
+
+    std::int64_t seq_len() const { return data.dataset.seq_len(); }
+};
+
+// Errors name the flag or the file. Every rank takes part and gets the same outcome. `ranks` is how many the run has:
+// comm's size, unless it is only planned.
+Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, int ranks);
+LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
+
+// The device a run computes on, with its threads: --threads, or this rank's share of the cores.
+Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
+
+// Opens a model directory on every rank; all get the same outcome.
+Result<ModelDirectory> open_model(const std::string& path, comm::Comm& comm);
+
+}  // namespace atl::train

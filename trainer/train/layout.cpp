@@ -1,0 +1,33 @@
+#include "trainer/train/layout.h"
+
+#include <utility>
+
+#include "trainer/plan/node.h"
+
+namespace atl::train {
+
+void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options) {
+    store_ =
+        ParameterStore::lay_out(arena_, model, options.sharding, options.rank, options.engine.ranks, options.optimizer);
+    engine_ = Engine::lay_out(arena_, backend, store_, options.engine);
+    batch_ = model::BatchBuffers::allocate(arena_, backend, model.config, options.engine.largest);
+}
+
+plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Model& model,
+                                    const LayoutOptions& options) {
+    RunMemory memory(Arena::measuring());
+    memory.lay_out(backend, model, options);
+    return plan::plan_of(memory.arena_, plan::resident_bytes());
+}
+
+Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend, const model::Model& model,
+                                                       const LayoutOptions& options) {
+    const plan::MemoryPlan plan = measure(backend, model, options);
+    ATOLL_TRY(tensor::Memory block, backend.allocate(plan.arena_bytes));
+    std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));
+    memory->lay_out(backend, model, options);
+    memory->store_.clear(backend);
+    return memory;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "trainer/model/batch.h"
+#include "trainer/plan/memory.h"
+#include "trainer/train/engine.h"
+
+namespace atl::train {
+
+// What decides how a run's memory is laid out.
+struct LayoutOptions {
+    EngineOptions engine;
+    Sharding sharding = Sharding::kNone;
+    int rank = 0;
+    const optim::Optimizer* optimizer = nullptr;  // null: evaluation
+};
+
+// All of a run's memory: one block, cut before the first step. Not movable: its parts point to each other.
+class RunMemory {
+  public:
+    // kResourceExhausted: there is not that much memory.
+    static Result<std::unique_ptr<RunMemory>> allocate(kernels::Backend& backend, const model::Model& model,
+                                                       const LayoutOptions& options);
+    // What allocate() would take, exactly.
+    static plan::MemoryPlan measure(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options);
+
+    ParameterStore& store() { return store_; }
+    Engine& engine() { return engine_; }
+    model::BatchBuffers& batch() { return batch_; }
+
+  private:
+    explicit RunMemory(Arena arena) : arena_(std::move(arena)) {}
+    void lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options);
+
+    Arena arena_;
+    ParameterStore store_;
+    Engine engine_;
+    model::BatchBuffers batch_;
+};
+
+}  // namespace atl::train

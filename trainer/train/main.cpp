@@ -1,0 +1,48 @@
+#include <array>
+#include <exception>
+
+#include "trainer/comm/launch.h"
+#include "trainer/train/cli.h"
+#include "trainer/train/commands.h"
+
+namespace {
+
+using atl::train::CommandEntry;
+
+constexpr std::array<CommandEntry, 9> kCommands = {{
+    {"tokenize", "turns text into rows of token ids",
+     "atoll-trainer tokenize --tokenizer model --input corpus.jsonl.gz --template '{{text}}' --seq-len 512 "
+     "--batching packing --out data",
+     atl::train::make_tokenize_command},
+    {"train", "trains a model; start it with mpirun or srun to use several ranks",
+     "mpirun -n 4 atoll-trainer train --model model --data data --out trained --steps 1000 --global-batch-size 64 "
+     "--lr 3e-4 --schedule cosine --warmup-steps 50 --sharding full_shard",
+     atl::train::make_train_command},
+    {"eval", "loss and perplexity of a model on data", "atoll-trainer eval --model trained --data validation",
+     atl::train::make_eval_command},
+    {"generate", "continues a prompt",
+     "atoll-trainer generate --model trained --prompt 'Once upon a time' --max-tokens 50 --temperature 0.8 --top-p "
+     "0.95",
+     atl::train::make_generate_command},
+    {"init", "makes a model with random weights, for pretraining",
+     "atoll-trainer init --config config.json --tokenizer tokenizer --seed 1 --out model",
+     atl::train::make_init_command},
+    {"tokenizer-train", "makes a SentencePiece BPE tokenizer from text",
+     "atoll-trainer tokenizer-train --input it.jsonl,cs.jsonl --vocab-size 8000 --out tokenizer",
+     atl::train::make_tokenizer_train_command},
+    {"plan", "says how much memory a training run needs",
+     "atoll-trainer plan --model model --data data --ranks 8 --ranks-per-node 4 --batch-size 4 --sharding full_shard",
+     atl::train::make_plan_command},
+    {"report", "says what this machine offers", "atoll-trainer report", atl::train::make_report_command},
+    {"verify", "checks kernels and gradients on this machine", "atoll-trainer verify", atl::train::make_verify_command},
+}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return atl::train::run_command_line(argc, argv, kCommands);
+    } catch (const std::exception& error) {
+        atl::comm::abort_run(error.what());  // the other ranks must not wait for this one
+    }
+}

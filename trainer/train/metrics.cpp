@@ -1,0 +1,94 @@
+#include "trainer/train/metrics.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace atl::train {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+OrderedJson or_null(double value) {
+    return value > 0 && std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
+
+}  // namespace
+
+Perplexity perplexity_of(double loss_sum, double tokens) {
+    const double loss = tokens > 0 ? loss_sum / tokens : 0;
+    return {loss, std::exp(loss), static_cast<std::int64_t>(tokens)};
+}
+
+std::string to_json_line(const StepMetrics& metrics) {
+    return OrderedJson{{"step", metrics.step},
+                       {"loss", metrics.loss},
+                       {"lr", metrics.learning_rate},
+                       {"grad_norm", metrics.gradient_norm},
+                       {"tokens_per_s", metrics.tokens_per_s},
+                       {"mfu", or_null(metrics.mfu)},
+                       {"hfu", or_null(metrics.hfu)},
+                       {"peak_bytes", metrics.peak_bytes}}
+        .dump();
+}
+
+std::string to_json_line(const Summary& summary) {
+    return OrderedJson{{"summary", true},
+                       {"steps", summary.steps},
+                       {"samples", summary.samples},
+                       {"tokens", summary.tokens},
+                       {"loss", summary.loss},
+                       {"final_loss", summary.final_loss},
+                       {"tokens_per_s", summary.tokens_per_s},
+                       {"wall_s", summary.wall_s},
+                       {"peak_bytes", summary.peak_bytes},
+                       {"resumable", summary.resumable}}
+        .dump();
+}
+
+std::string to_json_line(const Perplexity& perplexity) {
+    return OrderedJson{
+        {"loss", perplexity.loss}, {"perplexity", or_null(perplexity.perplexity)}, {"tokens", perplexity.tokens}}
+        .dump();
+}
+
+std::string to_json_line(std::int64_t step, const Perplexity& perplexity) {
+    return OrderedJson{{"step", step},
+                       {"val_loss", perplexity.loss},
+                       {"val_perplexity", or_null(perplexity.perplexity)},
+                       {"val_tokens", perplexity.tokens}}
+        .dump();
+}
+
+void print_line(const std::string& line) {
+    std::fputs((line + "\n").c_str(), stdout);
+    std::fflush(stdout);
+}
+
+double measure_peak_flops(kernels::Backend& backend) {
+    constexpr std::int64_t kSide = 512;
+    constexpr int kTries = 4;
+    auto memory = backend.allocate(3 * kSide * kSide * 4);
+    if (!memory.ok()) return 0;
+    tensor::Arena arena(std::move(memory).value());
+    const auto matrix = [&] {
+        return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {kSide, kSide});
+    };
+    const tensor::Tensor a = matrix();
+    const tensor::Tensor b = matrix();
+    const tensor::Tensor c = matrix();
+    backend.zero(a);
+    backend.zero(b);
+    double seconds = 1e30;
+    for (int i = 0; i < kTries; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        backend.matmul(a, false, b, false, c, false);
+        backend.synchronize();
+        seconds = std::min(seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return seconds > 0 ? 2.0 * kSide * kSide * kSide / seconds : 0;
+}
+
+}  // namespace atl::train

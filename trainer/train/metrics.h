@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/kernels/backend.h"
+
+namespace atl::train {
+
+// What a step tells. trainer/README.md says how each number is measured.
+struct StepMetrics {
+    std::int64_t step = 0;
+    double loss = 0;
+    double learning_rate = 0;
+    double gradient_norm = 0;  // before clipping
+    double tokens_per_s = 0;
+    double mfu = 0;  // 0: unknown, printed as null
+    double hfu = 0;
+    std::int64_t peak_bytes = 0;
+};
+
+struct Summary {
+    std::int64_t steps = 0;
+    std::int64_t samples = 0;
+    std::int64_t tokens = 0;
+    double loss = 0;  // token-weighted mean over all steps of this run
+    double final_loss = 0;
+    double tokens_per_s = 0;
+    double wall_s = 0;
+    std::int64_t peak_bytes = 0;
+    bool resumable = false;
+};
+
+struct Perplexity {
+    double loss = 0;
+    double perplexity = 0;
+    std::int64_t tokens = 0;
+};
+Perplexity perplexity_of(double loss_sum, double tokens);
+
+// One JSON line each, without the newline.
+std::string to_json_line(const StepMetrics& metrics);
+std::string to_json_line(const Summary& summary);
+std::string to_json_line(const Perplexity& perplexity);                     // of `eval`
+std::string to_json_line(std::int64_t step, const Perplexity& perplexity);  // of a validation during training
+
+void print_line(const std::string& line);  // to standard output, flushed
+
+// The rate of large matrix products that this backend reaches now, in floating-point operations a second: the best of
+// a few products of 512×512 matrices. 0 when there is no memory for it.
+double measure_peak_flops(kernels::Backend& backend);
+
+}  // namespace atl::train

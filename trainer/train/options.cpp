@@ -1,0 +1,151 @@
+#include <algorithm>
+
+#include "trainer/train/config.h"
+
+namespace atl::train {
+namespace {
+
+using C = RunConfig;
+
+const std::vector<Option>& table() {
+    static const std::vector<Option> all = {
+        {"model", &C::model, "model directory (Hugging Face layout)"},
+        {"data", &C::data, "data directory that `tokenize` wrote, or a .safetensors file with int32 input_ids"},
+        {"out", &C::out, "directory for the trained model", kTrain | kPlan},
+        {"val-data", &C::val_data, "data for validation", kTrain | kPlan},
+        {"steps", &C::steps, "optimizer steps", kTrain | kPlan, 0},
+        {"epochs", &C::epochs, "passes over the data, instead of --steps", kTrain | kPlan, 0},
+        {"global-batch-size", &C::global_batch_size, "rows a step over all ranks", kTrain | kPlan, 1},
+        {"batch-size", &C::batch_size, "rows a rank and micro-step", kAll, 1},
+        {"grad-accum", &C::grad_accum, "micro-steps a step", kTrain | kPlan, 1},
+        {"train-samples", &C::train_samples, "use only the first N rows of the data", kTrain | kPlan, 0},
+        {"val-samples", &C::val_samples, "use only the first N rows of the validation data", kAll, 0},
+        {"shuffle", &C::shuffle, "a new order of the rows each epoch", kTrain | kPlan, 0, 0, {"on", "off"}},
+        {"seed", &C::seed, "of everything random", kTrain | kPlan, 0},
+        {"optimizer", &C::optimizer, "what updates the weights", kTrain | kPlan, 0, 0, {"adamw", "sgd"}},
+        {"lr", &C::lr, "learning rate after the warm-up", kTrain | kPlan, 0, 1e6},
+        {"schedule",
+         &C::schedule,
+         "of the learning rate after the warm-up; linear and cosine end at 0",
+         kTrain | kPlan,
+         0,
+         0,
+         {"constant", "linear", "cosine"}},
+        {"warmup-steps", &C::warmup_steps, "steps over which the learning rate rises from 0", kTrain | kPlan, 0},
+        {"beta1", &C::beta1, "of AdamW", kTrain | kPlan, 0, 0.9999999},
+        {"beta2", &C::beta2, "of AdamW", kTrain | kPlan, 0, 0.9999999},
+        {"eps", &C::eps, "of AdamW", kTrain | kPlan, 0, 1},
+        {"weight-decay", &C::weight_decay, "decoupled, on every parameter", kTrain | kPlan, 0, 1e3},
+        {"momentum", &C::momentum, "of SGD", kTrain | kPlan, 0, 0.9999999},
+        {"no-decay-norms", &C::no_decay_norms, "no weight decay on norms and biases", kTrain | kPlan},
+        {"max-grad-norm", &C::max_grad_norm, "clip the gradient's norm over all parameters; 0: off", kTrain | kPlan, 0,
+         1e12},
+        {"precision",
+         &C::precision,
+         "of the weights while training",
+         kAll,
+         0,
+         0,
+         {"fp32", "bf16", "fp16", "fp8"},
+         {"fp32"}},
+        {"sharding",
+         &C::sharding,
+         "what each rank keeps only its part of",
+         kAll,
+         0,
+         0,
+         {"none", "shard_optimizer", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"},
+         {"none", "shard_optimizer", "shard_grad_op", "full_shard"}},
+        {"shard-group", &C::shard_group, "ranks that share one copy in the hybrid modes", kAll, 0, 1e6, {}, {"0"}},
+        {"tp", &C::tp, "tensor-parallel degree", kAll, 1, 1e6, {}, {"1"}},
+        {"pp", &C::pp, "pipeline-parallel degree", kAll, 1, 1e6, {}, {"1"}},
+        {"device", &C::device, "where it computes", kAll, 0, 0, {"cpu", "cuda", "hip"}, {"cpu"}},
+        {"threads", &C::threads, "threads a process; the default is its share of the cores", kAll, 1, 4096},
+        {"deterministic",
+         &C::deterministic,
+         "the same bits for every sharding and number of ranks",
+         kAll,
+         0,
+         0,
+         {},
+         {"false"}},
+        {"activation-checkpointing",
+         &C::activation_checkpointing,
+         "what the backward pass computes again instead of keeping",
+         kTrain | kPlan,
+         0,
+         0,
+         {"none", "selective", "full"},
+         {"none", "full"}},
+        {"offload-optimizer",
+         &C::offload_optimizer,
+         "where moments lie",
+         kTrain | kPlan,
+         0,
+         0,
+         {"none", "cpu", "nvme"},
+         {"none"}},
+        {"offload-params",
+         &C::offload_params,
+         "where weights lie",
+         kTrain | kPlan,
+         0,
+         0,
+         {"none", "cpu", "nvme"},
+         {"none"}},
+        {"offload-dir", &C::offload_dir, "directory for nvme", kTrain | kPlan, 0, 0, {}, {""}},
+        {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15, {}, {"0"}},
+        {"lora-rank", &C::lora_rank, "of the adapters", kAll, 0, 1e6, {}, {"0"}},
+        {"lora-alpha", &C::lora_alpha, "scale of the adapters", kAll, 0, 1e6, {}, {"0"}},
+        {"lora-dropout", &C::lora_dropout, "of the adapters", kTrain | kPlan, 0, 1, {}, {"0"}},
+        {"lora-targets", &C::lora_targets, "linears that get an adapter", kAll, 0, 0, {}, {""}},
+        {"quantize", &C::quantize, "the frozen base", kAll, 0, 0, {"none", "int8", "nf4"}, {"none"}},
+        {"eval-every", &C::eval_every, "validate every N steps (and at the end)", kTrain | kPlan, 0},
+        {"save-every", &C::save_every, "save the training state every N steps", kTrain | kPlan},
+        {"resume",
+         &C::resume,
+         "continue from the state beside --out, if there is one",
+         kTrain | kPlan,
+         0,
+         0,
+         {},
+         {"false"}},
+        {"save-dtype",
+         &C::save_dtype,
+         "of the saved weights; the default is the base's",
+         kTrain | kPlan,
+         0,
+         0,
+         {"fp32", "fp16", "bf16"}},
+        {"time-limit",
+         &C::time_limit,
+         "stop with a checkpoint after so many seconds",
+         kTrain | kPlan,
+         0,
+         1e9,
+         {},
+         {"0"}},
+        {"peak-tflops", &C::peak_tflops, "of one rank, for mfu and hfu; the default is measured", kTrain | kPlan, 0,
+         1e9},
+    };
+    return all;
+}
+
+}  // namespace
+
+std::string Option::key() const {
+    std::string key(name);
+    std::ranges::replace(key, '-', '_');
+    return key;
+}
+
+std::span<const Option> options() {
+    return table();
+}
+
+const Option* find_option(std::string_view name, Commands command) {
+    const auto found = std::ranges::find(table(), name, &Option::name);
+    return found == table().end() || (found->commands & command) == 0 ? nullptr : &*found;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,96 @@
+#include "trainer/train/parameter_store.h"
+
+#include <span>
+
+namespace atl::train {
+namespace {
+
+using tensor::Category;
+using tensor::DType;
+
+std::span<float> elements(const Tensor& tensor) {
+    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
+}
+
+}  // namespace
+
+ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, Sharding sharding, int rank, int ranks,
+                                       const optim::Optimizer* optimizer) {
+    ParameterStore store;
+    store.model_ = &model;
+    store.sharding_ = ranks == 1 ? Sharding::kNone : sharding;
+    store.moment_count_ = optimizer == nullptr ? 0 : optimizer->moment_count();
+    store.cuts_ = cut_groups(model, rank, ranks);
+    const auto length = [](const GroupCut& cut, bool sharded) { return sharded ? cut.shard : cut.whole; };
+    for (std::size_t group = 0; group < store.cuts_.size(); ++group) {
+        const GroupCut& cut = store.cuts_[group];
+        store.weights_.push_back(
+            arena.allocate(Category::kWeights, DType::kF32, {length(cut, shards_weights(store.sharding_))}));
+        if (optimizer == nullptr) continue;
+        store.gradients_.push_back(
+            arena.allocate(Category::kGradients, DType::kF32, {length(cut, shards_gradients(store.sharding_))}));
+        for (int which = 0; which < store.moment_count_; ++which) {
+            store.moments_[static_cast<std::size_t>(which)].push_back(
+                arena.allocate(Category::kMoments, DType::kF32, {length(cut, shards_moments(store.sharding_))}));
+        }
+        store.runs_.push_back(store.find_runs(group));
+    }
+    return store;
+}
+
+std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t group) const {
+    const model::ParameterGroup& parameters = model_->groups[group];
+    const UpdateRange range = update_range(group);
+    std::vector<Run> runs;
+    for (const Piece& piece : pieces_of(parameters, range.begin, range.count)) {
+        const bool is_norm = parameters.parameters[piece.parameter].is_norm;
+        if (runs.empty() || runs.back().is_norm != is_norm) runs.push_back({piece.at, 0, is_norm});
+        runs.back().count += piece.count;
+    }
+    return runs;
+}
+
+ParameterStore::UpdateRange ParameterStore::update_range(std::size_t group) const {
+    const GroupCut& cut = cuts_[group];
+    return shards_moments(sharding_) ? UpdateRange{cut.begin, cut.shard} : UpdateRange{0, cut.whole};
+}
+
+Tensor ParameterStore::shard_of(const Tensor& tensor, const GroupCut& cut) {
+    return tensor.element_count() == cut.shard ? tensor : flat_range(tensor, cut.begin, cut.shard);
+}
+
+void ParameterStore::clear(kernels::Backend& backend) const {
+    for (std::size_t group = 0; group < cuts_.size(); ++group) {
+        backend.zero(weights_[group]);
+        if (!gradients_.empty()) backend.zero(gradients_[group]);
+        for (int which = 0; which < moment_count_; ++which) backend.zero(moments(which, group));
+    }
+}
+
+void ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const optim::Optimizer& optimizer,
+                            const Update& update) const {
+    for (std::size_t group = 0; group < cuts_.size(); ++group) {
+        update_group(backend, optimizer, update, group);
+        if (shards_moments(sharding_) && !shards_weights(sharding_)) {
+            backend.synchronize();
+            comm.all_gather(std::as_bytes(elements(weight_shard(group))),
+                            std::as_writable_bytes(elements(weights(group))));
+        }
+    }
+}
+
+void ParameterStore::update_group(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
+                                  std::size_t group) const {
+    const bool sharded = shards_moments(sharding_);
+    const Tensor weights = sharded ? weight_shard(group) : weights_[group];
+    const Tensor gradients = sharded ? gradient_shard(group) : gradients_[group];
+    for (const Run& run : runs_[group]) {
+        const auto part = [&](const Tensor& flat) { return flat_range(flat, run.begin, run.count); };
+        optimizer.update(backend, update.step, update.learning_rate, update.gradient_scale,
+                         update.decay_norms || !run.is_norm, part(weights), part(gradients),
+                         moment_count_ > 0 ? part(moments(0, group)) : Tensor(),
+                         moment_count_ > 1 ? part(moments(1, group)) : Tensor());
+    }
+}
+
+}  // namespace atl::train

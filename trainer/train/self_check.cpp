@@ -1,0 +1,166 @@
+#include "trainer/train/self_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "trainer/model/initialize.h"
+#include "trainer/train/layout.h"
+
+namespace atl::train {
+namespace {
+
+constexpr const char* kTinyModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 61,
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "hidden_act": "silu", "initializer_range": 0.2, "tie_word_embeddings": false})";
+constexpr std::int64_t kRows = 2;
+constexpr std::int64_t kLength = 17;
+
+std::vector<float> random_values(std::mt19937& random, std::int64_t count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<std::size_t>(count));
+    std::ranges::generate(values, [&] { return normal(random); });
+    return values;
+}
+
+// ‖c − a·b‖ / ‖a·b‖ for a [m, k] · b [k, n].
+Result<CheckResult> check_matmul(kernels::Backend& backend, std::int64_t m, std::int64_t n, std::int64_t k) {
+    std::mt19937 random(7);
+    const std::vector<float> a = random_values(random, m * k);
+    const std::vector<float> b = random_values(random, k * n);
+    ATOLL_TRY(tensor::Memory memory, backend.allocate((m * k + k * n + m * n) * 4 + 3 * tensor::kAlignmentBytes));
+    Arena arena(std::move(memory));
+    const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+        return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, columns});
+    };
+    const Tensor device_a = matrix(m, k);
+    const Tensor device_b = matrix(k, n);
+    const Tensor device_c = matrix(m, n);
+    backend.copy_from_host(a.data(), device_a);
+    backend.copy_from_host(b.data(), device_b);
+    backend.matmul(device_a, false, device_b, false, device_c, false);
+    std::vector<float> c(static_cast<std::size_t>(m * n));
+    backend.copy_to_host(device_c, c.data());
+    double error = 0;
+    double size = 0;
+    for (std::int64_t i = 0; i < m * n; ++i) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < k; ++j) {
+            sum += static_cast<double>(a[static_cast<std::size_t>(i / n * k + j)]) *
+                   b[static_cast<std::size_t>(j * n + i % n)];
+        }
+        error += std::pow(c[static_cast<std::size_t>(i)] - sum, 2);
+        size += sum * sum;
+    }
+    return CheckResult{"matmul " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k),
+                       std::sqrt(error / size), 1e-6};
+}
+
+// A tiny model with random weights and one batch of random tokens.
+class TinyRun {
+  public:
+    static Result<std::unique_ptr<TinyRun>> make(kernels::Backend& backend) {
+        ATOLL_TRY(const model::ModelConfig config, model::parse_config(kTinyModel));
+        ATOLL_TRY(model::Model model, model::make_model(config));
+        std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model)));
+        LayoutOptions options;
+        options.engine.largest = {kRows, kLength};
+        options.optimizer = &run->optimizer_;
+        ATOLL_TRY(run->memory_, RunMemory::allocate(backend, run->model_, options));
+        run->fill();
+        return run;
+    }
+
+    std::size_t group_count() const { return model_.groups.size(); }
+    const std::string& group_name(std::size_t group) const { return model_.groups[group].name; }
+    std::int64_t size(std::size_t group) const { return model_.groups[group].element_count; }
+
+    // The mean loss of the batch; with its gradient in gradients().
+    double loss() {
+        memory_->engine().weights_changed();
+        return memory_->engine().train(backend_, *self_, memory_->batch().batch(), 1.0F / kTargets, true) / kTargets;
+    }
+    std::vector<float> gradients(std::size_t group) { return read(memory_->store().gradients(group), size(group)); }
+    std::vector<float> weights(std::size_t group) { return read(memory_->store().weights(group), size(group)); }
+    void set_weights(std::size_t group, const std::vector<float>& values) {
+        backend_.copy_from_host(values.data(), flat_range(memory_->store().weights(group), 0, size(group)));
+    }
+
+  private:
+    static constexpr double kTargets = kRows * (kLength - 1);
+
+    TinyRun(kernels::Backend& backend, model::Model model) : backend_(backend), model_(std::move(model)) {}
+
+    std::vector<float> read(const Tensor& flat, std::int64_t count) {
+        std::vector<float> values(static_cast<std::size_t>(count));
+        backend_.copy_to_host(flat_range(flat, 0, count), values.data());
+        return values;
+    }
+
+    void fill() {
+        for (std::size_t group = 0; group < group_count(); ++group) {
+            std::vector<float> values(static_cast<std::size_t>(size(group)));
+            for (const model::Parameter& parameter : model_.groups[group].parameters) {
+                model::initialize(parameter, 1, 0,
+                                  std::span(values).subspan(static_cast<std::size_t>(parameter.offset),
+                                                            static_cast<std::size_t>(parameter.element_count())));
+            }
+            set_weights(group, values);
+        }
+        std::mt19937 random(3);
+        std::vector<std::int32_t> ids(kRows * kLength);
+        for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % 61);
+        const auto loaded = memory_->batch().load(backend_, {{kRows, kLength}, ids, {}, {}});
+        check(loaded.ok(), "the tiny batch does not load");
+    }
+
+    kernels::Backend& backend_;
+    model::Model model_;
+    optim::Optimizer optimizer_{optim::Kind::kSgd};
+    std::unique_ptr<comm::Comm> self_ = comm::make_self();
+    std::unique_ptr<RunMemory> memory_;
+};
+
+// (L(w + εd) − L(w − εd)) / 2ε against the gradient times d, for a direction d along the gradient with noise.
+CheckResult check_gradient(TinyRun& run, std::size_t group) {
+    run.loss();
+    const std::vector<float> gradient = run.gradients(group);
+    const std::vector<float> weights = run.weights(group);
+    double squares = 0;
+    for (const float g : gradient) squares += static_cast<double>(g) * g;
+    const double norm = std::sqrt(squares);
+    const double step = 3e-3;  // long enough for fp32, short enough for the curvature
+    double slope = 0;
+    double reached[2] = {};
+    for (const int side : {0, 1}) {
+        std::vector<float> moved = weights;
+        for (std::size_t i = 0; i < moved.size(); ++i) {
+            moved[i] += static_cast<float>((side == 0 ? step : -step) * gradient[i] / norm);
+        }
+        slope = 0;
+        for (std::size_t i = 0; i < moved.size(); ++i) {
+            slope += static_cast<double>(gradient[i]) * std::abs(moved[i] - weights[i]) * (gradient[i] < 0 ? -1 : 1);
+        }
+        run.set_weights(group, moved);
+        reached[side] = run.loss();
+    }
+    run.set_weights(group, weights);
+    return {"gradient of " + run.group_name(group), std::abs((reached[0] - reached[1]) / 2 - slope) / std::abs(slope),
+            1e-3};
+}
+
+}  // namespace
+
+Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report) {
+    for (const std::int64_t side : {1, 17, 64, 129}) {
+        ATOLL_TRY(const CheckResult result, check_matmul(backend, side, side + 2, 2 * side + 1));
+        report(result);
+    }
+    ATOLL_TRY(const auto run, TinyRun::make(backend));
+    for (std::size_t group = 0; group < run->group_count(); ++group) report(check_gradient(*run, group));
+    return {};
+}
+
+}  // namespace atl::train

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "trainer/kernels/backend.h"
+
+namespace atl::train {
+
+// One comparison of what this machine computes with what it should.
+struct CheckResult {
+    std::string name;
+    double error = 0;  // relative
+    double tolerance = 0;
+    bool ok() const { return error <= tolerance; }  // false for NaN
+};
+
+// Matrix products against plain fp64 loops, and the gradient of a tiny model against finite differences along random
+// directions, group by group.
+Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report);
+
+}  // namespace atl::train

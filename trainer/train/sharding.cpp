@@ -1,0 +1,50 @@
+#include "trainer/train/sharding.h"
+
+#include <algorithm>
+#include <string>
+
+namespace atl::train {
+namespace {
+
+constexpr std::int64_t kAlignmentElements = tensor::kAlignmentBytes / 4;
+
+}  // namespace
+
+Result<Sharding> parse_sharding(std::string_view name) {
+    if (name == "none") return Sharding::kNone;
+    if (name == "shard_optimizer") return Sharding::kShardOptimizer;
+    if (name == "shard_grad_op") return Sharding::kShardGradOp;
+    if (name == "full_shard") return Sharding::kFullShard;
+    return invalid_argument("--sharding", "'" + std::string(name) + "' is not built yet");
+}
+
+GroupCut cut_group(const model::ParameterGroup& group, int rank, int ranks) {
+    const std::int64_t unit = kAlignmentElements * ranks;
+    const std::int64_t whole = (group.element_count + unit - 1) / unit * unit;
+    return {group.element_count, whole, whole / ranks, whole / ranks * rank};
+}
+
+std::vector<GroupCut> cut_groups(const model::Model& model, int rank, int ranks) {
+    std::vector<GroupCut> cuts;
+    for (const model::ParameterGroup& group : model.groups) cuts.push_back(cut_group(group, rank, ranks));
+    return cuts;
+}
+
+std::vector<Piece> pieces_of(const model::ParameterGroup& group, std::int64_t begin, std::int64_t count) {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+        const model::Parameter& parameter = group.parameters[i];
+        const std::int64_t from = std::max(begin, parameter.offset);
+        const std::int64_t to = std::min(begin + count, parameter.offset + parameter.element_count());
+        if (from < to) pieces.push_back({i, from - parameter.offset, from - begin, to - from});
+    }
+    return pieces;
+}
+
+tensor::Tensor flat_range(const tensor::Tensor& flat, std::int64_t begin, std::int64_t count) {
+    check(begin >= 0 && begin + count <= flat.element_count(), "flat_range: outside the buffer");
+    if (begin == 0 && count == flat.element_count()) return flat;
+    return {static_cast<float*>(flat.data()) + begin, tensor::DType::kF32, {count}};
+}
+
+}  // namespace atl::train

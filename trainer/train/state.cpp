@@ -1,0 +1,156 @@
+#include "trainer/train/state.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <system_error>
+#include <vector>
+
+#include "shared/safetensors/file.h"
+#include "trainer/train/gather_pieces.h"
+
+namespace atl::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kSchema = "1";
+constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
+
+std::string tensor_name(std::size_t kind, const model::ParameterGroup& group) {
+    return std::string(kKinds[kind]) + "." + group.name;
+}
+
+std::size_t kind_count(const ParameterStore& store) {
+    return 1 + static_cast<std::size_t>(store.moment_count());
+}
+
+const Tensor& kept(const ParameterStore& store, std::size_t kind, std::size_t group) {
+    return kind == 0 ? store.weights(group) : store.moments(static_cast<int>(kind) - 1, group);
+}
+
+std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
+    std::vector<safetensors::TensorInfo> tensors;
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
+            tensors.push_back({tensor_name(kind, store.model().groups[group]),
+                               safetensors::DType::kF32,
+                               {store.cut(group).element_count},
+                               0,
+                               0});
+        }
+    }
+    return tensors;
+}
+
+std::string progress_text(const Progress& progress) {
+    return json{{"steps", progress.steps},
+                {"tokens", progress.tokens},
+                {"loss_sum", progress.loss_sum},
+                {"wall_s", progress.wall_s}}
+        .dump();
+}
+
+Result<safetensors::Writer> open_writer(const std::filesystem::path& file, const ParameterStore& store,
+                                        const Progress& progress, const std::string& identity) {
+    std::error_code error;
+    std::filesystem::create_directories(file.parent_path(), error);
+    if (error) return internal_error("cannot create " + file.parent_path().string() + ": " + error.message());
+    return safetensors::Writer::create(
+        file, tensors_of(store), {{"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}});
+}
+
+// The first key on which two identities differ; empty: none.
+std::string difference(const std::string& mine, const std::string& theirs) {
+    const json a = json::parse(mine, nullptr, false);
+    const json b = json::parse(theirs, nullptr, false);
+    for (const auto& [key, value] : a.items()) {
+        if (!b.is_object() || !b.contains(key) || b[key] != value) return key;
+    }
+    return a == b ? "" : "identity";
+}
+
+Status load_tensor(const safetensors::File& file, const std::string& name, const Tensor& into, const GroupCut& cut,
+                   kernels::Backend& backend) {
+    const safetensors::TensorInfo* info = file.header().find(name);
+    if (info == nullptr || info->dtype != safetensors::DType::kF32 || info->element_count() != cut.element_count) {
+        return invalid_argument(file.path().string(),
+                                "the training state lacks '" + name + "' or has it in another size");
+    }
+    const std::int64_t begin = into.element_count() < cut.whole ? cut.begin : 0;
+    const std::int64_t count = std::min(into.element_count(), cut.element_count - begin);
+    if (count <= 0) return {};
+    const std::span<const std::byte> bytes = file.bytes(*info);
+    backend.copy_from_host(bytes.data() + begin * 4, flat_range(into, 0, count));
+    return {};
+}
+
+Result<Progress> parse_progress(const safetensors::Header& header, const std::string& identity,
+                                const std::string& name) {
+    const auto text = [&](const char* key) {
+        const auto found = header.metadata.find(key);
+        return found == header.metadata.end() ? std::string() : found->second;
+    };
+    if (text("schema") != kSchema) return invalid_argument(name, "is not a training state of this version");
+    const std::string key = difference(identity, text("identity"));
+    if (!key.empty()) {
+        return conflict("'" + key +
+                            "' differs from the run that saved this state; continue with the same settings, or "
+                            "without --resume",
+                        name);
+    }
+    const json progress = json::parse(text("progress"), nullptr, false);
+    if (!progress.is_object()) return invalid_argument(name, "the training state has no progress");
+    return Progress{progress.value("steps", std::int64_t{0}), progress.value("tokens", std::int64_t{0}),
+                    progress.value("loss_sum", 0.0), progress.value("wall_s", 0.0)};
+}
+
+}  // namespace
+
+std::filesystem::path state_file(const std::filesystem::path& out) {
+    std::filesystem::path directory = (out.has_filename() ? out : out.parent_path());
+    directory += ".state";
+    return directory / "state.safetensors";
+}
+
+Status save_state(const std::filesystem::path& file, const ParameterStore& store, kernels::Backend& backend,
+                  comm::Comm& comm, const Progress& progress, const std::string& identity) {
+    Status status;
+    std::optional<safetensors::Writer> writer;
+    if (comm.rank() == 0) {
+        auto opened = open_writer(file, store, progress, identity);
+        if (opened.ok()) {
+            writer.emplace(std::move(opened).value());
+        } else {
+            status = opened.error();
+        }
+    }
+    ATOLL_RETURN_IF_ERROR(comm.agree(status));
+    PieceGatherer pieces(backend, comm);
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
+            pieces.gather(kept(store, kind, group), store.cut(group), [&](std::span<const float> values) {
+                if (status.ok()) status = writer->append(std::as_bytes(values));
+            });
+        }
+    }
+    if (writer && status.ok()) status = writer->finish();
+    return comm.agree(status);
+}
+
+Result<std::optional<Progress>> load_state(const std::filesystem::path& file, const ParameterStore& store,
+                                           kernels::Backend& backend, const std::string& identity) {
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) return std::optional<Progress>();
+    ATOLL_TRY(const auto opened, safetensors::File::open(file));
+    ATOLL_TRY(const Progress progress, parse_progress(opened.header(), identity, file.string()));
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
+            ATOLL_RETURN_IF_ERROR(load_tensor(opened, tensor_name(kind, store.model().groups[group]),
+                                              kept(store, kind, group), store.cut(group), backend));
+        }
+    }
+    return std::optional<Progress>(progress);
+}
+
+}  // namespace atl::train

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "trainer/train/parameter_store.h"
+
+// What a stopped run needs to go on bit for bit: weights, moments and counters, in one safetensors file beside --out.
+// It names no rank and no sharding, so any number of ranks may continue it.
+namespace atl::train {
+
+// Where a run stands. The position in the data follows from the number of steps.
+struct Progress {
+    std::int64_t steps = 0;   // done
+    std::int64_t tokens = 0;  // targets so far
+    double loss_sum = 0;      // over those
+    double wall_s = 0;
+};
+
+// "OUT.state/state.safetensors".
+std::filesystem::path state_file(const std::filesystem::path& out);
+
+// `identity` is a JSON object of all that must be the same in the run that goes on. Appears whole or not at all. Every
+// rank takes part and gets the same outcome.
+Status save_state(const std::filesystem::path& file, const ParameterStore& store, kernels::Backend& backend,
+                  comm::Comm& comm, const Progress& progress, const std::string& identity);
+
+// Absent: there is no such file. kConflict names the first key of the identity that differs.
+Result<std::optional<Progress>> load_state(const std::filesystem::path& file, const ParameterStore& store,
+                                           kernels::Backend& backend, const std::string& identity);
+
+}  // namespace atl::train

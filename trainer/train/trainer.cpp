@@ -1,0 +1,211 @@
+#include "trainer/train/trainer.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "shared/base/file.h"
+#include "trainer/plan/node.h"
+
+namespace atl::train {
+namespace {
+
+double now_s() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double sum_over(comm::Comm& comm, double value) {
+    comm.all_reduce(std::span(&value, 1), comm::Reduction::kSum);
+    return value;
+}
+
+double max_over(comm::Comm& comm, double value) {
+    comm.all_reduce(std::span(&value, 1), comm::Reduction::kMax);
+    return value;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm)
+    : job_(job),
+      memory_(memory),
+      backend_(backend),
+      comm_(comm),
+      order_(job.data.rows, job.config.shuffle == "on", static_cast<std::uint64_t>(job.config.seed)),
+      stop_(job.config.time_limit) {}
+
+Status Trainer::run() {
+    started_s_ = now_s();
+    ATOLL_RETURN_IF_ERROR(start());
+    ATOLL_RETURN_IF_ERROR(steps());
+    return finish();
+}
+
+Status Trainer::start() {
+    Status status;
+    if (comm_.rank() == 0) {
+        std::error_code error;
+        std::filesystem::create_directories(job_.config.out, error);
+        if (error) status = invalid_argument("--out", job_.config.out + ": " + error.message());
+    }
+    if (status.ok()) status = load_weights(job_.directory.weights, memory_.store(), backend_);
+    ATOLL_RETURN_IF_ERROR(comm_.agree(status));
+    if (job_.config.resume) {
+        auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity());
+        ATOLL_RETURN_IF_ERROR(comm_.agree(loaded.ok() ? Status() : Status(loaded.error())));
+        progress_ = loaded->value_or(Progress{});
+    }
+    const double peak = job_.config.peak_tflops > 0 ? job_.config.peak_tflops * 1e12 : measure_peak_flops(backend_);
+    peak_flops_ = sum_over(comm_, peak);
+    return {};
+}
+
+Status Trainer::steps() {
+    while (progress_.steps < job_.steps && !stopped_) {
+        const double began = now_s();
+        ATOLL_TRY(StepMetrics metrics, step(progress_.steps + 1));
+        ++progress_.steps;
+        ++run_steps_;
+        const double step_s = now_s() - began;
+        report_rates(metrics, step_s);
+        if (comm_.rank() == 0) print_line(to_json_line(metrics));
+        const bool every = job_.config.eval_every > 0 && progress_.steps % job_.config.eval_every == 0;
+        if (job_.validation && (every || progress_.steps == job_.steps)) validate();
+        stopped_ = progress_.steps < job_.steps && max_over(comm_, stop_.wanted(step_s) ? 1 : 0) > 0;
+        const bool save_now = job_.config.save_every > 0 && progress_.steps % job_.config.save_every == 0;
+        if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save());
+    }
+    return {};
+}
+
+Result<StepMetrics> Trainer::step(std::int64_t number) {
+    const StepSums sums = accumulate(number);
+    const double scale = sums.targets > 0 ? nominal_targets() / sums.targets : 0;
+    const double norm = std::sqrt(sums.gradient_squares) * scale;
+    if (!std::isfinite(sums.loss) || !std::isfinite(norm)) {
+        return internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
+                              "; a smaller --lr, --max-grad-norm or a warm-up may help");
+    }
+    const double rate = job_.schedule.rate(number);
+    memory_.engine().gradients().share(comm_);
+    memory_.store().update(
+        backend_, comm_, job_.optimizer,
+        {number, rate, scale * optim::clip_factor(norm, job_.config.max_grad_norm), !job_.config.no_decay_norms});
+    memory_.engine().weights_changed();
+    progress_.loss_sum += sums.loss;
+    progress_.tokens += static_cast<std::int64_t>(sums.targets);
+    StepMetrics metrics;
+    metrics.step = number;
+    metrics.loss = final_loss_ = sums.targets > 0 ? sums.loss / sums.targets : 0;
+    metrics.learning_rate = rate;
+    metrics.gradient_norm = norm;
+    return metrics;
+}
+
+Trainer::StepSums Trainer::accumulate(std::int64_t number) {
+    const BatchPlan& plan = job_.batch;
+    const std::int64_t rank_rows = plan.global / comm_.size();
+    const std::int64_t first = (number - 1) * plan.global + comm_.rank() * rank_rows;
+    const float scale = static_cast<float>(1.0 / nominal_targets());
+    std::array<double, 3> sums{};  // losses, targets, squares
+    for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
+        const std::int64_t targets =
+            load_rows(memory_, backend_, job_.data.dataset, order_, first + micro * plan.micro, plan.micro, buffer_);
+        sums[1] += static_cast<double>(targets);
+        sums[0] +=
+            memory_.engine().train(backend_, comm_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation);
+    }
+    memory_.engine().gradients().finish(backend_, comm_);
+    for (std::size_t group = 0; group < memory_.store().group_count(); ++group) {
+        sums[2] += backend_.sum_of_squares(memory_.store().gradient_shard(group));
+    }
+    comm_.all_reduce(sums, comm::Reduction::kSum);
+    return StepSums{sums[0], sums[1], sums[2]};
+}
+
+double Trainer::nominal_targets() const {
+    return static_cast<double>(job_.batch.global * job_.seq_len());
+}
+
+void Trainer::report_rates(StepMetrics& metrics, double step_s) {
+    metrics.peak_bytes = static_cast<std::int64_t>(max_over(comm_, static_cast<double>(plan::resident_peak_bytes())));
+    metrics.tokens_per_s = nominal_targets() / step_s;
+    const double forward = job_.directory.model.forward_flops({job_.batch.global, job_.seq_len()});
+    if (peak_flops_ <= 0) return;
+    metrics.mfu = 3 * forward / (step_s * peak_flops_);
+    metrics.hfu = metrics.mfu * (job_.recompute == Recompute::kFull ? 4.0 / 3.0 : 1.0);
+}
+
+void Trainer::validate() {
+    const Perplexity perplexity = evaluate(memory_, backend_, comm_, *job_.validation, job_.batch.micro);
+    if (comm_.rank() == 0) print_line(to_json_line(progress_.steps, perplexity));
+}
+
+Status Trainer::save() {
+    Progress progress = progress_;
+    progress.wall_s += now_s() - started_s_;
+    return save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity());
+}
+
+Status Trainer::finish() {
+    if (!stopped_) {
+        ATOLL_RETURN_IF_ERROR(
+            save_weights(memory_.store(), backend_, comm_, {job_.config.model, job_.config.out, job_.save_dtype}));
+    }
+    if (comm_.rank() != 0) return {};
+    const std::string line = to_json_line(summary());
+    print_line(line);
+    std::error_code ignored;
+    const std::filesystem::path state = state_file(job_.config.out);
+    const std::filesystem::path exit_file =
+        std::filesystem::path(job_.config.out).lexically_normal() / ".." / "exit.json";
+    if (!stopped_) {
+        std::filesystem::remove_all(state.parent_path(), ignored);  // the model is there: nothing to resume
+        return {};
+    }
+    return write_file_atomic(exit_file.lexically_normal(), line + "\n");
+}
+
+Summary Trainer::summary() const {
+    Summary summary;
+    summary.steps = progress_.steps;
+    summary.samples = progress_.steps * job_.batch.global;
+    summary.tokens = progress_.tokens;
+    summary.loss = progress_.tokens > 0 ? progress_.loss_sum / static_cast<double>(progress_.tokens) : 0;
+    summary.final_loss = final_loss_;
+    const double wall_s = now_s() - started_s_;
+    summary.wall_s = progress_.wall_s + wall_s;
+    summary.tokens_per_s = static_cast<double>(run_steps_) * nominal_targets() / wall_s;
+    summary.peak_bytes = plan::resident_peak_bytes();
+    summary.resumable = stopped_;
+    return summary;
+}
+
+std::string Trainer::identity() const {
+    const RunConfig& config = job_.config;
+    const data::DatasetInfo& info = job_.data.dataset.info();
+    nlohmann::json identity = {{"steps", job_.steps},
+                               {"global_batch_size", job_.batch.global},
+                               {"seq_len", job_.seq_len()},
+                               {"rows", job_.data.rows},
+                               {"data", info.fingerprint},
+                               {"parameters", job_.directory.model.parameter_count()},
+                               {"shuffle", config.shuffle},
+                               {"seed", config.seed},
+                               {"optimizer", config.optimizer},
+                               {"lr", config.lr},
+                               {"schedule", config.schedule},
+                               {"warmup_steps", config.warmup_steps},
+                               {"beta1", config.beta1},
+                               {"beta2", config.beta2},
+                               {"eps", config.eps},
+                               {"weight_decay", config.weight_decay},
+                               {"momentum", config.momentum},
+                               {"no_decay_norms", config.no_decay_norms},
+                               {"max_grad_norm", config.max_grad_norm}};
+    return identity.dump();
+}
+
+}  // namespace atl::train

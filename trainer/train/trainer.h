@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+
+#include "trainer/train/evaluate.h"
+#include "trainer/train/state.h"
+#include "trainer/train/stop.h"
+
+namespace atl::train {
+
+// Runs a prepared job: steps, validations, state, the final model. Rank 0 prints.
+class Trainer {
+  public:
+    Trainer(const TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm);
+
+    // The outcome is the same on every rank.
+    Status run();
+
+  private:
+    Status start();  // loads the weights, or a saved state
+    Status steps();  // until done or stopped
+    Status finish();
+    Result<StepMetrics> step(std::int64_t number);
+    struct StepSums {  // over all ranks
+        double loss = 0;
+        double targets = 0;
+        double gradient_squares = 0;
+    };
+    StepSums accumulate(std::int64_t number);
+    void validate();
+    Status save();
+    // Adds what depends on the time that the step took.
+    void report_rates(StepMetrics& metrics, double step_s);
+    // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
+    double nominal_targets() const;
+    std::string identity() const;
+    Summary summary() const;
+
+    const TrainJob& job_;
+    RunMemory& memory_;
+    kernels::Backend& backend_;
+    comm::Comm& comm_;
+    data::RowOrder order_;
+    data::Batch buffer_;
+    StopRequest stop_;
+    Progress progress_;
+    double final_loss_ = 0;
+    double peak_flops_ = 0;       // of all ranks together; 0: unknown
+    double started_s_ = 0;        // on the steady clock
+    std::int64_t run_steps_ = 0;  // done by this process
+    bool stopped_ = false;
+};
+
+}  // namespace atl::train

@@ -1,0 +1,87 @@
+#include "trainer/train/weight_gather.h"
+
+#include <algorithm>
+
+namespace atl::train {
+namespace {
+
+std::span<float> elements(const Tensor& tensor) {
+    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
+}
+
+}  // namespace
+
+WeightGather WeightGather::lay_out(Arena& arena, const ParameterStore& store) {
+    WeightGather gather;
+    gather.store_ = &store;
+    std::int64_t largest = 0;
+    std::size_t groups_max = 0;
+    for (const auto& block : store.model().blocks) {
+        std::int64_t size = 0;
+        std::vector<Tensor> resident;
+        for (const std::size_t group : block->groups()) {
+            size += store.cut(group).whole;
+            resident.push_back(store.weights(group));
+        }
+        largest = std::max(largest, size);
+        groups_max = std::max(groups_max, resident.size());
+        if (!shards_weights(store.sharding())) gather.resident_.push_back(std::move(resident));
+    }
+    if (!shards_weights(store.sharding())) return gather;
+    for (Slot& slot : gather.slots_) {
+        slot.buffer = arena.allocate(tensor::Category::kGather, tensor::DType::kF32, {largest});
+        slot.weights.reserve(groups_max);
+        slot.transfers.reserve(groups_max);
+    }
+    return gather;
+}
+
+WeightGather::Slot* WeightGather::find(std::size_t block) {
+    const auto found = std::ranges::find(slots_, block, &Slot::block);
+    return found == slots_.end() ? nullptr : &*found;
+}
+
+void WeightGather::begin(comm::Comm& comm, Slot& slot, std::size_t block) {
+    finish(comm, slot);
+    slot.block = block;
+    slot.weights.clear();
+    std::int64_t at = 0;
+    for (const std::size_t group : store_->model().blocks[block]->groups()) {
+        const Tensor whole = flat_range(slot.buffer, at, store_->cut(group).whole);
+        slot.transfers.push_back(comm.start_all_gather(std::as_bytes(elements(store_->weights(group))),
+                                                       std::as_writable_bytes(elements(whole))));
+        slot.weights.push_back(whole);
+        at += whole.element_count();
+    }
+}
+
+void WeightGather::finish(comm::Comm& comm, Slot& slot) {
+    for (const comm::Transfer transfer : slot.transfers) comm.wait(transfer);
+    slot.transfers.clear();
+}
+
+std::span<const Tensor> WeightGather::acquire(comm::Comm& comm, std::size_t block) {
+    if (!resident_.empty()) return resident_[block];
+    Slot* slot = find(block);
+    if (slot == nullptr) {
+        slot = &slots_[1 - last_];
+        begin(comm, *slot, block);
+    }
+    finish(comm, *slot);
+    last_ = static_cast<std::size_t>(slot - slots_.data());
+    return slot->weights;
+}
+
+void WeightGather::prefetch(comm::Comm& comm, std::size_t block) {
+    if (!resident_.empty() || find(block) != nullptr) return;
+    begin(comm, slots_[1 - last_], block);
+}
+
+void WeightGather::invalidate() {
+    for (Slot& slot : slots_) {
+        check(slot.transfers.empty(), "weights changed while they were being gathered");
+        slot.block = kNoBlock;
+    }
+}
+
+}  // namespace atl::train

@@ -1,0 +1,108 @@
+#include "trainer/train/weights_io.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/model/config.h"
+#include "trainer/train/gather_pieces.h"
+
+namespace atl::train {
+namespace {
+
+constexpr std::int64_t kPieceElements = PieceGatherer::kPieceElements;
+
+std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model) {
+    std::vector<checkpoint::TensorSpec> specs;
+    for (const model::ParameterGroup& group : model.groups) {
+        for (const model::Parameter& parameter : group.parameters) {
+            specs.push_back({parameter.name, parameter.shape, checkpoint::DType::kF32});
+        }
+    }
+    return specs;
+}
+
+// Tensors that some files hold and that say nothing: a tied head, buffers of old versions of transformers.
+std::vector<std::string> ignorable_tensors(const model::ModelConfig& config) {
+    std::vector<std::string> names = {"*.rotary_emb.inv_freq"};
+    if (config.tie_word_embeddings) names.emplace_back("lm_head.weight");
+    return names;
+}
+
+Status load_group(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend,
+                  std::size_t group, std::vector<float>& buffer) {
+    const model::ParameterGroup& parameters = store.model().groups[group];
+    const GroupCut& cut = store.cut(group);
+    const bool sharded = shards_weights(store.sharding());
+    const std::int64_t begin = sharded ? cut.begin : 0;
+    for (const Piece& piece : pieces_of(parameters, begin, sharded ? cut.shard : cut.whole)) {
+        const std::string& name = parameters.parameters[piece.parameter].name;
+        for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
+            const std::int64_t count = std::min(kPieceElements, piece.count - done);
+            const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
+            ATOLL_RETURN_IF_ERROR(weights.read(name, piece.begin + done, piece.begin + done + count, values));
+            backend.copy_from_host(values.data(), flat_range(store.weights(group), piece.at + done, count));
+        }
+    }
+    return {};
+}
+
+Result<std::vector<checkpoint::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
+    std::vector<checkpoint::TensorSpec> specs = specs_of(model);
+    if (where.dtype) return specs;
+    ATOLL_TRY(const auto base, checkpoint::WeightReader::open(where.base));
+    for (checkpoint::TensorSpec& spec : specs) {
+        ATOLL_TRY(spec.dtype, base.dtype(spec.name));
+    }
+    return specs;
+}
+
+Result<checkpoint::WeightWriter> open_writer(const model::Model& model, const SaveWhere& where) {
+    ATOLL_TRY(auto specs, specs_to_save(model, where));
+    checkpoint::SaveOptions options;
+    options.base = where.base;
+    options.dtype = where.dtype;
+    return checkpoint::WeightWriter::create(where.out, std::move(specs), options);
+}
+
+}  // namespace
+
+Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
+    ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
+    ATOLL_TRY(model::Model built, model::make_model(config));
+    ATOLL_TRY(checkpoint::WeightReader weights, checkpoint::WeightReader::open(directory));
+    const std::vector<std::string> ignorable = ignorable_tensors(config);
+    ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built), ignorable));
+    return ModelDirectory{std::move(built), std::move(weights)};
+}
+
+Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend) {
+    std::vector<float> buffer(kPieceElements);
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        ATOLL_RETURN_IF_ERROR(load_group(weights, store, backend, group, buffer));
+    }
+    return {};
+}
+
+Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where) {
+    Status status;
+    std::optional<checkpoint::WeightWriter> writer;
+    if (comm.rank() == 0) {
+        auto opened = open_writer(store.model(), where);
+        if (opened.ok()) {
+            writer.emplace(std::move(opened).value());
+        } else {
+            status = opened.error();
+        }
+    }
+    ATOLL_RETURN_IF_ERROR(comm.agree(status));
+    PieceGatherer pieces(backend, comm);
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        pieces.gather(store.weights(group), store.cut(group), [&](std::span<const float> values) {
+            if (status.ok()) status = writer->append(values);
+        });
+    }
+    if (writer && status.ok()) status = writer->finish();
+    return comm.agree(status);
+}
+
+}  // namespace atl::train

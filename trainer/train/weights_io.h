@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/load.h"
+#include "trainer/checkpoint/save.h"
+#include "trainer/train/parameter_store.h"
+
+namespace atl::train {
+
+// A model directory: what it is and where its weights are.
+struct ModelDirectory {
+    model::Model model;
+    checkpoint::WeightReader weights;
+};
+
+// Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
+Result<ModelDirectory> open_model(const std::filesystem::path& directory);
+
+// Reads what this rank keeps of the weights; only those bytes of the files are touched.
+Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend);
+
+// Writes the weights as a model directory. Every rank takes part, rank 0 writes; no rank holds more than what it keeps
+// and a small buffer. All ranks get the same outcome.
+struct SaveWhere {
+    std::filesystem::path base;  // the model directory that was trained
+    std::filesystem::path out;
+    std::optional<checkpoint::DType> dtype;  // absent: each tensor as in the base
+};
+Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where);
+
+}  // namespace atl::train
