@@ -15,7 +15,7 @@ class GenerationGoldenTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(GenerationGoldenTest, GreedyTokensAreThoseOfTransformers) {
     const Golden golden(GetParam());
     const auto backend = kernels::make_cpu_backend(1).value();
-    ResidentModel resident = golden.load(*backend);
+    model::ResidentModel resident = golden.load(*backend);
     const auto expected = golden.integers("tokens");
     ASSERT_FALSE(expected.empty());
     std::vector<std::int32_t> tokens;
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(All, GenerationGoldenTest, ::testing::Values("mha", "gq
 TEST(GenerationTest, LogitsOfEveryPositionAreThoseOfTransformers) {
     const Golden golden("llama3_rope");
     const auto backend = kernels::make_cpu_backend(2).value();
-    ResidentModel resident = golden.load(*backend);
+    model::ResidentModel resident = golden.load(*backend);
     const auto rows = golden.rows();
     const auto logits = golden.floats("logits");
     const auto vocabulary = static_cast<std::size_t>(golden.config().vocab_size);

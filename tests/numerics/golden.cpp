@@ -53,8 +53,8 @@ model::BatchRows Golden::rows() const {
     return {.shape = shape_, .input_ids = input_ids_, .labels = labels_, .segment_ids = segment_ids_};
 }
 
-ResidentModel Golden::load(kernels::Backend& backend) const {
-    ResidentModel resident(model::make_model(config_).value(), backend);
+model::ResidentModel Golden::load(kernels::Backend& backend) const {
+    model::ResidentModel resident(model::make_model(config_).value(), backend);
     for (const std::string& name : names("weight:")) {
         const std::vector<float> values = floats("weight:" + name);
         const auto weight = resident.weight(name);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shared/safetensors/file.h"
-#include "tests/numerics/resident_model.h"
+#include "trainer/model/resident_model.h"
 
 namespace atl::numerics {
 
@@ -22,7 +22,7 @@ class Golden {
     // The batch; spans point into this object.
     model::BatchRows rows() const;
     // The model with the golden weights.
-    ResidentModel load(kernels::Backend& backend) const;
+    model::ResidentModel load(kernels::Backend& backend) const;
 
   private:
     safetensors::File file_;

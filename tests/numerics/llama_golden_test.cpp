@@ -36,7 +36,7 @@ class LlamaGoldenTest : public ::testing::TestWithParam<Case> {
   protected:
     Golden golden_{GetParam().golden};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam().instruction_set).value();
-    ResidentModel model_ = golden_.load(*backend_);
+    model::ResidentModel model_ = golden_.load(*backend_);
 
     double golden_loss() const { return static_cast<double>(golden_.floats("loss")[0]); }
     double worst_gradient() {
@@ -129,7 +129,7 @@ TEST(LlamaPackingTest, DocumentsThatSeeEachOtherAreFarOff) {
 TEST(LlamaThreadsTest, TheBitsDoNotDependOnTheNumberOfThreads) {
     const Golden golden("gqa_tied");
     const auto one = kernels::make_cpu_backend(1).value(), three = kernels::make_cpu_backend(3).value();
-    ResidentModel alone = golden.load(*one), shared = golden.load(*three);
+    model::ResidentModel alone = golden.load(*one), shared = golden.load(*three);
     EXPECT_EQ(alone.train(golden.rows()), shared.train(golden.rows()));
     for (const std::string& name : golden.names("gradient:")) {
         EXPECT_TRUE(std::ranges::equal(alone.gradient(name), shared.gradient(name))) << name;

@@ -52,7 +52,7 @@ class Backend {
   public:
     virtual ~Backend() = default;
 
-    virtual std::string name() const = 0;  // "cpu (avx512, 1 thread)"
+    virtual std::string name() const = 0;  // "cpu (avx512, OpenBLAS SkylakeX, 1 thread)"
 
     // --- memory ---
     // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend

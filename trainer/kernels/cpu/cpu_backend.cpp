@@ -25,7 +25,7 @@ CpuBackend::CpuBackend(const Loops& loops, int threads) : loops_(loops), pool_(t
 
 std::string CpuBackend::name() const {
     const int threads = pool_.threads();
-    return std::string("cpu (") + loops_.name + ", " + std::to_string(threads) +
+    return std::string("cpu (") + loops_.name + ", OpenBLAS " + blas_kernels() + ", " + std::to_string(threads) +
            (threads == 1 ? " thread)" : " threads)");
 }
 

@@ -28,6 +28,10 @@ void run_tile(std::int64_t m, std::int64_t n, std::int64_t k, GemmOperand a, Gem
 
 }  // namespace
 
+const char* blas_kernels() {
+    return openblas_get_corename();
+}
+
 void gemm(ThreadPool& pool, std::int64_t m, std::int64_t n, std::int64_t k, GemmOperand a, GemmOperand b, float* c,
           std::int64_t c_stride, bool accumulate) {
     use_one_blas_thread();

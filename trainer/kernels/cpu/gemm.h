@@ -18,4 +18,7 @@ struct GemmOperand {
 void gemm(ThreadPool& pool, std::int64_t m, std::int64_t n, std::int64_t k, GemmOperand a, GemmOperand b, float* c,
           std::int64_t c_stride, bool accumulate);
 
+// OpenBLAS' name for the kernels it chose for this machine: "SkylakeX", "Haswell", …
+const char* blas_kernels();
+
 }  // namespace atl::kernels::cpu

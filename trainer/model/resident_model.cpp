@@ -1,0 +1,138 @@
+#include "trainer/model/resident_model.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace atl::model {
+namespace {
+
+using tensor::Arena;
+using tensor::Category;
+using tensor::DType;
+
+Tensor flat(std::vector<float>& values) {
+    return Tensor(values.data(), DType::kF32, {static_cast<std::int64_t>(values.size())});
+}
+
+}  // namespace
+
+// What a pass needs for one shape of batch.
+struct ResidentModel::Memory {
+    Arena arena = Arena::measuring();
+    BatchShape shape;
+    BatchBuffers batch;
+    std::vector<Tensor> inputs;     // of each block; the first is empty
+    std::vector<std::byte*> saved;  // of each block
+    Tensor gradient, losses, workspace, spare;
+
+    void lay_out(const Model& model, kernels::Backend& backend) {
+        batch = BatchBuffers::allocate(arena, backend, model.config, shape);
+        const auto activation = [&] {
+            return arena.allocate(Category::kActivations, DType::kF32, {shape.rows(), model.config.hidden_size});
+        };
+        std::int64_t scratch = 0;
+        inputs.clear();
+        saved.clear();
+        for (const auto& block : model.blocks) {
+            inputs.push_back(inputs.empty() ? Tensor() : activation());
+            saved.push_back(arena.allocate_bytes(Category::kActivations, block->saved_bytes(shape)));
+            scratch = std::max(scratch, block->workspace_bytes(backend, shape));
+        }
+        gradient = activation();
+        spare = activation();
+        losses = arena.allocate(Category::kActivations, DType::kF32, {shape.rows()});
+        workspace = arena.allocate(Category::kWorkspace, DType::kF32, {scratch / tensor::size_bytes(DType::kF32)});
+    }
+
+    Arena scratch() const {
+        return Arena::borrowing(static_cast<std::byte*>(workspace.data()), workspace.byte_count());
+    }
+};
+
+ResidentModel::ResidentModel(Model model, kernels::Backend& backend) : model_(std::move(model)), backend_(backend) {
+    for (const ParameterGroup& group : model_.groups) {
+        weights_.emplace_back(static_cast<std::size_t>(group.element_count));
+        gradients_.emplace_back(static_cast<std::size_t>(group.element_count));
+    }
+}
+
+ResidentModel::~ResidentModel() = default;
+ResidentModel::ResidentModel(ResidentModel&&) noexcept = default;
+
+Tensor ResidentModel::weights(std::size_t group) {
+    return flat(weights_[group]);
+}
+
+std::span<float> ResidentModel::find(std::string_view name, std::vector<std::vector<float>>& buffers) {
+    for (std::size_t group = 0; group < model_.groups.size(); ++group) {
+        for (const Parameter& parameter : model_.groups[group].parameters) {
+            if (parameter.name != name) continue;
+            return std::span(buffers[group])
+                .subspan(static_cast<std::size_t>(parameter.offset),
+                         static_cast<std::size_t>(parameter.element_count()));
+        }
+    }
+    return {};
+}
+
+std::vector<GroupView> ResidentModel::views(std::size_t block, const std::vector<bool>& accumulate) {
+    std::vector<GroupView> views;
+    for (const std::size_t group : model_.blocks[block]->groups()) {
+        views.emplace_back(model_.groups[group], flat(weights_[group]), flat(gradients_[group]), accumulate[group]);
+    }
+    return views;
+}
+
+double ResidentModel::load(const BatchRows& rows) {
+    if (memory_ == nullptr || memory_->shape != rows.shape) {
+        memory_ = std::make_unique<Memory>();
+        memory_->shape = rows.shape;
+        memory_->lay_out(model_, backend_);
+        memory_->arena = Arena(backend_.allocate(memory_->arena.peak_bytes()).value());
+        memory_->lay_out(model_, backend_);
+    }
+    const auto counts = memory_->batch.load(backend_, rows).value();
+    return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+}
+
+double ResidentModel::train(const BatchRows& rows, const PassOptions& options) {
+    const double counted = load(rows);
+    const Memory& memory = *memory_;
+    Arena scratch = memory.scratch();
+    const Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};
+    const double divisor = options.loss_divisor > 0.0 ? options.loss_divisor : counted;
+    const Loss loss{.token_losses = memory.losses, .gradient_scale = static_cast<float>(1.0 / divisor)};
+    std::vector<bool> accumulate(model_.groups.size(), options.accumulate);
+    const std::size_t last = model_.blocks.size() - 1;
+    for (std::size_t index = 0; index < last; ++index) {
+        model_.blocks[index]->forward(context, views(index, accumulate), memory.inputs[index], memory.inputs[index + 1],
+                                      options.recompute ? nullptr : memory.saved[index], nullptr);
+    }
+    for (std::size_t index = last + 1; index-- > 0;) {
+        const Block& block = *model_.blocks[index];
+        if (options.recompute && index < last) {
+            block.forward(context, views(index, accumulate), memory.inputs[index], memory.spare, memory.saved[index],
+                          nullptr);
+        }
+        block.backward(context, views(index, accumulate), memory.inputs[index], memory.saved[index], memory.gradient,
+                       memory.gradient, &loss);
+        for (const std::size_t group : block.groups()) accumulate[group] = true;
+    }
+    return backend_.sum(memory.losses) / counted;
+}
+
+double ResidentModel::evaluate(const BatchRows& rows) {
+    const double counted = load(rows);
+    const Memory& memory = *memory_;
+    Arena scratch = memory.scratch();
+    const Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};
+    const Loss loss{.token_losses = memory.losses};
+    const std::vector<bool> accumulate(model_.groups.size(), false);
+    for (std::size_t index = 0; index < model_.blocks.size(); ++index) {
+        model_.blocks[index]->forward(context, views(index, accumulate), memory.spare, memory.spare, nullptr, &loss);
+    }
+    return backend_.sum(memory.losses) / counted;
+}
+
+}  // namespace atl::model
