@@ -1,0 +1,144 @@
+#include "services/aggregation/domain.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+
+namespace atl::aggregation {
+namespace {
+
+using json::Json;
+using json::ObjectReader;
+
+constexpr std::int64_t kCountMax = 1LL << 53;
+constexpr std::size_t kUpdatesMax = 4096;
+
+std::string required_digest(ObjectReader& reader, const char* key) {
+    std::string text = reader.required_string(key);
+    if (!digest::is_sha256(text)) reader.fail(key, "must be a version's digest, 64 hexadecimal digits");
+    return text;
+}
+
+Result<Update> parse_update(const Json& value, const std::string& path) {
+    ObjectReader reader(value, path);
+    Update update;
+    update.facility = reader.required_string("facility");
+    update.task = reader.required_string("task");
+    update.version = required_digest(reader, "version");
+    update.samples = reader.required_integer("samples", 0, kCountMax);
+    update.tokens = reader.required_integer("tokens", 0, kCountMax);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return update;
+}
+
+Result<std::vector<Update>> parse_updates(const Json& values) {
+    if (values.empty() || values.size() > kUpdatesMax)
+        return invalid_argument("updates", "updates: must hold 1 to " + std::to_string(kUpdatesMax) + " updates");
+    std::vector<Update> updates;
+    std::set<std::string> tasks;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::string path = "updates[" + std::to_string(i) + "]";
+        ATOLL_TRY(Update update, parse_update(values[i], path));
+        if (!tasks.insert(update.task).second)
+            return invalid_argument(path + ".task", path + ".task: task " + update.task + " counts twice");
+        updates.push_back(std::move(update));
+    }
+    std::sort(updates.begin(), updates.end(), [](const Update& a, const Update& b) {
+        return std::tie(a.facility, a.task) < std::tie(b.facility, b.task);
+    });
+    return updates;
+}
+
+Result<Json> parse_strategy(const Json& value) {
+    ObjectReader reader(value, "strategy");
+    Json strategy = {{"name", reader.one_of("name", {"fedavg"}, "")},
+                     {"weighting", reader.one_of("weighting", {"uniform", "tokens"}, "tokens")}};
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return strategy;
+}
+
+}  // namespace
+
+Result<ClosedRound> parse_closed_round(const Json& data) {
+    ObjectReader reader(data);
+    ClosedRound round;
+    round.job = reader.required_string("job");
+    round.round = reader.required_integer("round", 1, 1'000'000);
+    round.model = reader.required_string("model");
+    round.base = required_digest(reader, "base");
+    const Json& strategy = reader.required_object("strategy");
+    const Json& updates = reader.required_array("updates");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(round.strategy, parse_strategy(strategy));
+    ATOLL_TRY(round.updates, parse_updates(updates));
+    return round;
+}
+
+Json to_json(const std::vector<Update>& updates) {
+    Json values = Json::array();
+    for (const Update& update : updates)
+        values.push_back({{"facility", update.facility},
+                          {"task", update.task},
+                          {"version", update.version},
+                          {"samples", update.samples},
+                          {"tokens", update.tokens}});
+    return values;
+}
+
+std::vector<double> weights_of(const ClosedRound& round) {
+    const bool by_tokens = round.strategy.at("weighting") == "tokens";
+    std::vector<double> weights;
+    for (const Update& update : round.updates) weights.push_back(by_tokens ? static_cast<double>(update.tokens) : 1.0);
+    return weights;
+}
+
+Json contributions_of(const ClosedRound& round) {
+    const auto weights = weights_of(round);
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    Json contributions = Json::array();
+    for (std::size_t i = 0; i < round.updates.size(); ++i)
+        contributions.push_back({{"facility", round.updates[i].facility},
+                                 {"version", round.updates[i].version},
+                                 {"weight", weights[i] / sum},
+                                 {"samples", round.updates[i].samples},
+                                 {"tokens", round.updates[i].tokens}});
+    return contributions;
+}
+
+std::string name_of(const Update& update) {
+    return "the update of " + update.facility + " (" + update.version.substr(0, 12) + ")";
+}
+
+std::vector<Part> cut_into_parts(const std::vector<Average::OutputFile>& files, std::uint64_t part_bytes) {
+    std::vector<Part> parts;
+    for (const auto& file : files)
+        for (std::uint64_t begin = 0; begin < file.size; begin += part_bytes)
+            parts.push_back({file.path, begin, std::min(part_bytes, file.size - begin), {}});
+    return parts;
+}
+
+model_store::Manifest assemble(const model_store::Manifest& first_update, const std::vector<Part>& parts) {
+    model_store::Manifest manifest;
+    for (const auto& file : first_update.files)
+        if (!is_safetensors(file.path)) manifest.files.push_back(file);
+    for (const Part& part : parts) {
+        if (part.begin == 0) manifest.files.push_back({part.path, 0, {}});
+        auto& file = manifest.files.back();
+        check(file.path == part.path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
+        file.chunks.push_back({part.sha256, part.size});
+        file.size += part.size;
+    }
+    std::sort(manifest.files.begin(), manifest.files.end(),
+              [](const auto& a, const auto& b) { return a.path < b.path; });
+    return manifest;
+}
+
+bool is_safetensors(const std::string& path) {
+    return path.ends_with(".safetensors");
+}
+
+}  // namespace atl::aggregation

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "services/aggregation/average.h"
+#include "shared/base/result.h"
+#include "shared/model_store/manifest.h"
+
+// What an aggregation is: pure functions, no database and no network.
+namespace atl::aggregation {
+
+// One update that counts in a round.
+struct Update {
+    std::string facility;
+    std::string task;
+    std::string version;  // digest
+    std::int64_t samples = 0;
+    std::int64_t tokens = 0;
+};
+
+// The data of atoll.round.closed.v1.
+struct ClosedRound {
+    std::string job;
+    std::int64_t round = 0;
+    std::string model;            // where the result goes
+    std::string base;             // digest of the round's base version
+    nlohmann::json strategy;      // {"name":"fedavg","weighting":"uniform"|"tokens"}
+    std::vector<Update> updates;  // by facility and task, so that the order in which they came changes no bit
+};
+
+// kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
+Result<ClosedRound> parse_closed_round(const nlohmann::json& data);
+nlohmann::json to_json(const std::vector<Update>& updates);
+
+// One weight an update, as its strategy says; they need not sum to one.
+std::vector<double> weights_of(const ClosedRound& round);
+
+// What the version says about who made it: facility, version, its share of the mean, samples, tokens.
+nlohmann::json contributions_of(const ClosedRound& round);
+
+// "the update of leonardo (3fa9c1…)", for messages.
+std::string name_of(const Update& update);
+
+// A range of one output file that is made by one worker and becomes one chunk of the manifest.
+struct Part {
+    std::string path;
+    std::uint64_t begin = 0;  // bytes from the start of the file
+    std::uint64_t size = 0;
+    std::string sha256;  // empty until it is made
+};
+
+// Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
+std::vector<Part> cut_into_parts(const std::vector<Average::OutputFile>& files, std::uint64_t part_bytes);
+
+// The version: the averaged files from their parts, all other files as the first update has them.
+model_store::Manifest assemble(const model_store::Manifest& first_update, const std::vector<Part>& parts);
+
+bool is_safetensors(const std::string& path);
+
+}  // namespace atl::aggregation

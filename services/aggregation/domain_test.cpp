@@ -1,0 +1,101 @@
+#include "services/aggregation/domain.h"
+
+#include <gtest/gtest.h>
+
+#include "shared/json/json.h"
+
+namespace atl::aggregation {
+namespace {
+
+using json::Json;
+
+std::string digest_of_letter(char letter) {
+    return std::string(64, letter);
+}
+
+Json update(const std::string& facility, char version, std::int64_t tokens) {
+    return {{"facility", facility},
+            {"task", "task-" + facility},
+            {"version", digest_of_letter(version)},
+            {"samples", 10},
+            {"tokens", tokens}};
+}
+
+Json closed_round() {
+    return {{"job", "j1"},
+            {"round", 2},
+            {"model", "demo"},
+            {"base", digest_of_letter('0')},
+            {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
+            {"updates", {update("leonardo", 'a', 300), update("karolina", 'b', 100)}}};
+}
+
+std::string field_of_error(const Json& data) {
+    const auto round = parse_closed_round(data);
+    return round.ok() ? "none" : round.error().field;
+}
+
+TEST(ClosedRoundTest, UpdatesAreOrderedByFacilityHoweverTheyCame) {
+    Json reversed = closed_round();
+    std::swap(reversed["updates"][0], reversed["updates"][1]);
+    const auto first = parse_closed_round(closed_round());
+    const auto second = parse_closed_round(reversed);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    ASSERT_TRUE(second.ok());
+    EXPECT_EQ(first->updates[0].facility, "karolina");
+    EXPECT_EQ(to_json(first->updates), to_json(second->updates));
+}
+
+TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
+    EXPECT_EQ(field_of_error(closed_round()), "none");
+    Json data = closed_round();
+    data["updates"][1].erase("tokens");
+    EXPECT_EQ(field_of_error(data), "updates[1].tokens");
+    data = closed_round();
+    data["updates"] = Json::array();
+    EXPECT_EQ(field_of_error(data), "updates");
+    data = closed_round();
+    data["strategy"]["name"] = "median";
+    EXPECT_EQ(field_of_error(data), "strategy.name");
+    data = closed_round();
+    data["base"] = "latest";
+    EXPECT_EQ(field_of_error(data), "base");
+    data = closed_round();
+    data["updates"][1]["task"] = data["updates"][0]["task"];
+    EXPECT_EQ(field_of_error(data), "updates[1].task");
+}
+
+TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
+    Json data = closed_round();
+    EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{100, 300}));
+    EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.75);
+    data["strategy"]["weighting"] = "uniform";
+    EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{1, 1}));
+    EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.5);
+}
+
+TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
+    std::vector<Part> parts = cut_into_parts({{"b.safetensors", 25}, {"c.safetensors", 10}}, 10);
+    ASSERT_EQ(parts.size(), 4U);
+    EXPECT_EQ(parts[2].begin, 20U);
+    EXPECT_EQ(parts[2].size, 5U);
+    char letter = 'a';
+    for (Part& part : parts) part.sha256 = digest_of_letter(letter++);
+
+    model_store::Manifest update;
+    update.files = {{"a.json", 3, {{digest_of_letter('9'), 3}}},
+                    {"b.safetensors", 25, {{digest_of_letter('8'), 25}}},
+                    {"z.json", 4, {{digest_of_letter('7'), 4}}}};
+    const auto manifest = assemble(update, parts);
+    ASSERT_EQ(manifest.files.size(), 4U);
+    EXPECT_EQ(manifest.files[0].chunks[0].sha256, digest_of_letter('9'));
+    EXPECT_EQ(manifest.files[1].path, "b.safetensors");
+    EXPECT_EQ(manifest.files[1].size, 25U);
+    EXPECT_EQ(manifest.files[1].chunks.size(), 3U);
+    EXPECT_EQ(manifest.files[2].chunks[0].sha256, digest_of_letter('d'));
+    EXPECT_EQ(manifest.files[3].path, "z.json");
+    EXPECT_TRUE(model_store::parse_manifest(model_store::to_json(manifest)).ok());
+}
+
+}  // namespace
+}  // namespace atl::aggregation

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "services/aggregation/average.h"
+#include "shared/model_store/remote_file.h"
+
+namespace atl::aggregation {
+
+// One window of read-ahead bytes, shared by the files of one input: whoever reads last has it.
+struct Window {
+    std::mutex mutex;
+    const void* owner = nullptr;
+    std::uint64_t begin = 0;
+    std::vector<std::byte> bytes;
+};
+
+// A file of a version in the store. Averaging reads it tensor by tensor, in order; this asks for whole windows, so that
+// small tensors cost no request each, and so that a window of a whole chunk is checked against the chunk's digest.
+// Windows begin at multiples of window_bytes.
+class ReadAhead final : public ByteSource {
+  public:
+    ReadAhead(model_store::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes);
+
+    std::uint64_t size() const override { return file_.size(); }
+    Status read(std::uint64_t offset, std::span<std::byte> into) const override;
+
+  private:
+    Status fill(std::uint64_t offset) const;
+
+    model_store::RemoteFile file_;
+    std::shared_ptr<Window> window_;
+    std::size_t window_bytes_;
+};
+
+// A window for each of `input_count` inputs, within 64 MiB in all: a power of two from 64 KiB to 8 MiB.
+std::size_t window_bytes_for(std::size_t input_count);
+
+}  // namespace atl::aggregation

@@ -1,0 +1,230 @@
+#include "services/aggregation/repository.h"
+
+#include <charconv>
+
+#include "shared/json/json.h"
+
+namespace atl::aggregation {
+namespace {
+
+using json::Json;
+
+Status notify_workers(pg::Transaction& transaction) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("NOTIFY ") + kWorkChannel));
+    return {};
+}
+
+Result<std::optional<Claim>> claim_step(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
+    ATOLL_TRY(const auto rows,
+              connection.query(
+                  "WITH next AS MATERIALIZED ("
+                  "  SELECT id FROM aggregations WHERE state IN ('planning', 'publishing') AND lease_until < now()"
+                  "  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)"
+                  " UPDATE aggregations a SET worker = $1, lease_until = now() + $2 * interval '1 second',"
+                  "   fence = fence + 1, attempts = attempts + 1"
+                  " FROM next WHERE a.id = next.id RETURNING a.id, a.state, a.fence, a.attempts",
+                  {worker, lease_s}));
+    if (rows.empty()) return std::optional<Claim>();
+    Claim claim;
+    claim.step = rows.text(0, "state") == "planning" ? Step::kPlan : Step::kPublish;
+    claim.aggregation = rows.integer(0, "id");
+    claim.fence = rows.integer(0, "fence");
+    claim.attempts = rows.integer(0, "attempts");
+    return std::optional(std::move(claim));
+}
+
+Part part_of(const pg::Rows& rows, int row) {
+    return {rows.text(row, "path"), static_cast<std::uint64_t>(rows.integer(row, "begin_byte")),
+            static_cast<std::uint64_t>(rows.integer(row, "size_bytes")), rows.text(row, "sha256")};
+}
+
+Result<std::optional<Claim>> claim_part(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
+    ATOLL_TRY(const auto rows,
+              connection.query("WITH next AS MATERIALIZED ("
+                               "  SELECT aggregation, part FROM parts WHERE sha256 IS NULL AND lease_until < now()"
+                               "  ORDER BY aggregation, part LIMIT 1 FOR UPDATE SKIP LOCKED)"
+                               " UPDATE parts p SET worker = $1, lease_until = now() + $2 * interval '1 second',"
+                               "   fence = fence + 1, attempts = attempts + 1"
+                               " FROM next WHERE p.aggregation = next.aggregation AND p.part = next.part"
+                               " RETURNING p.*",
+                               {worker, lease_s}));
+    if (rows.empty()) return std::optional<Claim>();
+    Claim claim;
+    claim.step = Step::kPart;
+    claim.aggregation = rows.integer(0, "aggregation");
+    claim.fence = rows.integer(0, "fence");
+    claim.attempts = rows.integer(0, "attempts");
+    claim.number = rows.integer(0, "part");
+    claim.part = part_of(rows, 0);
+    return std::optional(std::move(claim));
+}
+
+constexpr char kColumns[] =
+    "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
+    " version, error, to_char(created_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS created_at,"
+    " to_char(finished_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS finished_at FROM aggregations ";
+
+Json text_or_null(const pg::Rows& rows, int row, const char* column) {
+    return rows.is_null(row, column) ? Json() : Json(rows.text(row, column));
+}
+
+Json aggregation_json(const pg::Rows& rows, int row) {
+    return {{"id", rows.integer(row, "id")},
+            {"job", rows.text(row, "job")},
+            {"round", rows.integer(row, "round")},
+            {"model", rows.text(row, "model")},
+            {"base", rows.text(row, "base")},
+            {"strategy", rows.json(row, "strategy")},
+            {"updates", rows.json(row, "updates")},
+            {"state", rows.text(row, "state")},
+            {"parts", {{"total", rows.integer(row, "parts_total")}, {"done", rows.integer(row, "parts_done")}}},
+            {"version", text_or_null(rows, row, "version")},
+            {"error", text_or_null(rows, row, "error")},
+            {"created_at", rows.text(row, "created_at")},
+            {"finished_at", text_or_null(rows, row, "finished_at")}};
+}
+
+}  // namespace
+
+Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round) {
+    ATOLL_TRY(const auto rows, transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates)"
+                                                 " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (job, round) DO NOTHING",
+                                                 {round.job, round.round, round.model, round.base, round.strategy,
+                                                  to_json(round.updates)}));
+    if (rows.affected() == 0) return false;
+    ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
+Result<std::optional<Claim>> claim_work(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
+    ATOLL_TRY(auto claim, claim_step(connection, worker, lease_s));
+    if (claim) return claim;
+    return claim_part(connection, worker, lease_s);
+}
+
+Status renew_leases(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
+    for (const char* table : {"aggregations", "parts"})
+        ATOLL_RETURN_IF_ERROR(connection.query(std::string("UPDATE ") + table +
+                                                   " SET lease_until = now() + $2 * interval '1 second'"
+                                                   " WHERE worker = $1 AND lease_until > now()",
+                                               {worker, lease_s}));
+    return {};
+}
+
+Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts) {
+    const bool part = claim.step == Step::kPart;
+    std::vector<pg::Param> params{claim.aggregation, claim.fence, pause_s, counts};
+    if (part) params.emplace_back(claim.number);
+    ATOLL_RETURN_IF_ERROR(
+        connection.query(std::string("UPDATE ") + (part ? "parts" : "aggregations") +
+                             " SET worker = NULL, lease_until = now() + $3 * interval '1 second',"
+                             " attempts = attempts - CASE WHEN $4::boolean THEN 0 ELSE 1 END WHERE fence = $2 AND " +
+                             (part ? "aggregation = $1 AND part = $5" : "id = $1"),
+                         params));
+    return {};
+}
+
+Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
+                               " 'strategy', strategy, 'updates', updates) AS data FROM aggregations WHERE id = $1",
+                               {aggregation}));
+    if (rows.empty()) return not_found("there is no such aggregation");
+    return parse_closed_round(rows.json(0, "data"));
+}
+
+Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT path, begin_byte, size_bytes, sha256 FROM parts"
+                                                " WHERE aggregation = $1 ORDER BY part",
+                                                {aggregation}));
+    std::vector<Part> parts;
+    for (int i = 0; i < rows.size(); ++i) parts.push_back(part_of(rows, i));
+    return parts;
+}
+
+Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts) {
+    ATOLL_TRY(const auto updated,
+              transaction.query("UPDATE aggregations SET state = 'averaging', parts_total = $3, parts_left = $3,"
+                                " worker = NULL, lease_until = '-infinity', attempts = 0"
+                                " WHERE id = $1 AND fence = $2 AND state = 'planning'",
+                                {claim.aggregation, claim.fence, parts.size()}));
+    if (updated.affected() == 0) return false;
+    Json rows = Json::array();
+    for (const Part& part : parts)
+        rows.push_back(
+            {{"part", rows.size()}, {"path", part.path}, {"begin_byte", part.begin}, {"size_bytes", part.size}});
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("INSERT INTO parts (aggregation, part, path, begin_byte, size_bytes)"
+                          " SELECT $1, part, path, begin_byte, size_bytes FROM jsonb_to_recordset($2)"
+                          " AS cut (part integer, path text, begin_byte bigint, size_bytes bigint)",
+                          {claim.aggregation, rows}));
+    ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
+Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256) {
+    ATOLL_TRY(const auto made,
+              transaction.query("UPDATE parts SET sha256 = $4, worker = NULL"
+                                " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND sha256 IS NULL",
+                                {claim.aggregation, claim.number, claim.fence, sha256}));
+    if (made.affected() == 0) return false;
+    // The row's lock lets exactly one worker see the last part go.
+    ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1,"
+                                                 " state = CASE WHEN parts_left = 1 THEN 'publishing' ELSE state END"
+                                                 " WHERE id = $1 AND state = 'averaging' RETURNING parts_left",
+                                                 {claim.aggregation}));
+    if (left.empty()) return false;
+    if (left.integer(0, "parts_left") == 0) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
+Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const std::string& version) {
+    ATOLL_TRY(const auto updated,
+              transaction.query("UPDATE aggregations SET state = 'completed', version = $3, finished_at = now(),"
+                                " worker = NULL WHERE id = $1 AND fence = $2 AND state = 'publishing'",
+                                {claim.aggregation, claim.fence, version}));
+    if (updated.affected() == 0) return false;
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
+    return true;
+}
+
+Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error) {
+    const std::string current =
+        claim.step == Step::kPart
+            ? "EXISTS (SELECT 1 FROM parts WHERE aggregation = $1 AND part = $4 AND fence = $2 AND sha256 IS NULL)"
+            : "fence = $2";
+    std::vector<pg::Param> params{claim.aggregation, claim.fence, error};
+    if (claim.step == Step::kPart) params.emplace_back(claim.number);
+    ATOLL_TRY(const auto updated,
+              transaction.query("UPDATE aggregations SET state = 'failed', error = $3, finished_at = now(),"
+                                " worker = NULL WHERE id = $1 AND state NOT IN ('completed', 'failed') AND " +
+                                    current,
+                                params));
+    if (updated.affected() == 0) return false;
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
+    return true;
+}
+
+Result<Json> find_aggregation(pg::Transaction& transaction, const std::string& job, std::int64_t round) {
+    ATOLL_TRY(const auto rows,
+              transaction.query(kColumns + std::string("WHERE job = $1 AND round = $2"), {job, round}));
+    if (rows.empty())
+        return not_found("round " + std::to_string(round) + " of job " + job + " has not been aggregated", "round");
+    return aggregation_json(rows, 0);
+}
+
+Result<std::vector<Json>> list_aggregations(pg::Transaction& transaction, const std::string& job,
+                                            const http::Page& page) {
+    std::int64_t after = 0;
+    const char* end = page.after.data() + page.after.size();
+    if (!page.after.empty() && std::from_chars(page.after.data(), end, after).ptr != end)
+        return invalid_argument("after", "after: must be the `next` of another page");
+    ATOLL_TRY(const auto rows,
+              transaction.query(kColumns + std::string("WHERE id > $1 AND ($2 = '' OR job = $2) ORDER BY id LIMIT $3"),
+                                {after, job, page.limit + 1}));
+    std::vector<Json> items;
+    for (int i = 0; i < rows.size(); ++i) items.push_back(aggregation_json(rows, i));
+    return items;
+}
+
+}  // namespace atl::aggregation

@@ -1,0 +1,46 @@
+-- The aggregation service's tables. A round is aggregated once: (job, round) is the key.
+--
+-- A lease is (worker, lease_until, fence): whoever takes it raises the fence, and every write that ends the work names
+-- the fence it was given, so that a worker that was thought dead changes nothing. Workers renew the leases they hold.
+
+CREATE TABLE aggregations (
+    id          bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+    job         text NOT NULL,
+    round       integer NOT NULL,
+    model       text NOT NULL,
+    base        text NOT NULL,
+    strategy    jsonb NOT NULL,
+    updates     jsonb NOT NULL,
+    -- planning: headers are read and parts cut; averaging: parts are made; publishing: the version is posted
+    state       text NOT NULL DEFAULT 'planning'
+                CHECK (state IN ('planning', 'averaging', 'publishing', 'completed', 'failed')),
+    parts_total integer NOT NULL DEFAULT 0,
+    parts_left  integer NOT NULL DEFAULT 0 CHECK (parts_left >= 0),
+    version     text,
+    error       text,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    -- the lease of planning and publishing
+    worker      text,
+    lease_until timestamptz NOT NULL DEFAULT '-infinity',
+    fence       bigint NOT NULL DEFAULT 0,
+    attempts    integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (job, round)
+);
+CREATE INDEX aggregations_open ON aggregations (id) WHERE state IN ('planning', 'publishing');
+
+-- The parts of unfinished aggregations.
+CREATE TABLE parts (
+    aggregation bigint NOT NULL REFERENCES aggregations (id) ON DELETE CASCADE,
+    part        integer NOT NULL,
+    path        text NOT NULL,
+    begin_byte  bigint NOT NULL,
+    size_bytes  bigint NOT NULL,
+    sha256      text,
+    worker      text,
+    lease_until timestamptz NOT NULL DEFAULT '-infinity',
+    fence       bigint NOT NULL DEFAULT 0,
+    attempts    integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (aggregation, part)
+);
+CREATE INDEX parts_open ON parts (aggregation, part) WHERE sha256 IS NULL;

@@ -1,0 +1,51 @@
+#include "services/aggregation/service.h"
+
+#include "services/aggregation/embedded.h"
+#include "services/aggregation/events.h"
+#include "services/aggregation/routes.h"
+#include "services/aggregation/settings.h"
+#include "services/aggregation/workers.h"
+
+namespace atl::aggregation {
+namespace {
+
+class RunningAggregation final : public service::Running {
+  public:
+    RunningAggregation(service::Context& context, const Settings& settings)
+        : relay_(context.pool, context.settings.postgres, "aggregation", context.settings.kafka_brokers,
+                 context.metrics),
+          workers_(context.pool, context.settings.postgres, settings, context.metrics),
+          inbox_(
+              context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
+              {jobs_topic(settings.topic_prefix)},
+              [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
+                  return take_event(transaction, event, prefix);
+              },
+              context.metrics) {}
+
+  private:
+    events::Relay relay_;
+    Workers workers_;
+    events::InboxConsumer inbox_;
+};
+
+std::span<const pg::Migration> migrations() {
+    static const std::string first = std::string(events::kTablesSql) + std::string(kSchema0001InitSql);
+    static const pg::Migration all[] = {{1, first}};
+    return all;
+}
+
+Result<std::unique_ptr<service::Running>> start(service::Context& context) {
+    ATOLL_TRY(const Settings settings, parse_settings(context.settings.own));
+    add_routes(context.server, context.pool);
+    return std::unique_ptr<service::Running>(std::make_unique<RunningAggregation>(context, settings));
+}
+
+}  // namespace
+
+const service::Definition& definition() {
+    static const service::Definition aggregation{"aggregation", migrations(), kOpenapiJson, start};
+    return aggregation;
+}
+
+}  // namespace atl::aggregation

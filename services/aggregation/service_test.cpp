@@ -1,0 +1,162 @@
+#include "services/aggregation/routes.h"
+
+#include <optional>
+
+#include "services/aggregation/events.h"
+#include "services/aggregation/repository.h"
+#include "services/aggregation/service.h"
+#include "shared/http/test_server.h"
+#include "shared/service/openapi_check.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl::aggregation {
+namespace {
+
+using json::Json;
+
+class AggregationTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        conninfo_ = stack().create_database();
+        auto connection = pg::connect(conninfo_).value();
+        ASSERT_TRUE(pg::migrate(connection, "aggregation", definition().migrations).ok());
+        pool_.emplace(conninfo_, "aggregation", 4);
+        server_.emplace([&](http::Server& server) { add_routes(server, *pool_); });
+    }
+
+    static events::Event closed(std::int64_t round) {
+        events::Event event;
+        event.type = "atoll.round.closed.v1";
+        event.data = {{"job", "j1"},
+                      {"round", round},
+                      {"model", "demo"},
+                      {"base", std::string(64, '0')},
+                      {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
+                      {"updates", Json::array({{{"facility", "leonardo"},
+                                                {"task", "t1"},
+                                                {"version", std::string(64, 'a')},
+                                                {"samples", 1},
+                                                {"tokens", 2}}})}};
+        return event;
+    }
+    Status take(const events::Event& event) {
+        auto lease = pool_->acquire().value();
+        auto transaction = pg::Transaction::begin(*lease).value();
+        ATOLL_RETURN_IF_ERROR(take_event(transaction, event, ""));
+        return transaction.commit();
+    }
+    Claim claim(const std::string& worker = "w") {
+        return claim_work(*pool_->acquire().value(), worker, 60).value().value();
+    }
+    // Runs one of the repository's functions in a committed transaction.
+    template <class Function, class... Arguments>
+    bool commit(Function function, const Arguments&... arguments) {
+        auto lease = pool_->acquire().value();
+        auto transaction = pg::Transaction::begin(*lease).value();
+        const bool current = function(transaction, arguments...).value();
+        EXPECT_TRUE(transaction.commit().ok());
+        return current;
+    }
+    pg::Rows query(const std::string& sql) { return pool_->acquire().value()->query(sql).value(); }
+
+    std::string conninfo_;
+    std::optional<pg::Pool> pool_;
+    std::optional<http::TestServer> server_;
+};
+
+TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
+    for (const auto& fault : service::openapi_faults(definition().openapi, server_->server())) ADD_FAILURE() << fault;
+}
+
+TEST_F(AggregationTest, AClosedRoundIsRecordedOnceAndShown) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(take(closed(2)).ok());
+    auto client = server_->client(auth::Role::kViewer);
+    const Json one = client.get_json("/v1/aggregations/j1/1").value();
+    EXPECT_EQ(one["state"], "planning");
+    EXPECT_EQ(one["updates"].size(), 1U);
+    EXPECT_TRUE(one["version"].is_null());
+    const Json page = client.get_json("/v1/aggregations?job=j1&limit=1").value();
+    EXPECT_EQ(page["items"].size(), 1U);
+    const Json rest = client.get_json("/v1/aggregations?job=j1&after=" + page["next"].get<std::string>()).value();
+    EXPECT_EQ(rest["items"][0]["round"], 2);
+    EXPECT_TRUE(rest["next"].is_null());
+    EXPECT_TRUE(client.get_json("/v1/aggregations?job=other").value()["items"].empty());
+}
+
+TEST_F(AggregationTest, WrongRequestsAreRefusedByName) {
+    auto client = server_->client();
+    EXPECT_EQ(client.get_json("/v1/aggregations/j1/1").error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(client.get_json("/v1/aggregations/j1/x").error().field, "round");
+    EXPECT_EQ(client.get_json("/v1/aggregations?after=x").error().field, "after");
+    auto facility = server_->client(auth::Role::kFacility);
+    EXPECT_EQ(facility.get_json("/v1/aggregations").error().code, ErrorCode::kPermissionDenied);
+    EXPECT_EQ(server_->client_without_token().get_json("/v1/aggregations").error().code, ErrorCode::kUnauthenticated);
+}
+
+TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddressIsRefused) {
+    auto event = closed(1);
+    event.data["strategy"]["name"] = "median";
+    ASSERT_TRUE(take(event).ok());
+    const auto rows = query("SELECT event FROM outbox");
+    ASSERT_EQ(rows.size(), 1);
+    EXPECT_EQ(rows.json(0, "event")["type"], "atoll.aggregation.failed.v1");
+    EXPECT_EQ(rows.json(0, "event")["data"]["round"], 1);
+    EXPECT_NE(rows.json(0, "event")["data"]["error"].get<std::string>().find("strategy.name"), std::string::npos);
+    event.data.erase("job");
+    EXPECT_FALSE(take(event).ok());
+}
+
+TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    const Claim planning = claim();
+    EXPECT_EQ(planning.step, Step::kPlan);
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "other", 60).value().has_value());
+    const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
+    ASSERT_TRUE(commit(save_plan, planning, parts));
+    EXPECT_FALSE(commit(save_plan, planning, parts)) << "a plan counts once";
+    const Claim first = claim("one");
+    const Claim second = claim("two");
+    EXPECT_NE(first.number, second.number);
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "three", 60).value().has_value());
+    ASSERT_TRUE(commit(save_part, first, std::string(64, 'b')));
+    EXPECT_FALSE(commit(save_part, first, std::string(64, 'c'))) << "a part counts once";
+    ASSERT_TRUE(commit(save_part, second, std::string(64, 'd')));
+    const Claim publishing = claim();
+    EXPECT_EQ(publishing.step, Step::kPublish);
+    ASSERT_TRUE(commit(save_version, publishing, std::string(64, 'e')));
+    EXPECT_FALSE(commit(save_version, publishing, std::string(64, 'e')));
+    EXPECT_FALSE(commit(save_failure, publishing, "too late"));
+    EXPECT_EQ(query("SELECT state FROM aggregations").text(0, "state"), "completed");
+}
+
+TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10)));
+    const Claim slow = claim("slow");
+    query("UPDATE parts SET lease_until = now() - interval '1 second'");
+    ASSERT_TRUE(renew_leases(*pool_->acquire().value(), "slow", 60).ok()) << "what has run out is not renewed";
+    const Claim fast = claim("fast");
+    EXPECT_EQ(fast.attempts, 2);
+    EXPECT_FALSE(commit(save_part, slow, std::string(64, 'b')));
+    EXPECT_FALSE(commit(save_failure, slow, "a fault"));
+    EXPECT_TRUE(commit(save_part, fast, std::string(64, 'c')));
+}
+
+TEST_F(AggregationTest, WorkThatIsGivenBackCanBeTakenAfterItsPauseAndOnlyItsOwnFaultsCount) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    const Claim first = claim();
+    ASSERT_TRUE(release(*pool_->acquire().value(), first, 60, /*counts=*/false).ok());
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "w", 60).value().has_value());
+    query("UPDATE aggregations SET lease_until = now() - interval '1 second'");
+    const Claim second = claim();
+    EXPECT_EQ(second.attempts, 1);
+    ASSERT_TRUE(release(*pool_->acquire().value(), second, -1, /*counts=*/true).ok());
+    EXPECT_EQ(claim().attempts, 2);
+}
+
+}  // namespace
+}  // namespace atl::aggregation

@@ -1,0 +1,166 @@
+#include "services/aggregation/worker.h"
+
+#include <spdlog/spdlog.h>
+
+#include <exception>
+
+#include "services/aggregation/events.h"
+
+namespace atl::aggregation {
+namespace {
+
+constexpr std::int64_t kRetryPause_s = 2;
+constexpr std::int64_t kAttemptsMax = 10;
+
+// The updates themselves are at fault, or what was asked for: trying again changes nothing.
+bool is_final(const Error& error) {
+    switch (error.code) {
+        case ErrorCode::kInvalidArgument:
+        case ErrorCode::kNotFound:
+        case ErrorCode::kConflict:
+        case ErrorCode::kPreconditionFailed:
+        case ErrorCode::kTooLarge:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// Runs `work` in a transaction and commits. False (a stale claim) commits nothing.
+template <class Work>
+Result<bool> in_transaction(pg::Pool& pool, const Work& work) {
+    ATOLL_TRY(auto lease, pool.acquire());
+    ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
+    ATOLL_TRY(const bool current, work(transaction));
+    if (!current) return false;
+    ATOLL_RETURN_IF_ERROR(transaction.commit());
+    return true;
+}
+
+}  // namespace
+
+Worker::Worker(pg::Pool& pool, const Settings& settings, std::string name, metrics::Registry& metrics)
+    : pool_(pool),
+      settings_(settings),
+      name_(std::move(name)),
+      parts_(metrics.counter("atoll_aggregation_parts_total", "Parts that were averaged and stored")),
+      bytes_(metrics.counter("atoll_aggregation_bytes_total", "Bytes of those parts")),
+      stale_(metrics.counter("atoll_aggregation_stale_total", "Work whose lease had gone to another worker")),
+      failures_(metrics.counter("atoll_aggregation_failures_total", "Work that failed, also when tried again")) {}
+
+Result<bool> Worker::work_once() {
+    std::optional<Claim> claim;
+    {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(claim, claim_work(*lease, name_, settings_.lease_s));
+    }
+    if (!claim) {
+        opened_ = -1;
+        models_.reset();  // what was read ahead
+        return false;
+    }
+    Status status;
+    try {
+        status = perform(*claim);
+    } catch (const std::exception& exception) {
+        status = internal_error(exception.what());
+    }
+    if (!status.ok()) ATOLL_RETURN_IF_ERROR(handle_failure(*claim, status.error()));
+    return true;
+}
+
+Status Worker::perform(const Claim& claim) {
+    if (claim.attempts > kAttemptsMax)  // of processes that died over it
+        return Error{ErrorCode::kConflict, "given up after " + std::to_string(kAttemptsMax) + " attempts", {}};
+    ATOLL_RETURN_IF_ERROR(open(claim.aggregation));
+    switch (claim.step) {
+        case Step::kPlan:
+            return plan(claim);
+        case Step::kPart:
+            return make_part(claim);
+        case Step::kPublish:
+            return publish(claim);
+    }
+    return {};
+}
+
+Status Worker::open(std::int64_t aggregation) {
+    if (opened_ == aggregation) return {};
+    opened_ = -1;
+    models_.reset();
+    {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(round_, load_round(*lease, aggregation));
+    }
+    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_));
+    models_.emplace(std::move(models));
+    opened_ = aggregation;
+    return {};
+}
+
+Status Worker::plan(const Claim& claim) {
+    const auto parts = cut_into_parts(models_->average().files(), static_cast<std::uint64_t>(settings_.part_bytes));
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return save_plan(transaction, claim, parts);
+              }));
+    if (!current) stale_.Increment();
+    return {};
+}
+
+Status Worker::make_part(const Claim& claim) {
+    ATOLL_TRY(const std::string sha256, models_->make_part(claim.part));
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return save_part(transaction, claim, sha256);
+              }));
+    if (!current) {
+        stale_.Increment();
+        return {};
+    }
+    parts_.Increment();
+    bytes_.Increment(static_cast<double>(claim.part.size));
+    return {};
+}
+
+Status Worker::publish(const Claim& claim) {
+    std::vector<Part> parts;
+    {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(parts, load_parts(*lease, claim.aggregation));
+    }
+    for (const Part& part : parts)  // none are left when another worker has published
+        if (part.sha256.empty()) return unavailable("a part is missing");
+    if (parts.empty()) return unavailable("the parts are gone");
+    ATOLL_TRY(const std::string version, models_->publish(round_, parts));
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
+                  ATOLL_TRY(const bool saved, save_version(transaction, claim, version));
+                  if (saved) ATOLL_RETURN_IF_ERROR(add_completed(transaction, settings_.topic_prefix, round_, version));
+                  return saved;
+              }));
+    if (!current) stale_.Increment();
+    if (current) spdlog::info("round {} of job {} is version {}", round_.round, round_.job, version);
+    return {};
+}
+
+// Fails the aggregation for good, or gives the work back to be tried again.
+Status Worker::handle_failure(const Claim& claim, const Error& error) {
+    failures_.Increment();
+    const bool counts = error.code == ErrorCode::kInternal;
+    if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {
+        spdlog::warn("aggregation {}: will try again: {}", claim.aggregation, error.message);
+        opened_ = -1;
+        ATOLL_TRY(auto lease, pool_.acquire());
+        return release(*lease, claim, kRetryPause_s, counts);
+    }
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
+                  ATOLL_TRY(const ClosedRound round, load_round(transaction.connection(), claim.aggregation));
+                  ATOLL_TRY(const bool saved, save_failure(transaction, claim, error.message));
+                  if (saved)
+                      ATOLL_RETURN_IF_ERROR(
+                          add_failed(transaction, settings_.topic_prefix, round.job, round.round, error.message));
+                  return saved;
+              }));
+    if (current) spdlog::error("aggregation {} failed: {}", claim.aggregation, error.message);
+    return {};
+}
+
+}  // namespace atl::aggregation
