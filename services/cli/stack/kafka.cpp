@@ -1,12 +1,10 @@
 #include "shared/kafka/kafka.h"
 
-#include <openssl/rand.h>
-
-#include <array>
 #include <cstdlib>
 
 #include "services/cli/stack/component.h"
 #include "shared/base/file.h"
+#include "shared/base/id.h"
 #include "shared/base/subprocess.h"
 
 namespace atl::cli::stack {
@@ -83,16 +81,10 @@ std::vector<std::string> jvm(const Stack& stack, const std::vector<std::string>&
     return argv;
 }
 
-// 16 random bytes in URL-safe base64 without padding: what `kafka.tools.StorageTool random-uuid` prints.
+// What `kafka.tools.StorageTool random-uuid` prints: 16 bytes in URL-safe base64 without padding. Hexadecimal digits
+// are base64's too; the last of 22 characters carries four bits that must be zero.
 std::string cluster_id() {
-    constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    std::array<unsigned char, 22> random{};
-    check(RAND_bytes(random.data(), static_cast<int>(random.size())) == 1, "no random bytes");
-    std::string id;
-    for (const unsigned char byte : random) id += kAlphabet[byte % 64];
-    id[0] = 'A';      // never a leading '-', which the tool would read as a flag
-    id.back() = 'A';  // 22 × 6 bits are 132: the last four are zero
-    return id;
+    return "A" + random_hex(10) + "A";
 }
 
 Status format_storage(const Stack& stack, const fs::path& settings) {

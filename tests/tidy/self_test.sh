@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Plants one breach of each rule of tidy.sh in a tree that keeps them all, and wants to see it reported.
+set -euo pipefail
+tidy=$(cd "$(dirname "$0")" && pwd)/tidy.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+# A tree that keeps the rules.
+plant() {
+    rm -rf "${tree:?}"/*
+    mkdir -p "$tree"/{shared/{base,pg},services/{store,registry},trainer/model}
+    for folder in shared/base shared/pg services/store services/registry trainer; do
+        echo "# A page" >"$tree/$folder/README.md"
+    done
+    printf '#pragma once\n\n#include "shared/base/result.h"\n' >"$tree/services/store/store.h"
+    printf '#include <libpq-fe.h>\n' >"$tree/shared/pg/pg.cpp"
+    printf '#include "shared/json/json.h"\n' >"$tree/trainer/model/model.cpp"
+}
+
+# expect "file: rule" after the breach that was just planted
+expect() {
+    local output
+    if output=$("$tidy" "$tree"); then
+        echo "not caught: $1"
+        failures=$((failures + 1))
+    elif ! grep -qE "$1" <<<"$output"; then
+        printf 'wanted %s, got:\n%s\n' "$1" "$output"
+        failures=$((failures + 1))
+    fi
+    plant
+}
+
+plant
+"$tidy" "$tree" >/dev/null || { "$tidy" "$tree"; echo "a tree that keeps the rules is refused"; exit 1; }
+
+echo '#include <libpq-fe.h>' >"$tree/services/store/a.cpp" && expect 'services/store/a.cpp:1: only shared/pg may'
+echo '#include <mpi.h>' >"$tree/trainer/model/a.cpp" && expect 'trainer/model/a.cpp:1: only trainer/comm may'
+echo '#include "services/registry/x.h"' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: services never include'
+echo '#include "services/store/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: shared/ includes nothing above'
+echo '#include "shared/json/json.h"' >"$tree/shared/base/a.cpp" && expect 'a.cpp:1: shared/base includes nothing'
+echo '#include "shared/pg/pg.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer uses only'
+echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer includes nothing'
+echo '#include "trainer/model/x.h"' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: services include nothing of the trainer'
+yes '// line' | head -n 401 >"$tree/shared/pg/a.cpp" && expect 'a.cpp:401: more than 400 lines'
+{ echo 'int f() {'; yes '    g();' | head -n 71; echo '}'; } >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a function of more'
+echo 'int x;' >"$tree/shared/pg/a.h" && expect 'a.h:1: a header without #pragma once'
+printf '#pragma once\nusing namespace std;\n' >"$tree/shared/pg/a.h" && expect 'a.h:2: using namespace'
+echo '// TO''DO: later' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: finish it'
+echo 'std::thread t;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: threads are std::jthread'
+echo '    exit(1);' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: return an error'
+echo 'file(GLOB sources *.cpp)' >"$tree/shared/pg/a.cmake" && expect 'a.cmake:1: sources are listed'
+echo 'int x; ' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: white space'
+printf 'int x;\r\n' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a carriage return'
+printf 'int x;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:0: no newline'
+
+[ "$failures" = 0 ] && echo "every rule catches its breach"

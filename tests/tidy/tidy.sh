@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# tidy.sh [ROOT]: the rules of CONTRIBUTING.md that a program can check. Prints "file:line: rule" for each breach and
+# exits 1 if there was one. self_test.sh proves that each rule catches what it should.
+set -uo pipefail
+export LC_ALL=C.UTF-8
+cd "${1:-$(dirname "$0")/../..}"
+
+readonly file_lines_max=400 function_lines_max=70 architecture_lines_max=250
+# Reads "file:line:…" lines and prints each under a rule.
+report() {
+    local file line rest
+    while IFS=: read -r file line rest; do printf '%s:%s: %s\n' "$file" "$line" "$1"; done
+}
+
+# Our own files of the given kinds, outside build directories.
+files() {
+    local pattern=() extension
+    for extension in "$@"; do pattern+=(-o -name "*.$extension"); done
+    find . \( -name build -o -name .git -o -name .cache \) -prune -o -type f \( "${pattern[@]:1}" \) -printf '%P\n' | sort
+}
+mapfile -t code < <(files cpp h cu cuh)
+mapfile -t headers < <(files h cuh)
+mapfile -t text < <(files cpp h cu cuh cmake sh sql yaml md json py xml && find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n')
+[ ${#code[@]} -gt 0 ] || { echo "no source files under $PWD" && exit 1; }
+
+# in_code PATTERN [FILES…]: "file:line:text" of matches of an extended regular expression.
+in_code() {
+    local pattern=$1
+    shift
+    grep -HnE -- "$pattern" "$@" /dev/null || true
+}
+
+# Which folder alone may include a library. "pattern folder[|folder…]"
+library_owners() {
+    cat <<'TABLE'
+<libpq shared/pg
+<librdkafka/ shared/kafka
+<pistache/ shared/http
+<curl/ shared/http
+<jwt\.h shared/auth
+<prometheus/ shared/metrics
+<yaml-cpp/ shared/config
+<openssl/ shared/auth|shared/digest
+<mpi\.h trainer/comm
+<(cblas|openblas) trainer/kernels
+<sentencepiece trainer/data
+<(cuda|hip|nccl|rccl|cublas|hipblas) trainer/kernels/gpu|trainer/comm
+<CLI/ services/cli|trainer/train|tests
+TABLE
+}
+check_libraries() {
+    local pattern owners
+    while read -r pattern owners; do
+        in_code "^ *# *include +$pattern" "${code[@]}" | grep -vE "^($owners)/" |
+            report "only $owners may include $pattern"
+    done < <(library_owners)
+}
+
+# base <- shared/* <- services/x; the trainer uses only some of shared; services never include one another.
+check_layers() {
+    local service
+    in_code '^#include "(services|trainer|tests)/' "${code[@]}" | grep '^shared/' | grep -v '_test\.cpp:' |
+        report "shared/ includes nothing above it"
+    in_code '^#include "' "${code[@]}" | grep '^shared/base/' | grep -v '"shared/base/' |
+        report "shared/base includes nothing of ours"
+    in_code '^#include "(services|tests)/' "${code[@]}" | grep '^trainer/' | grep -v '_test\.cpp:' |
+        report "the trainer includes nothing of the services"
+    in_code '^#include "shared/' "${code[@]}" | grep '^trainer/' |
+        grep -vE '"shared/(base|config|log|json|safetensors|digest|metrics)/' |
+        report "the trainer uses only base, config, log, json, safetensors, digest and metrics of shared/"
+    in_code '^#include "trainer/' "${code[@]}" | grep '^services/' | report "services include nothing of the trainer"
+    for service in services/*/; do
+        in_code '^#include "services/' "${code[@]}" | grep "^$service" | grep -v "\"$service" |
+            report "services never include one another"
+    done
+}
+
+check_sizes() {
+    local file lines
+    for file in "${code[@]}"; do
+        lines=$(wc -l <"$file")
+        ((lines <= file_lines_max)) || echo "$file:$lines:" | report "more than $file_lines_max lines"
+    done
+    if [ -e ARCHITECTURE.md ] && (($(wc -l <ARCHITECTURE.md) > architecture_lines_max)); then
+        echo "ARCHITECTURE.md:$architecture_lines_max:" | report "more than $architecture_lines_max lines"
+    fi
+    # clang-format puts a function's last brace where its first line began; namespaces and types are no functions.
+    awk -v max=$function_lines_max '
+        FNR == 1 { start = 0 }
+        /^[A-Za-z_~].*\{$/ && !/^(namespace|class|struct|enum|union|extern)/ && !/= *\{$/ { start = FNR }
+        /^[^ ].*\)( const)?( noexcept)?( override)? \{$/ && !start { start = FNR }
+        /^\}$/ && start { if (FNR - start > max) print FILENAME ":" start ":"; start = 0 }
+    ' "${code[@]}" | report "a function of more than $function_lines_max lines"
+}
+
+check_habits() {
+    local file
+    for file in "${headers[@]}"; do
+        grep -q '^#pragma once$' "$file" || echo "$file:1:" | report "a header without #pragma once"
+    done
+    in_code '^ *using namespace ' "${headers[@]}" | report "using namespace in a header"
+    in_code '\b(TODO|FIXME|HACK)\b' "${text[@]}" | grep -v '^tests/tidy/' | report "finish it, or file an issue"
+    in_code 'std::thread[ ({&>]' "${code[@]}" | report "threads are std::jthread"
+    in_code '(^|[^_a-zA-Z:.])(exit|abort) *\(' "${code[@]}" | grep -vE '_test\.cpp:|^shared/base/check\.|::_?exit' |
+        report "return an error; check() is for programmers' errors"
+    in_code '\b(file|FILE)\(GLOB' "${text[@]}" | grep -v '^tests/tidy/' | report "sources are listed, not globbed"
+    in_code '[ 	]+$' "${text[@]}" | report "white space at the end of a line"
+    in_code $'\r$' "${text[@]}" | report "a carriage return"
+    for file in "${text[@]}"; do
+        [ ! -s "$file" ] || [ -z "$(tail -c 1 "$file")" ] || echo "$file:$(wc -l <"$file"):" | report "no newline at its end"
+    done
+}
+
+
+breaches=$(check_libraries; check_layers; check_sizes; check_habits)
+if [ -n "$breaches" ]; then
+    printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
+    exit 1
+fi
+echo "${#code[@]} source files keep the rules"
