@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-#include "services/dispatch/domain/names.h"
+#include "shared/service/names.h"
 
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
 using json::ObjectReader;
+using service::required_name;
 
 bool is_absolute(const std::string& path) {
     return !path.empty() && path.front() == '/' && path.find('\0') == std::string::npos &&

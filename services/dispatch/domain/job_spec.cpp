@@ -2,14 +2,15 @@
 
 #include <algorithm>
 
-#include "services/dispatch/domain/names.h"
 #include "services/dispatch/domain/training_settings.h"
+#include "shared/service/names.h"
 
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
 using json::ObjectReader;
+using service::required_name;
 
 constexpr std::int64_t kVersionMax = 1'000'000'000;
 
@@ -115,7 +116,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     spec.name = required_name(reader, "name");
     const Json& model = reader.required_object("model");
     spec.output_model = reader.string_or("output_model", spec.name);
-    if (!is_name(spec.output_model)) reader.fail("output_model", "must match ^[a-z0-9][a-z0-9._-]{0,62}$");
+    if (!service::is_name(spec.output_model)) reader.fail("output_model", "must match ^[a-z0-9][a-z0-9._-]{0,62}$");
     const Json& participants = reader.required_array("participants");
     spec.rounds = reader.required_integer("rounds", 1, 10'000);
     const Json& strategy = reader.object_or_null("strategy");

@@ -1,11 +1,12 @@
 #include "services/dispatch/domain/preparation_spec.h"
 
-#include "services/dispatch/domain/names.h"
+#include "shared/service/names.h"
 
 namespace atl::dispatch {
 
 using json::Json;
 using json::ObjectReader;
+using service::required_name;
 
 Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     ObjectReader reader(value);
@@ -14,7 +15,8 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     spec.dataset = required_name(reader, "dataset");
     const Json& tokenizer = reader.required_object("tokenizer");
     spec.input = reader.required_string("input");
-    if (!is_safe_relative_path(!spec.input.empty() && spec.input.front() == '/' ? spec.input.substr(1) : spec.input))
+    if (!service::is_safe_relative_path(!spec.input.empty() && spec.input.front() == '/' ? spec.input.substr(1)
+                                                                                         : spec.input))
         reader.fail("input", "must be a path at the site without \"..\"");
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");

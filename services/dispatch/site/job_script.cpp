@@ -87,7 +87,11 @@ std::string evaluate_script(const JobPlace& place, const EvaluateJob& job) {
 
 std::string tokenize_script(const JobPlace& place, const TokenizeJob& job) {
     return job_script(place, "mkdir -p out\n" + tokenize_command(place, job, "train") + " || return\n" +
-                                 tokenize_command(place, job, "validation") + "\n");
+                                 tokenize_command(place, job, "validation") +
+                                 " || return\n"
+                                 // Kept here, as out/ moves to its final place.
+                                 "cp out/train/data.json train.data.json && "
+                                 "cp out/validation/data.json validation.data.json\n");
 }
 
 }  // namespace atl::dispatch

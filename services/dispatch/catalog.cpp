@@ -1,0 +1,137 @@
+#include "services/dispatch/catalog.h"
+
+#include "shared/digest/digest.h"
+#include "shared/http/client.h"
+#include "shared/service/names.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr std::chrono::minutes kTokenLife{5};
+
+http::Client client(const std::string& url, std::string token) {
+    http::ClientOptions options;
+    options.base_url = url;
+    options.token = std::move(token);
+    options.timeout = std::chrono::seconds(15);
+    return http::Client(std::move(options));
+}
+
+// A member of another service's answer that the contract promises.
+template <class T>
+Result<T> member(const Json& value, const char* key) {
+    const auto found = value.find(key);
+    if (found == value.end()) return internal_error(std::string("an answer lacks \"") + key + "\"");
+    try {
+        return found->template get<T>();
+    } catch (const Json::exception&) {
+        return internal_error(std::string("an answer's \"") + key + "\" has the wrong type");
+    }
+}
+
+std::string versions_path(const std::string& dataset) {
+    return "/v1/datasets/" + http::percent_encode(dataset) + "/versions";
+}
+
+std::string copies_path(const std::string& dataset, std::int64_t version) {
+    return versions_path(dataset) + "/" + std::to_string(version) + "/copies";
+}
+
+}  // namespace
+
+Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer)
+    : registry_url_(std::move(registry_url)), store_url_(std::move(store_url)), issuer_(std::move(issuer)) {}
+
+std::string Catalog::token() const {
+    auth::Principal self;
+    self.subject = "dispatch";
+    self.role = auth::Role::kOperator;
+    auto token = issuer_.issue(std::move(self), kTokenLife);
+    check(token.ok(), "cannot sign a token with the private key");
+    return std::move(token).value();
+}
+
+Result<Json> Catalog::get(Service service, const std::string& path) const {
+    return client(service == Service::kRegistry ? registry_url_ : store_url_, token()).get_json(path);
+}
+
+Result<Json> Catalog::get_named(Service service, const std::string& path, const std::string& field,
+                                const std::string& what) const {
+    auto value = get(service, path);
+    if (!value.ok() &&
+        (value.error().code == ErrorCode::kNotFound || value.error().code == ErrorCode::kInvalidArgument))
+        return invalid_argument(field, field + ": there is no " + what);
+    return value;
+}
+
+Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
+                                          const std::string& name_key) const {
+    ATOLL_RETURN_IF_ERROR(get_named(Service::kStore, "/v1/models/" + http::percent_encode(model), path + "." + name_key,
+                                    "model \"" + model + "\""));
+    ATOLL_TRY(const Json found,
+              get_named(Service::kStore,
+                        "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
+                        path + ".version", "version \"" + version + "\" of model \"" + model + "\""));
+    ATOLL_TRY(std::string digest, member<std::string>(found, "digest"));
+    if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
+    return digest;
+}
+
+Status Catalog::ensure_model(const std::string& model, const std::string& idempotency_key) const {
+    const auto found = get(Service::kStore, "/v1/models/" + http::percent_encode(model));
+    if (found.ok() || found.error().code != ErrorCode::kNotFound) return found.ok() ? Status() : Status(found.error());
+    const auto made = client(store_url_, token()).post_json("/v1/models", {{"name", model}}, idempotency_key);
+    return made.ok() || made.error().code == ErrorCode::kConflict ? Status() : Status(made.error());
+}
+
+Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
+    ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets/" + http::percent_encode(name), field,
+                                          "dataset \"" + name + "\""));
+    return DatasetInfo{name, found.value("template", std::string())};
+}
+
+Status Catalog::resolve(SiteData& data, const std::string& path) const {
+    ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
+    const std::string what = "dataset \"" + data.dataset + "\"";
+    if (data.version == 0) {
+        // Versions are numbered from 1 in the order of their registration; the list is walked to its end.
+        std::string cursor;
+        do {
+            ATOLL_TRY(const Json page, get(Service::kRegistry, versions_path(data.dataset) + "?limit=1000" + cursor));
+            for (const auto& item : page.value("items", Json::array()))
+                data.version = std::max(data.version, item.value("version", std::int64_t{0}));
+            const Json next = page.value("next", Json());
+            cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
+        } while (!cursor.empty());
+        if (data.version == 0)
+            return invalid_argument(path + ".dataset", path + ".dataset: " + what + " has no version");
+    }
+    ATOLL_TRY(const Json copies,
+              get_named(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000",
+                        path + ".dataset_version", "version " + std::to_string(data.version) + " of " + what));
+    for (const auto& copy : copies.value("items", Json::array()))
+        if (copy.value("facility", "") == data.facility) data.path = copy.value("path", "");
+    if (!service::is_safe_relative_path(data.path))
+        return invalid_argument(path + ".dataset", path + ".dataset: version " + std::to_string(data.version) + " of " +
+                                                       what + " has no copy at facility \"" + data.facility + "\"");
+    return {};
+}
+
+Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,
+                                               const std::string& idempotency_key) const {
+    ATOLL_TRY(const Json made,
+              client(registry_url_, token()).post_json(versions_path(dataset), version, idempotency_key));
+    return member<std::int64_t>(made, "version");
+}
+
+Status Catalog::register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
+                              const std::string& path) const {
+    ATOLL_RETURN_IF_ERROR(
+        client(registry_url_, token())
+            .put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}}));
+    return {};
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "services/dispatch/domain/job_spec.h"
+#include "shared/auth/auth.h"
+
+namespace atl::dispatch {
+
+struct DatasetInfo {
+    std::string name;
+    std::string prompt_template;
+};
+
+// The registry and the store as dispatch asks them, by their REST APIs with a token of its own. Thread-safe.
+class Catalog {
+  public:
+    Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer);
+
+    // The digest of a model's version, named by digest or tag. kInvalidArgument names "<path>.<name_key>" or
+    // "<path>.version".
+    Result<std::string> model_digest(const std::string& model, const std::string& version, const std::string& path,
+                                     const std::string& name_key) const;
+    // Makes sure that the output model exists.
+    Status ensure_model(const std::string& model, const std::string& idempotency_key) const;
+    Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
+    // Fills in version and path; `path` is the field to name: "participants[0]".
+    Status resolve(SiteData& data, const std::string& path) const;
+
+    // Registers a prepared version; the same key gives the same number again.
+    Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,
+                                          const std::string& idempotency_key) const;
+    Status register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
+                         const std::string& path) const;
+
+  private:
+    enum class Service { kRegistry, kStore };
+    Result<json::Json> get(Service service, const std::string& path) const;
+    // kNotFound becomes kInvalidArgument that names the field.
+    Result<json::Json> get_named(Service service, const std::string& path, const std::string& field,
+                                 const std::string& what) const;
+    std::string token() const;
+
+    std::string registry_url_;
+    std::string store_url_;
+    auth::Issuer issuer_;
+};
+
+}  // namespace atl::dispatch

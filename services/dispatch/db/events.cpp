@@ -1,0 +1,69 @@
+#include "services/dispatch/db/events.h"
+
+#include "shared/events/events.h"
+
+namespace atl::dispatch {
+namespace {
+
+std::string subject_of(const std::string& job, const json::Json& data) {
+    std::string subject = "jobs/" + job;
+    if (data.contains("round")) subject += "/rounds/" + std::to_string(data.at("round").get<std::int64_t>());
+    if (data.contains("task")) subject += "/tasks/" + data.at("task").get<std::string>();
+    return subject;
+}
+
+Status send(pg::Transaction& transaction, const std::string& topic, const std::string& job, const DomainEvent& event) {
+    events::Event cloud;
+    cloud.type = event.type;
+    cloud.source = "/dispatch";
+    cloud.subject = subject_of(job, event.data);
+    cloud.data = event.data;
+    return events::add_to_outbox(transaction, topic, job, std::move(cloud));
+}
+
+}  // namespace
+
+Status record_events(pg::Transaction& transaction, const Topics& topics, const std::string& job,
+                     const std::vector<DomainEvent>& events) {
+    if (events.empty()) return {};
+    const auto count = static_cast<std::int64_t>(events.size());
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("UPDATE jobs SET event_count = event_count + $2 WHERE id = $1 RETURNING event_count",
+                                {job, count}));
+    if (rows.empty()) return not_found("no job " + job);
+    std::int64_t number = rows.integer(0, "event_count") - count;
+    for (const auto& event : events) {
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("INSERT INTO job_events (job_id, number, type, data) VALUES ($1, $2, $3, $4)",
+                              {job, ++number, event.type, event.data}));
+        ATOLL_RETURN_IF_ERROR(send(transaction, topics.jobs, job, event));
+        if (event.for_aggregation) ATOLL_RETURN_IF_ERROR(send(transaction, topics.rounds, job, event));
+    }
+    ATOLL_RETURN_IF_ERROR(transaction.query("SELECT pg_notify($1, $2)", {kEventChannel, job}));
+    return {};
+}
+
+Result<EventPage> read_events(pg::Connection& connection, const std::string& job, std::int64_t after,
+                              std::int64_t limit) {
+    // The job is read first: if it was finished then, every event of it is visible to the second statement.
+    ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT state FROM jobs WHERE id = $1", {job}));
+    if (jobs.empty()) return not_found("no job " + job);
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT number, type, to_char(time AT TIME ZONE 'UTC', "
+                               "'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS time, data FROM job_events "
+                               "WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT $3",
+                               {job, after, limit}));
+    EventPage page;
+    page.last = after;
+    page.job_is_finished = is_finished(parse_job_state(jobs.text(0, "state")));
+    for (int i = 0; i < rows.size(); ++i) {
+        page.last = rows.integer(i, "number");
+        page.items.push_back({{"number", page.last},
+                              {"type", rows.text(i, "type")},
+                              {"time", rows.text(i, "time")},
+                              {"data", rows.json(i, "data")}});
+    }
+    return page;
+}
+
+}  // namespace atl::dispatch

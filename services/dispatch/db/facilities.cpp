@@ -1,0 +1,84 @@
+#include "services/dispatch/db/facilities.h"
+
+#include "services/dispatch/db/sql.h"
+
+namespace atl::dispatch {
+namespace {
+
+const std::string kColumns =
+    "name, spec, version, " + sql_time("created_at") + " AS created_at, " + sql_time("updated_at") + " AS updated_at";
+
+StoredFacility read(const pg::Rows& rows, int row) {
+    auto facility = parse_facility(rows.json(row, "spec"));
+    check(facility.ok(), "the database holds a facility that cannot be read");
+    return {std::move(facility).value(), rows.integer(row, "version"), rows.text(row, "created_at"),
+            rows.text(row, "updated_at")};
+}
+
+}  // namespace
+
+Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT " + kColumns + " FROM facilities WHERE name = $1", {name}));
+    if (rows.empty()) return not_found("no facility \"" + name + "\"", "facility");
+    return read(rows, 0);
+}
+
+Status require_facility(pg::Connection& connection, const std::string& name, const std::string& field) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT 1 FROM facilities WHERE name = $1 FOR KEY SHARE", {name}));
+    if (rows.empty()) return invalid_argument(field, field + ": there is no facility \"" + name + "\"");
+    return {};
+}
+
+Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
+                                                    std::int64_t limit) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT " + kColumns + " FROM facilities WHERE name > $1 ORDER BY name LIMIT $2",
+                               {after, limit}));
+    std::vector<StoredFacility> facilities;
+    for (int i = 0; i < rows.size(); ++i) facilities.push_back(read(rows, i));
+    return facilities;
+}
+
+Status insert_facility(pg::Transaction& transaction, const Facility& facility) {
+    auto rows =
+        transaction.query("INSERT INTO facilities (name, spec) VALUES ($1, $2)", {facility.name, to_json(facility)});
+    if (!rows.ok() && rows.error().code == ErrorCode::kConflict)
+        return conflict("there is a facility \"" + facility.name + "\" already", "name");
+    return rows.ok() ? Status() : Status(rows.error());
+}
+
+Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("UPDATE facilities SET spec = $2, version = version + 1, updated_at = now(), "
+                               "unknown_answers = 0, retry_at = NULL WHERE name = $1 AND version = $3",
+                               {facility.name, to_json(facility), version}));
+    if (rows.affected() == 0)
+        return Error{ErrorCode::kPreconditionFailed, "the facility was changed by somebody else; read it again", {}};
+    return {};
+}
+
+Status delete_facility(pg::Connection& connection, const std::string& name) {
+    auto rows = connection.query("DELETE FROM facilities WHERE name = $1", {name});
+    if (!rows.ok() && rows.error().code == ErrorCode::kNotFound)
+        return conflict("jobs or preparations of \"" + name + "\" exist; it cannot be deleted", "name");
+    if (!rows.ok()) return rows.error();
+    return rows->affected() > 0 ? Status() : Status(not_found("no facility \"" + name + "\"", "name"));
+}
+
+Status note_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
+                   std::int64_t retry_ms_max) {
+    if (is_known) {
+        ATOLL_RETURN_IF_ERROR(connection.query(
+            "UPDATE facilities SET unknown_answers = 0, retry_at = NULL WHERE name = $1 AND unknown_answers > 0",
+            {name}));
+        return {};
+    }
+    ATOLL_RETURN_IF_ERROR(connection.query(
+        "UPDATE facilities SET unknown_answers = unknown_answers + 1, "
+        "retry_at = now() + least($2 * 2 ^ least(unknown_answers, 20), $3) * (0.75 + random() / 2) * interval '1 ms' "
+        "WHERE name = $1",
+        {name, retry_ms, retry_ms_max}));
+    return {};
+}
+
+}  // namespace atl::dispatch

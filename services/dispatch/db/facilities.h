@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/domain/facility.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+struct StoredFacility {
+    Facility facility;
+    std::int64_t version = 1;  // the ETag
+    std::string created_at;
+    std::string updated_at;
+};
+
+Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
+// kInvalidArgument that names `field`: there is no such facility. Otherwise it stays until the transaction ends.
+Status require_facility(pg::Connection& connection, const std::string& name, const std::string& field);
+// In order of names, after `after`, at most `limit`.
+Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
+                                                    std::int64_t limit);
+// kConflict: the name is taken.
+Status insert_facility(pg::Transaction& transaction, const Facility& facility);
+// kPreconditionFailed: `version` is not the current one.
+Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version);
+// kConflict: jobs or preparations know it, so that their history would lose it.
+Status delete_facility(pg::Connection& connection, const std::string& name);
+
+// A way in that gave no clear answer is left alone for a while, longer each time and never all sites at once; one that
+// answered is used again.
+Status note_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
+                   std::int64_t retry_ms_max);
+
+}  // namespace atl::dispatch

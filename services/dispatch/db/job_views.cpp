@@ -1,0 +1,157 @@
+#include "services/dispatch/db/job_views.h"
+
+#include <map>
+
+#include "services/dispatch/db/sql.h"
+#include "services/dispatch/db/tasks.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+const std::string kJobQuery =
+    "SELECT j.id, j.name, j.spec, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
+    sql_time("j.created_at") + " AS created_at, " + sql_time("j.finished_at") +
+    " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
+    "ORDER BY number DESC LIMIT 1), '') AS version FROM jobs j ";
+
+Json text_or_null(const pg::Rows& rows, int row, const char* column) {
+    return rows.is_null(row, column) ? Json() : Json(rows.text(row, column));
+}
+
+Json read_job(const pg::Rows& rows, int row) {
+    const Json spec = rows.json(row, "spec");
+    return {{"id", rows.text(row, "id")},
+            {"name", rows.text(row, "name")},
+            {"state", rows.text(row, "state")},
+            {"round", rows.integer(row, "current_round")},
+            {"rounds", spec.at("rounds")},
+            {"error", rows.text(row, "error")},
+            {"base", rows.text(row, "base_digest")},
+            {"output_model", spec.at("output_model")},
+            {"version", rows.text(row, "version")},
+            {"created_by", rows.text(row, "created_by")},
+            {"created_at", rows.text(row, "created_at")},
+            {"finished_at", text_or_null(rows, row, "finished_at")}};
+}
+
+// {"train": {"done": 2, …}, …} over the job's rounds; cleaning up is not shown.
+Result<Json> task_summary(pg::Connection& connection, const std::string& job) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = $1 AND "
+                               "kind <> 'clean' GROUP BY kind, state ORDER BY kind, state",
+                               {job}));
+    Json summary = Json::object();
+    for (int i = 0; i < rows.size(); ++i) summary[rows.text(i, "kind")][rows.text(i, "state")] = rows.integer(i, "n");
+    return summary;
+}
+
+Json task_view(const Task& task) {
+    Json view = {{"id", task.id},
+                 {"kind", to_string(task.kind)},
+                 {"facility", task.facility},
+                 {"dataset", task.params.at("dataset")},
+                 {"state", to_string(task.state)},
+                 {"error", task.error},
+                 {"attempt", nullptr}};
+    if (task.attempt)
+        view["attempt"] = {{"number", task.attempt->number},
+                           {"step", to_string(task.attempt->step)},
+                           {"batch_id", task.attempt->batch_id},
+                           {"exit_code", task.attempt->exit_code ? Json(*task.attempt->exit_code) : Json()},
+                           {"error", task.attempt->error},
+                           {"progress", task.attempt->last_step}};
+    if (task.kind == TaskKind::kTrain && task.state == TaskState::kDone)
+        for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = task.result.at(key);
+    return view;
+}
+
+void add_evaluations(const Task& task, Json& evaluations) {
+    if (task.state != TaskState::kDone) return;
+    for (Json item : task.result.at("evaluations")) {
+        item["facility"] = task.facility;
+        item["dataset"] = task.result.at("dataset");
+        evaluations.push_back(std::move(item));
+    }
+}
+
+}  // namespace
+
+Result<Json> job_view(pg::Connection& connection, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows, connection.query(kJobQuery + "WHERE j.id = $1", {id}));
+    if (rows.empty()) return not_found("no job " + id);
+    Json view = read_job(rows, 0);
+    view["spec"] = rows.json(0, "spec");
+    ATOLL_TRY(view["tasks"], task_summary(connection, id));
+    return view;
+}
+
+Result<std::vector<Json>> job_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query(kJobQuery + "WHERE $1 = '' OR j.id < $1 ORDER BY j.id DESC LIMIT $2", {after, limit}));
+    std::vector<Json> jobs;
+    for (int i = 0; i < rows.size(); ++i) jobs.push_back(read_job(rows, i));
+    return jobs;
+}
+
+Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
+    ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT 1 FROM jobs WHERE id = $1", {job}));
+    if (jobs.empty()) return not_found("no job " + job);
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
+                             sql_time("opened_at") + " AS opened_at, " + sql_time("closed_at") + " AS closed_at, " +
+                             sql_time("deadline_at") + " AS deadline_at FROM rounds WHERE job_id = $1 ORDER BY number",
+                         {job}));
+    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean'", {job}));
+    std::map<std::int64_t, Json> task_lists;
+    std::map<std::int64_t, Json> evaluations;
+    for (const auto& task : tasks) {
+        task_lists[task.round].push_back(task_view(task));
+        if (task.kind == TaskKind::kEvaluate) add_evaluations(task, evaluations[task.round]);
+    }
+    const auto list_of = [](std::map<std::int64_t, Json>& lists, std::int64_t round) {
+        Json& list = lists[round];
+        return list.is_null() ? Json::array() : list;
+    };
+    Json items = Json::array();
+    for (int i = 0; i < rows.size(); ++i) {
+        const std::int64_t number = rows.integer(i, "number");
+        items.push_back({{"round", number},
+                         {"state", rows.text(i, "state")},
+                         {"base", rows.text(i, "base_digest")},
+                         {"version", rows.text(i, "version_digest")},
+                         {"evaluated", rows.boolean(i, "evaluated")},
+                         {"error", rows.text(i, "error")},
+                         {"opened_at", rows.text(i, "opened_at")},
+                         {"closed_at", text_or_null(rows, i, "closed_at")},
+                         {"deadline_at", text_or_null(rows, i, "deadline_at")},
+                         {"tasks", list_of(task_lists, number)},
+                         {"evaluations", list_of(evaluations, number)}});
+    }
+    return Json{{"items", std::move(items)}, {"next", nullptr}};
+}
+
+Result<Json> preparation_view(pg::Connection& connection, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT spec, created_by, " + sql_time("created_at") +
+                                                        " AS created_at FROM preparations WHERE id = $1",
+                                                    {id}));
+    if (rows.empty()) return not_found("no preparation " + id);
+    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.preparation_id = $1", {id}));
+    check(tasks.size() == 1, "a preparation has one task");
+    const Task& task = tasks.front();
+    Json view = rows.json(0, "spec");
+    view["id"] = id;
+    view["created_by"] = rows.text(0, "created_by");
+    view["created_at"] = rows.text(0, "created_at");
+    view["state"] = to_string(task.state);
+    view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
+    view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
+    view["error"] = task.error;
+    view["version"] = task.result.is_object() ? task.result.at("dataset_version") : Json();
+    view["result"] = task.result;
+    return view;
+}
+
+}  // namespace atl::dispatch

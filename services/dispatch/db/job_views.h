@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shared/pg/pg.h"
+
+// What the API shows of jobs and preparations, as JSON.
+namespace atl::dispatch {
+
+// kNotFound: no such job.
+Result<json::Json> job_view(pg::Connection& connection, const std::string& id);
+// Newest first, those before the id `after` if given; without their specs.
+Result<std::vector<json::Json>> job_list(pg::Connection& connection, const std::string& after, std::int64_t limit);
+// Every round with its tasks, their metrics and the evaluations.
+Result<json::Json> rounds_view(pg::Connection& connection, const std::string& job);
+
+Result<json::Json> preparation_view(pg::Connection& connection, const std::string& id);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,121 @@
+#include "services/dispatch/db/jobs.h"
+
+#include "services/dispatch/db/sql.h"
+#include "services/dispatch/db/tasks.h"
+#include "shared/base/id.h"
+
+namespace atl::dispatch {
+namespace {
+
+Round read_round(const pg::Rows& rows, int row) {
+    Round round;
+    round.number = rows.integer(row, "number");
+    round.state = parse_round_state(rows.text(row, "state"));
+    round.base = rows.text(row, "base_digest");
+    round.version = rows.text(row, "version_digest");
+    round.evaluated = rows.boolean(row, "evaluated");
+    round.error = rows.text(row, "error");
+    if (!rows.is_null(row, "deadline_ms")) round.deadline_ms = rows.integer(row, "deadline_ms");
+    return round;
+}
+
+Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
+                                    sql_to_ms("deadline_at") +
+                                    " AS deadline_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
+                                    "'closed' AND NOT evaluated)) ORDER BY number",
+                                {job.id, current}));
+    for (int i = 0; i < rows.size(); ++i) {
+        Round round = read_round(rows, i);
+        if (round.number == current) job.round = round;
+        if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
+    }
+    return {};
+}
+
+Status save_round(pg::Transaction& transaction, const std::string& job, const Round& round) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "INSERT INTO rounds (job_id, number, state, base_digest, version_digest, evaluated, error, deadline_at, "
+        "closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
+            sql_from_ms("$8") +
+            ", CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
+            "state = $3, version_digest = $5, evaluated = $6, error = $7, "
+            "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
+        {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
+         round.deadline_ms}));
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET current_round = greatest(current_round, $2) WHERE id = $1",
+                                            {job, round.number}));
+    return {};
+}
+
+Status save_job_state(pg::Transaction& transaction, const std::string& job, const JobDecision& decision) {
+    if (!decision.job_state) return {};
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
+                                            {job, to_string(*decision.job_state), decision.job_error}));
+    return {};
+}
+
+}  // namespace
+
+Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query("SELECT spec, state, base_digest, current_round FROM jobs WHERE id = $1 FOR UPDATE", {id}));
+    if (rows.empty()) return not_found("no job " + id);
+    JobView job;
+    job.id = id;
+    job.spec = job_spec_from_stored(rows.json(0, "spec"));
+    job.state = parse_job_state(rows.text(0, "state"));
+    job.base = rows.text(0, "base_digest");
+    ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));
+    ATOLL_TRY(job.tasks,
+              load_tasks(transaction.connection(),
+                         "t.job_id = $1 AND (t.state IN ('pending', 'running') OR t.round = $2 OR t.round IN (SELECT "
+                         "number FROM rounds WHERE job_id = $1 AND state = 'closed' AND NOT evaluated))",
+                         {id, job.round.number}));
+    return job;
+}
+
+Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
+                      const JobDecision& decision) {
+    ATOLL_RETURN_IF_ERROR(save_job_state(transaction, job.id, decision));
+    for (const auto& round : decision.rounds) ATOLL_RETURN_IF_ERROR(save_round(transaction, job.id, round));
+    for (Task task : decision.new_tasks) {
+        task.id = new_id();
+        task.job = job.id;
+        ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
+    }
+    ATOLL_RETURN_IF_ERROR(request_cancel(transaction, decision.cancelled_tasks));
+    return record_events(transaction, topics, job.id, decision.events);
+}
+
+Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
+                  std::int64_t now_ms) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by) VALUES ($1, $2, $3, $4, "
+        "'running', 0, $5)",
+        {job.id, job.spec.name, to_json(job.spec), job.base, created_by}));
+    return apply_decision(transaction, topics, job, submit_job(job, now_ms));
+}
+
+Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {
+    ATOLL_TRY(const pg::Rows jobs, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
+    if (jobs.empty()) return not_found("no job " + id);
+    const JobState state = parse_job_state(jobs.text(0, "state"));
+    if (is_finished(state)) return conflict("the job is " + jobs.text(0, "state"), "state");
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = $2 WHERE id = $1",
+                                            {id, to_string(paused ? JobState::kPaused : JobState::kRunning)}));
+    return {};
+}
+
+Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT r.job_id FROM rounds r JOIN jobs j ON j.id = r.job_id AND j.state = 'running' "
+                               "WHERE r.state = 'training' AND r.deadline_at <= now()"));
+    std::vector<std::string> ids;
+    for (int i = 0; i < rows.size(); ++i) ids.push_back(rows.text(i, "job_id"));
+    return ids;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/db/events.h"
+#include "services/dispatch/domain/round_machine.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+// Locks the job's row and reads what a decision needs. kNotFound: no such job.
+Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
+
+// Writes a decision of the round machine with its events.
+Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
+                      const JobDecision& decision);
+
+// Inserts the job and applies its first decision.
+Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
+                  std::int64_t now_ms);
+
+// running ⇄ paused. kConflict from any other state.
+Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);
+
+// Jobs whose current round passed its deadline while training.
+Result<std::vector<std::string>> late_jobs(pg::Connection& connection);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace atl::dispatch {
+
+// A timestamptz column as RFC 3339 in UTC, NULL stays NULL.
+inline std::string sql_time(const std::string& column) {
+    return "to_char(" + column + " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
+}
+
+// A timestamptz column as Unix milliseconds, and back.
+inline std::string sql_to_ms(const std::string& column) {
+    return "(extract(epoch FROM " + column + ") * 1000)::bigint";
+}
+inline std::string sql_from_ms(const std::string& parameter) {
+    return "to_timestamp(" + parameter + "::float8 / 1000)";
+}
+
+// Identifiers of ours (letters, digits, ".", "_" and "-" only) as a text[] parameter.
+inline std::string sql_array(const std::vector<std::string>& words) {
+    std::string text = "{";
+    for (const auto& word : words) text += (text.size() == 1 ? "" : ",") + word;
+    return text + "}";
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,161 @@
+#include "services/dispatch/db/tasks.h"
+
+#include <algorithm>
+
+#include "services/dispatch/db/sql.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+const std::string kTaskQuery =
+    "SELECT t.id, t.job_id, t.preparation_id, t.round, t.kind, t.facility, t.params, t.state, t.attempts_max, "
+    "t.cancel_requested, t.error, t.result, a.number, a.step, a.batch_id, a.exit_code, a.error AS attempt_error, "
+    "a.progress FROM tasks t LEFT JOIN LATERAL (SELECT * FROM attempts WHERE task_id = t.id ORDER BY number DESC LIMIT "
+    "1) a ON true ";
+
+constexpr const char* kLease =
+    "WITH due AS (SELECT t.id FROM tasks t JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = "
+    "t.job_id "
+    "WHERE t.state IN ('pending', 'running') AND t.next_step_at <= now() "
+    "AND (t.lease_until IS NULL OR t.lease_until < now()) AND (f.retry_at IS NULL OR f.retry_at <= now()) "
+    "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested) "
+    // Cleaning waits until its job is quiet at the facility.
+    "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
+    "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running'))) "
+    "ORDER BY t.next_step_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED) "
+    "UPDATE tasks SET lease_until = now() + $1 * interval '1 s', fence = fence + 1 FROM due WHERE tasks.id = due.id "
+    "RETURNING tasks.id, fence, (SELECT spec FROM facilities WHERE name = tasks.facility) AS facility_spec";
+
+Json progress_of(const Attempt& attempt) {
+    return {{"step_failures", attempt.step_failures},
+            {"log_offset", attempt.log_offset},
+            {"lines", attempt.lines},
+            {"last_step", attempt.last_step},
+            {"absent_answers", attempt.absent_answers},
+            {"absent_since_ms", attempt.absent_since_ms},
+            {"batch_asked_ms", attempt.batch_asked_ms}};
+}
+
+Attempt read_attempt(const pg::Rows& rows, int row) {
+    Attempt attempt;
+    attempt.number = rows.integer(row, "number");
+    attempt.step = parse_step(rows.text(row, "step"));
+    attempt.batch_id = rows.text(row, "batch_id");
+    if (!rows.is_null(row, "exit_code")) attempt.exit_code = rows.integer(row, "exit_code");
+    attempt.error = rows.text(row, "attempt_error");
+    const Json progress = rows.json(row, "progress");
+    attempt.step_failures = progress.at("step_failures");
+    attempt.log_offset = progress.at("log_offset");
+    attempt.lines = progress.at("lines");
+    attempt.last_step = progress.at("last_step");
+    attempt.absent_answers = progress.at("absent_answers");
+    attempt.absent_since_ms = progress.at("absent_since_ms");
+    attempt.batch_asked_ms = progress.at("batch_asked_ms");
+    return attempt;
+}
+
+Task read_task(const pg::Rows& rows, int row) {
+    Task task;
+    task.id = rows.text(row, "id");
+    task.job = rows.text(row, "job_id");
+    task.preparation = rows.text(row, "preparation_id");
+    task.round = rows.integer(row, "round");
+    task.kind = parse_task_kind(rows.text(row, "kind"));
+    task.facility = rows.text(row, "facility");
+    task.params = rows.json(row, "params");
+    task.state = parse_task_state(rows.text(row, "state"));
+    task.attempts_max = rows.integer(row, "attempts_max");
+    task.cancel_requested = rows.boolean(row, "cancel_requested");
+    task.error = rows.text(row, "error");
+    task.result = rows.json(row, "result");
+    if (!rows.is_null(row, "number")) task.attempt = read_attempt(rows, row);
+    return task;
+}
+
+Status save_attempt(pg::Transaction& transaction, const Task& task) {
+    if (!task.attempt) return {};
+    const Attempt& attempt = *task.attempt;
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "INSERT INTO attempts (task_id, number, operation, step, batch_id, exit_code, error, progress) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (task_id, number) DO UPDATE SET step = $4, batch_id = $5, "
+        "exit_code = $6, error = $7, progress = $8, "
+        "finished_at = CASE WHEN $4 IN ('done', 'failed', 'cancelled') THEN now() END",
+        {task.id, attempt.number, operation_name(task), to_string(attempt.step), attempt.batch_id, attempt.exit_code,
+         attempt.error, progress_of(attempt)}));
+    return {};
+}
+
+}  // namespace
+
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration) {
+    ATOLL_TRY(const pg::Rows leased, connection.query(kLease, {duration.count()}));
+    if (leased.empty()) return std::optional<LeasedTask>();
+    ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased.text(0, "id")}));
+    auto facility = parse_facility(leased.json(0, "facility_spec"));
+    check(tasks.size() == 1 && facility.ok(), "a leased task or its facility cannot be read");
+    return std::optional(LeasedTask{std::move(tasks.front()), std::move(facility).value(), leased.integer(0, "fence")});
+}
+
+Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,
+                         std::chrono::seconds duration) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("UPDATE tasks SET lease_until = now() + $3 * interval '1 s' WHERE id = $1 AND fence = $2",
+                         {task, fence, duration.count()}));
+    return rows.affected() == 1;
+}
+
+Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT " + sql_to_ms("min(next_step_at)") + " - " + sql_to_ms("clock_timestamp()") +
+                               " AS ms FROM tasks WHERE state IN ('pending', 'running') AND next_step_at > now() AND "
+                               "lease_until IS NULL"));
+    if (rows.is_null(0, "ms")) return max;
+    return std::clamp(std::chrono::milliseconds(rows.integer(0, "ms") + 1), std::chrono::milliseconds(1), max);
+}
+
+Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence) {
+    const Task& task = change.task;
+    const std::optional<Json> result = task.result.is_null() ? std::nullopt : std::optional(task.result);
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("UPDATE tasks SET state = $3, error = $4, result = $5, lease_until = NULL, "
+                                "next_step_at = clock_timestamp() + $6 * interval '1 ms', "
+                                "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
+                                "WHERE id = $1 AND fence = $2",
+                                {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
+    if (rows.affected() != 1)
+        return Error{ErrorCode::kPreconditionFailed, "another worker has taken task " + task.id, {}};
+    return save_attempt(transaction, task);
+}
+
+Status insert_task(pg::Transaction& transaction, const Task& task) {
+    const auto or_null = [](const std::string& id) { return id.empty() ? std::nullopt : std::optional(id); };
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "INSERT INTO tasks (id, job_id, preparation_id, round, kind, facility, params, state, attempts_max) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        {task.id, or_null(task.job), or_null(task.preparation), task.round, to_string(task.kind), task.facility,
+         task.params, to_string(task.state), task.attempts_max}));
+    return {};
+}
+
+Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks) {
+    if (tasks.empty()) return {};
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE tasks SET cancel_requested = true, next_step_at = now() WHERE id = ANY($1::text[]) "
+                          "AND state IN ('pending', 'running')",
+                          {sql_array(tasks)}));
+    return {};
+}
+
+Result<std::vector<Task>> load_tasks(pg::Connection& connection, const std::string& condition,
+                                     const std::vector<pg::Param>& params) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query(kTaskQuery + "WHERE " + condition + " ORDER BY t.created_at, t.id", params));
+    std::vector<Task> tasks;
+    for (int i = 0; i < rows.size(); ++i) tasks.push_back(read_task(rows, i));
+    return tasks;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/domain/facility.h"
+#include "services/dispatch/domain/task_machine.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+// A task in the hands of one worker until `lease_until`; its fence makes a late result of another worker void.
+struct LeasedTask {
+    Task task;
+    Facility facility;
+    std::int64_t fence = 0;
+};
+
+// The longest due task that nobody holds, if any. Paused jobs are passed over, and facilities that gave no answer.
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration);
+// False: the lease is lost.
+Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,
+                         std::chrono::seconds duration);
+// How long until the next task is due, at most `max`.
+Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max);
+
+// Writes the task, its newest attempt and when it is next due, and gives the lease back. kPreconditionFailed: the fence
+// is stale, and nothing may be written.
+Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence);
+
+Status insert_task(pg::Transaction& transaction, const Task& task);
+Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks);
+
+// Tasks with their newest attempt, oldest first. `condition` is SQL on the table `t`.
+Result<std::vector<Task>> load_tasks(pg::Connection& connection, const std::string& condition,
+                                     const std::vector<pg::Param>& params);
+
+}  // namespace atl::dispatch

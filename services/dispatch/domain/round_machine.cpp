@@ -1,0 +1,246 @@
+#include "services/dispatch/domain/round_machine.h"
+
+#include <algorithm>
+#include <set>
+
+#include "services/dispatch/domain/training_settings.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+void add_event(JobDecision& decision, const JobView& job, const char* type, Json data = Json::object()) {
+    data["job"] = job.id;
+    data["name"] = job.spec.name;
+    decision.events.push_back({type, std::move(data), false});
+}
+
+// Ends the job: what still runs is cancelled, and each site cleans up once it is quiet there.
+void end_job(JobDecision& decision, const JobView& job, JobState state, const std::string& error) {
+    decision.job_state = state;
+    decision.job_error = error;
+    for (const auto& task : job.tasks)
+        if (!is_finished(task.state)) decision.cancelled_tasks.push_back(task.id);
+    std::set<std::string> facilities;
+    for (const auto& participant : job.spec.participants) facilities.insert(participant.data.facility);
+    for (const auto& site : job.spec.evaluation_sites) facilities.insert(site.facility);
+    for (const auto& facility : facilities) {
+        Task task;
+        task.kind = TaskKind::kClean;
+        task.facility = facility;
+        task.round = job.round.number;
+        task.params = Json::object();
+        task.attempts_max = 1;
+        decision.new_tasks.push_back(std::move(task));
+    }
+    const std::string type = std::string("atoll.job.") + to_string(state) + ".v1";
+    Json data = {{"round", job.round.number}};
+    if (!error.empty()) data["error"] = error;
+    if (state == JobState::kCompleted) data["version"] = job.round.version;
+    add_event(decision, job, type.c_str(), std::move(data));
+}
+
+void fail_round(JobDecision& decision, const JobView& job, const std::string& error) {
+    Round round = job.round;
+    round.state = RoundState::kFailed;
+    round.error = error;
+    decision.rounds.push_back(std::move(round));
+    end_job(decision, job, JobState::kFailed, error);
+}
+
+// Every round trains on another order of the rows.
+Json settings_of_round(const JobSpec& spec, const Participant& participant, std::int64_t round) {
+    Json settings = merge_training_settings(spec.training, participant.training);
+    settings["seed"] = settings.value("seed", std::int64_t{0}) + round - 1;
+    return settings;
+}
+
+void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const std::string& base,
+                std::int64_t now_ms) {
+    Round round;
+    round.number = number;
+    round.base = base;
+    if (job.spec.round_deadline_s) round.deadline_ms = now_ms + *job.spec.round_deadline_s * 1000;
+    decision.rounds.push_back(round);
+    for (std::size_t i = 0; i < job.spec.participants.size(); ++i) {
+        const Participant& participant = job.spec.participants[i];
+        Task task;
+        task.kind = TaskKind::kTrain;
+        task.round = number;
+        task.facility = participant.data.facility;
+        task.attempts_max = job.spec.attempts_max;
+        task.params = {{"base", base},
+                       {"output_model", job.spec.output_model},
+                       {"dataset", participant.data.dataset},
+                       {"path", participant.data.path},
+                       {"ranks", participant.ranks},
+                       {"participant", i},
+                       {"training", settings_of_round(job.spec, participant, number)}};
+        decision.new_tasks.push_back(std::move(task));
+    }
+    add_event(decision, job, "atoll.round.opened.v1", {{"round", number}, {"base", base}});
+}
+
+void evaluate_round(JobDecision& decision, const JobView& job, std::int64_t round, const Json& models) {
+    for (const auto& site : job.spec.evaluation_sites) {
+        Task task;
+        task.kind = TaskKind::kEvaluate;
+        task.round = round;
+        task.facility = site.facility;
+        task.attempts_max = job.spec.attempts_max;
+        task.params = {{"dataset", site.dataset}, {"path", site.path}, {"models", models}};
+        decision.new_tasks.push_back(std::move(task));
+    }
+}
+
+std::vector<const Task*> of_round(const JobView& job, TaskKind kind, std::int64_t round) {
+    std::vector<const Task*> tasks;
+    for (const auto& task : job.tasks)
+        if (task.kind == kind && task.round == round) tasks.push_back(&task);
+    return tasks;
+}
+
+// The training tasks of the current round that handed in an update, in the order of the participants.
+std::vector<const Task*> updates_of(const JobView& job) {
+    auto tasks = of_round(job, TaskKind::kTrain, job.round.number);
+    std::erase_if(tasks, [](const Task* task) { return task->state != TaskState::kDone; });
+    std::sort(tasks.begin(), tasks.end(), [](const Task* a, const Task* b) {
+        return a->params.at("participant").get<int>() < b->params.at("participant").get<int>();
+    });
+    return tasks;
+}
+
+void close_training(JobDecision& decision, const JobView& job) {
+    Json updates = Json::array();
+    for (const Task* task : updates_of(job))
+        updates.push_back({{"facility", task->facility},
+                           {"task", task->id},
+                           {"version", task->result.at("version")},
+                           {"samples", task->result.at("samples")},
+                           {"tokens", task->result.at("tokens")}});
+    for (const Task* task : of_round(job, TaskKind::kTrain, job.round.number))
+        if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
+    Round round = job.round;
+    round.state = RoundState::kAggregating;
+    decision.rounds.push_back(round);
+    Json strategy = job.spec.strategy.options;
+    strategy["name"] = job.spec.strategy.name;
+    add_event(decision, job, "atoll.round.closed.v1",
+              {{"round", round.number},
+               {"model", job.spec.output_model},
+               {"base", round.base},
+               {"strategy", std::move(strategy)},
+               {"updates", std::move(updates)}});
+    decision.events.back().for_aggregation = true;
+}
+
+void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
+    const auto tasks = of_round(job, TaskKind::kTrain, job.round.number);
+    std::int64_t done = 0;
+    std::int64_t lost = 0;
+    const Task* failed = nullptr;
+    for (const Task* task : tasks) {
+        done += task->state == TaskState::kDone ? 1 : 0;
+        lost += is_finished(task->state) && task->state != TaskState::kDone ? 1 : 0;
+        if (task->state == TaskState::kFailed && failed == nullptr) failed = task;
+    }
+    const auto total = static_cast<std::int64_t>(tasks.size());
+    const std::int64_t needed = job.spec.updates_needed();
+    const bool late = job.round.deadline_ms && now_ms >= *job.round.deadline_ms;
+    if (total - lost < needed)
+        return fail_round(decision, job, failed != nullptr ? failed->error : "a training task was cancelled");
+    if (done + lost == total || (late && done >= needed)) return close_training(decision, job);
+    if (late)
+        fail_round(decision, job,
+                   "round " + std::to_string(job.round.number) + " passed its deadline with " + std::to_string(done) +
+                       " of " + std::to_string(needed) + " updates");
+}
+
+bool is_evaluated(const JobView& job, std::int64_t round) {
+    const auto tasks = of_round(job, TaskKind::kEvaluate, round);
+    return std::all_of(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
+}
+
+// True when every closed round has its evaluations.
+bool advance_evaluations(JobDecision& decision, const JobView& job) {
+    bool all = true;
+    for (Round round : job.closed) {
+        if (!is_evaluated(job, round.number)) {
+            all = false;
+            continue;
+        }
+        round.evaluated = true;
+        decision.rounds.push_back(round);
+        Json results = Json::array();
+        for (const Task* task : of_round(job, TaskKind::kEvaluate, round.number))
+            if (task->state == TaskState::kDone)
+                results.push_back({{"facility", task->facility},
+                                   {"dataset", task->params.at("dataset")},
+                                   {"evaluations", task->result.at("evaluations")}});
+        add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}, {"sites", std::move(results)}});
+    }
+    return all;
+}
+
+}  // namespace
+
+JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
+    JobDecision decision;
+    add_event(decision, job, "atoll.job.submitted.v1", {{"rounds", job.spec.rounds}, {"base", job.base}});
+    Round base;
+    base.state = RoundState::kClosed;
+    base.base = base.version = job.base;
+    base.evaluated = job.spec.evaluation_sites.empty();
+    decision.rounds.push_back(base);
+    evaluate_round(decision, job, 0, Json::array({{{"digest", job.base}, {"which", "base"}}}));
+    open_round(decision, job, 1, job.base, now_ms);
+    return decision;
+}
+
+JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
+    JobDecision decision;
+    if (is_finished(job.state)) return decision;
+    const bool all_evaluated = advance_evaluations(decision, job);
+    if (job.round.state == RoundState::kTraining) advance_training(decision, job, now_ms);
+    const bool was_last = job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
+    if (was_last && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
+    return decision;
+}
+
+JobDecision take_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms) {
+    JobDecision decision;
+    const bool expected =
+        !is_finished(job.state) && job.round.number == result.round && job.round.state == RoundState::kAggregating;
+    if (!expected) return decision;
+    if (result.version.empty()) {
+        fail_round(decision, job, "aggregation of round " + std::to_string(result.round) + " failed: " + result.error);
+        return decision;
+    }
+    Round round = job.round;
+    round.state = RoundState::kClosed;
+    round.version = result.version;
+    round.evaluated = job.spec.evaluation_sites.empty();
+    decision.rounds.push_back(round);
+    add_event(decision, job, "atoll.round.aggregated.v1", {{"round", round.number}, {"version", result.version}});
+    Json models = Json::array({{{"digest", result.version}, {"which", "global"}}});
+    if (job.spec.evaluate_updates)
+        for (const Task* task : updates_of(job))
+            models.push_back({{"digest", task->result.at("version")}, {"which", task->facility}});
+    if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
+    evaluate_round(decision, job, round.number, models);
+    if (round.number == job.spec.rounds && job.spec.evaluation_sites.empty()) {
+        JobView last = job;
+        last.round = round;
+        end_job(decision, last, JobState::kCompleted, "");
+    }
+    return decision;
+}
+
+JobDecision cancel_job(const JobView& job) {
+    JobDecision decision;
+    if (!is_finished(job.state)) end_job(decision, job, JobState::kCancelled, "");
+    return decision;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/domain/job_spec.h"
+#include "services/dispatch/domain/task.h"
+
+// The course of a job: pure functions from what the database holds, under the job's lock, to what changes.
+//
+//   job    running ⇄ paused → completed | failed | cancelled
+//   round  training → aggregating → closed (or failed)
+//
+// Round 0 stands for the base model: it is closed from the start and only evaluated. Evaluations run beside the next
+// round's training; a failed evaluation is shown and stops nothing.
+//
+// Parameters of tasks: train {base, output_model, dataset, path, ranks, training, participant}; evaluate {dataset,
+// path, models: [{digest, which}]} where which is "base", "global" or a facility's name; clean nothing.
+namespace atl::dispatch {
+
+struct Round {
+    std::int64_t number = 0;
+    RoundState state = RoundState::kTraining;
+    std::string base;
+    std::string version;  // once closed
+    bool evaluated = false;
+    std::string error;
+    std::optional<std::int64_t> deadline_ms;
+};
+
+struct JobView {
+    std::string id;
+    JobSpec spec;
+    JobState state = JobState::kRunning;
+    std::string base;           // the base model's digest
+    Round round;                // the current one
+    std::vector<Round> closed;  // earlier or equal rounds whose evaluations are not all finished
+    std::vector<Task> tasks;    // all that are not finished, and every one of those rounds
+};
+
+struct JobDecision {
+    std::optional<JobState> job_state;
+    std::string job_error;
+    std::vector<Round> rounds;  // new or changed
+    std::vector<Task> new_tasks;
+    std::vector<std::string> cancelled_tasks;
+    std::vector<DomainEvent> events;
+};
+
+struct AggregationResult {
+    std::int64_t round = 0;
+    std::string version;  // empty: it failed
+    std::string error;
+};
+
+// A job's first decision: rounds 0 and 1.
+JobDecision submit_job(const JobView& job, std::int64_t now_ms);
+// After a task of the job finished, or a deadline passed.
+JobDecision advance_job(const JobView& job, std::int64_t now_ms);
+// A second result for the same round, or one for a finished job, changes nothing.
+JobDecision take_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms);
+JobDecision cancel_job(const JobView& job);
+
+}  // namespace atl::dispatch

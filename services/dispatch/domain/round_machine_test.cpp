@@ -1,0 +1,218 @@
+#include "services/dispatch/domain/round_machine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+JobView new_job() {
+    JobView job;
+    job.id = "j";
+    job.spec = parse_job_spec(Json::parse(R"({"name": "n", "model": {"name": "m", "version": "v"}, "rounds": 2,
+        "participants": [{"facility": "a", "dataset": "da"}, {"facility": "b", "dataset": "db"}],
+        "training": {"steps": 5, "seed": 7}, "strategy": {"name": "fedavg", "weighting": "uniform"}})"))
+                   .value();
+    job.base = "base";
+    return job;
+}
+
+// Plays the database: applies what was decided.
+void take(JobView& job, const JobDecision& decision) {
+    if (decision.job_state) job.state = *decision.job_state;
+    for (const auto& round : decision.rounds) {
+        std::erase_if(job.closed, [&](const Round& r) { return r.number == round.number; });
+        if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
+        if (round.number >= job.round.number) job.round = round;
+    }
+    for (Task task : decision.new_tasks) {
+        task.id = "t" + std::to_string(job.tasks.size());
+        job.tasks.push_back(task);
+    }
+}
+
+Task& task_of(JobView& job, TaskKind kind, std::int64_t round, const std::string& facility) {
+    for (auto& task : job.tasks)
+        if (task.kind == kind && task.round == round && task.facility == facility) return task;
+    ADD_FAILURE() << "no such task";
+    return job.tasks.front();
+}
+
+void train(JobView& job, std::int64_t round, const std::string& facility) {
+    Task& task = task_of(job, TaskKind::kTrain, round, facility);
+    task.state = TaskState::kDone;
+    task.result = {{"version", facility + std::to_string(round)}, {"samples", 10}, {"tokens", 100}};
+}
+
+void evaluate(JobView& job, std::int64_t round) {
+    for (auto& task : job.tasks) {
+        if (task.kind != TaskKind::kEvaluate || task.round != round) continue;
+        task.state = TaskState::kDone;
+        task.result = {{"evaluations", Json::array()}};
+    }
+}
+
+std::vector<std::string> types(const JobDecision& decision) {
+    std::vector<std::string> list;
+    for (const auto& event : decision.events) list.push_back(event.type);
+    return list;
+}
+
+JobView submitted() {
+    JobView job = new_job();
+    take(job, submit_job(job, 0));
+    return job;
+}
+
+JobView aggregating() {
+    JobView job = submitted();
+    train(job, 1, "a");
+    train(job, 1, "b");
+    take(job, advance_job(job, 0));
+    return job;
+}
+
+TEST(RoundMachineTest, ANewJobTrainsEveryParticipantAndEvaluatesTheBase) {
+    JobView job = submitted();
+    EXPECT_EQ(job.round.number, 1);
+    EXPECT_EQ(std::count_if(job.tasks.begin(), job.tasks.end(),
+                            [](const Task& t) { return t.kind == TaskKind::kTrain && t.round == 1; }),
+              2);
+    EXPECT_EQ(task_of(job, TaskKind::kEvaluate, 0, "b").params.at("models").at(0).at("which"), "base");
+    EXPECT_EQ(task_of(job, TaskKind::kTrain, 1, "a").params.at("training").at("seed"), 7);
+}
+
+TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
+    JobView job = submitted();
+    train(job, 1, "b");
+    EXPECT_TRUE(advance_job(job, 0).events.empty());
+    train(job, 1, "a");
+    const JobDecision decision = advance_job(job, 0);
+    ASSERT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
+    EXPECT_TRUE(decision.events[0].for_aggregation);
+    const Json& data = decision.events[0].data;
+    EXPECT_EQ(data.at("base"), "base");
+    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}}));
+    EXPECT_EQ(data.at("updates").at(0).at("version"), "a1") << "in the participants' order";
+    EXPECT_EQ(data.at("updates").at(1).at("tokens"), 100);
+    take(job, decision);
+    EXPECT_EQ(job.round.state, RoundState::kAggregating);
+    EXPECT_TRUE(advance_job(job, 0).events.empty()) << "it closed twice";
+}
+
+TEST(RoundMachineTest, TheAggregatedVersionOpensTheNextRoundAndIsEvaluated) {
+    JobView job = aggregating();
+    const JobDecision decision = take_aggregation(job, {1, "g1", ""}, 0);
+    EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.round.aggregated.v1", "atoll.round.opened.v1"}));
+    take(job, decision);
+    EXPECT_EQ(job.round.number, 2);
+    EXPECT_EQ(task_of(job, TaskKind::kTrain, 2, "a").params.at("base"), "g1");
+    EXPECT_EQ(task_of(job, TaskKind::kTrain, 2, "a").params.at("training").at("seed"), 8) << "another order of rows";
+    const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
+    EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "a1", "which": "a"},
+                                      {"digest": "b1", "which": "b"}])"));
+}
+
+TEST(RoundMachineTest, ASecondAnswerForARoundChangesNothing) {
+    JobView job = aggregating();
+    EXPECT_TRUE(take_aggregation(job, {2, "g2", ""}, 0).events.empty()) << "a round that is not open";
+    take(job, take_aggregation(job, {1, "g1", ""}, 0));
+    const JobDecision again = take_aggregation(job, {1, "other", ""}, 0);
+    EXPECT_TRUE(again.events.empty() && again.rounds.empty() && again.new_tasks.empty());
+}
+
+TEST(RoundMachineTest, TheJobIsCompletedWhenTheLastEvaluationIsThere) {
+    JobView job = aggregating();
+    take(job, take_aggregation(job, {1, "g1", ""}, 0));
+    train(job, 2, "a");
+    train(job, 2, "b");
+    evaluate(job, 1);
+    const JobDecision middle = advance_job(job, 0);
+    EXPECT_EQ(types(middle), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.round.closed.v1"}));
+    take(job, middle);
+    take(job, take_aggregation(job, {2, "g2", ""}, 0));
+    evaluate(job, 2);
+    take(job, advance_job(job, 0));
+    EXPECT_EQ(job.state, JobState::kRunning) << "the base is not evaluated yet";
+    evaluate(job, 0);
+    const JobDecision last = advance_job(job, 0);
+    EXPECT_EQ(types(last), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.job.completed.v1"}));
+    EXPECT_EQ(last.events[1].data.at("version"), "g2");
+    EXPECT_EQ(last.new_tasks.size(), 2U) << "each facility cleans up";
+}
+
+TEST(RoundMachineTest, AFailedEvaluationStopsNothing) {
+    JobView job = submitted();
+    for (auto& task : job.tasks)
+        if (task.kind == TaskKind::kEvaluate) task.state = TaskState::kFailed;
+    const JobDecision decision = advance_job(job, 0);
+    EXPECT_FALSE(decision.job_state);
+    EXPECT_EQ(types(decision), std::vector<std::string>{"atoll.round.evaluated.v1"});
+}
+
+TEST(RoundMachineTest, WithoutAQuorumOneFailedTaskFailsTheJobWithItsReason) {
+    JobView job = submitted();
+    Task& task = task_of(job, TaskKind::kTrain, 1, "b");
+    task.state = TaskState::kFailed;
+    task.error = "b: train of round 1 failed at attempt 3: exit code 1: boom";
+    const JobDecision decision = advance_job(job, 0);
+    EXPECT_EQ(decision.job_state, JobState::kFailed);
+    EXPECT_EQ(decision.job_error, task.error);
+    const auto cancelled = decision.cancelled_tasks;
+    EXPECT_EQ(std::count(cancelled.begin(), cancelled.end(), task_of(job, TaskKind::kTrain, 1, "a").id), 1);
+}
+
+TEST(RoundMachineTest, AQuorumGoesOnWithoutTheLost) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    take(job, submit_job(job, 0));
+    task_of(job, TaskKind::kTrain, 1, "b").state = TaskState::kFailed;
+    EXPECT_TRUE(advance_job(job, 0).events.empty()) << "the other one still trains";
+    train(job, 1, "a");
+    const JobDecision decision = advance_job(job, 0);
+    EXPECT_EQ(decision.events.at(0).data.at("updates").size(), 1U);
+}
+
+TEST(RoundMachineTest, AfterTheDeadlineAQuorumClosesTheRoundAndCancelsTheSlow) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.round_deadline_s = 10;
+    take(job, submit_job(job, 1000));
+    train(job, 1, "a");
+    EXPECT_TRUE(advance_job(job, 10999).events.empty());
+    const JobDecision decision = advance_job(job, 11000);
+    EXPECT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
+    EXPECT_EQ(decision.cancelled_tasks, std::vector<std::string>{task_of(job, TaskKind::kTrain, 1, "b").id});
+}
+
+TEST(RoundMachineTest, ADeadlineWithoutEnoughUpdatesFailsTheJob) {
+    JobView job = new_job();
+    job.spec.round_deadline_s = 10;
+    take(job, submit_job(job, 0));
+    train(job, 1, "a");
+    const JobDecision decision = advance_job(job, 10000);
+    EXPECT_EQ(decision.job_state, JobState::kFailed);
+    EXPECT_EQ(decision.job_error, "round 1 passed its deadline with 1 of 2 updates");
+}
+
+TEST(RoundMachineTest, AFailedAggregationFailsTheJobWithItsReason) {
+    const JobDecision decision = take_aggregation(aggregating(), {1, "", "shapes differ"}, 0);
+    EXPECT_EQ(decision.job_state, JobState::kFailed);
+    EXPECT_EQ(decision.job_error, "aggregation of round 1 failed: shapes differ");
+}
+
+TEST(RoundMachineTest, CancellingEndsEverythingThatRuns) {
+    JobView job = submitted();
+    train(job, 1, "a");
+    const JobDecision decision = cancel_job(job);
+    EXPECT_EQ(decision.job_state, JobState::kCancelled);
+    EXPECT_EQ(decision.cancelled_tasks.size(), 3U) << "one training and two evaluations";
+    take(job, decision);
+    EXPECT_FALSE(cancel_job(job).job_state) << "once is enough";
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+
+enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
+enum class TaskState { kPending, kRunning, kDone, kFailed, kCancelled };
+enum class Step { kStaging, kSubmitting, kQueued, kRunning, kCollecting, kDone, kFailed, kCancelled };
+enum class JobState { kRunning, kPaused, kCompleted, kFailed, kCancelled };
+enum class RoundState { kTraining, kAggregating, kClosed, kFailed };
+
+// The words of the API and the database. parse_* of a word that is not theirs is a programmer's error.
+const char* to_string(TaskKind kind);
+const char* to_string(TaskState state);
+const char* to_string(Step step);
+const char* to_string(JobState state);
+const char* to_string(RoundState state);
+TaskKind parse_task_kind(const std::string& word);
+TaskState parse_task_state(const std::string& word);
+Step parse_step(const std::string& word);
+JobState parse_job_state(const std::string& word);
+RoundState parse_round_state(const std::string& word);
+
+bool is_finished(TaskState state);
+bool is_finished(JobState state);
+
+// One try of a task: at most one batch submission, under the name operation_name().
+struct Attempt {
+    std::int64_t number = 1;
+    Step step = Step::kStaging;
+    std::string batch_id;
+    std::optional<std::int64_t> exit_code;
+    std::string error;
+    // Everything below is the column `progress`.
+    std::int64_t step_failures = 0;    // answers in a row that said no or said nothing
+    std::int64_t log_offset = 0;       // bytes of stdout.jsonl read
+    json::Json lines;                  // train: the summary; evaluate: the list of results; null before
+    json::Json last_step;              // train: the newest step line
+    std::int64_t absent_answers = 0;   // of the batch system, in a row
+    std::int64_t absent_since_ms = 0;  // the first of them
+    std::int64_t batch_asked_ms = 0;   // when the batch system was asked last
+};
+
+struct Task {
+    std::string id;
+    std::string job;          // empty for a preparation's
+    std::string preparation;  // empty for a job's
+    std::int64_t round = 0;
+    TaskKind kind = TaskKind::kTrain;
+    std::string facility;
+    json::Json params;  // by kind: round_machine.h says which members
+    TaskState state = TaskState::kPending;
+    std::int64_t attempts_max = 3;
+    bool cancel_requested = false;
+    std::string error;
+    json::Json result;               // of a done task
+    std::optional<Attempt> attempt;  // the newest
+};
+
+// "atoll-<task>-<attempt>": the batch job's name at the site.
+std::string operation_name(const Task& task);
+
+// Something that happened to a job, for its event list and for Kafka.
+struct DomainEvent {
+    std::string type;
+    json::Json data;
+    bool for_aggregation = false;  // goes to the topic that aggregation consumes as well as to the job's list
+};
+
+}  // namespace atl::dispatch

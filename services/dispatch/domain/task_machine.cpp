@@ -1,0 +1,227 @@
+#include "services/dispatch/domain/task_machine.h"
+
+#include <algorithm>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr std::size_t kProgressEventsMax = 20;  // of one look; older lines stay in stdout.jsonl
+
+Json event_data(const Task& task) {
+    Json data = {{"job", task.job},
+                 {"round", task.round},
+                 {"task", task.id},
+                 {"kind", to_string(task.kind)},
+                 {"facility", task.facility}};
+    if (task.attempt) data["attempt"] = task.attempt->number;
+    return data;
+}
+
+void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
+    Json data = event_data(change.task);
+    data.update(more);
+    change.events.push_back({type, std::move(data), false});
+}
+
+void enter(TaskChange& change, Step step) {
+    change.task.attempt->step = step;
+    change.task.attempt->step_failures = 0;
+    change.is_news = true;
+}
+
+void finish(TaskChange& change, TaskState state, Step step) {
+    change.task.state = state;
+    enter(change, step);
+    change.next_in_ms = 0;
+}
+
+void succeed(TaskChange& change, Json result) {
+    change.task.result = std::move(result);
+    finish(change, TaskState::kDone, Step::kDone);
+    add_event(change, "atoll.task.done.v1", {{"result", change.task.result}});
+}
+
+void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent, const Pace& pace) {
+    Task& task = change.task;
+    task.attempt->error = why;
+    if (task.attempt->number < task.attempts_max && !is_permanent && !task.cancel_requested) {
+        finish(change, TaskState::kPending, Step::kFailed);
+        change.next_in_ms = backoff_ms(task.attempt->number, pace);
+        return;
+    }
+    task.error = task.facility + ": " + to_string(task.kind) +
+                 (task.job.empty() ? "" : " of round " + std::to_string(task.round)) + " failed at attempt " +
+                 std::to_string(task.attempt->number) + ": " + why;
+    finish(change, TaskState::kFailed, Step::kFailed);
+    add_event(change, "atoll.task.failed.v1", {{"error", task.error}});
+}
+
+// What a site's program says is kept only as far as it is numbers: nothing else can reach the database or the events.
+Json numbers_of(const Json& line) {
+    Json numbers = Json::object();
+    for (const auto& [key, value] : line.items())
+        if (value.is_number() || value.is_boolean()) numbers[key] = value;
+    return numbers;
+}
+
+void take_line(TaskChange& change, const Json& line, std::vector<Json>& steps) {
+    Attempt& attempt = *change.task.attempt;
+    if (change.task.kind == TaskKind::kTrain) {
+        if (line.contains("summary") && line["summary"] == true)
+            attempt.lines = numbers_of(line);
+        else if (line.contains("step"))
+            steps.push_back(numbers_of(line));
+    } else if (change.task.kind == TaskKind::kEvaluate && line.contains("perplexity")) {
+        if (attempt.lines.is_null()) attempt.lines = Json::array();
+        attempt.lines.push_back(numbers_of(line));
+    }
+}
+
+void take_lines(TaskChange& change, const Watched& watched) {
+    std::vector<Json> steps;
+    for (const auto& line : watched.lines)
+        if (line.is_object()) take_line(change, line, steps);
+    change.task.attempt->log_offset = watched.log_offset;
+    if (steps.empty()) return;
+    change.is_news = true;
+    change.task.attempt->last_step = steps.back();
+    const std::size_t first = steps.size() > kProgressEventsMax ? steps.size() - kProgressEventsMax : 0;
+    for (std::size_t i = first; i < steps.size(); ++i) {
+        Json more = Json::object();
+        for (const char* key : {"step", "loss", "lr", "tokens_per_s"})
+            if (steps[i].contains(key)) more[key] = steps[i][key];
+        add_event(change, "atoll.task.progress.v1", more);
+    }
+}
+
+// An evaluation's result: the trainer's lines came in the order of the models.
+Result<Json> evaluation_result(const Task& task) {
+    const Json& models = task.params.at("models");
+    const Json& lines = task.attempt->lines;
+    if (lines.size() != models.size())
+        return internal_error("the trainer evaluated " + std::to_string(lines.size()) + " of " +
+                              std::to_string(models.size()) + " models");
+    Json evaluations = Json::array();
+    for (std::size_t i = 0; i < models.size(); ++i) {
+        Json item = {{"model", models[i].at("digest")}, {"which", models[i].at("which")}};
+        for (const char* key : {"loss", "perplexity", "tokens"}) item[key] = lines[i].value(key, Json());
+        evaluations.push_back(std::move(item));
+    }
+    return Json{{"dataset", task.params.at("dataset")}, {"evaluations", std::move(evaluations)}};
+}
+
+void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) {
+    Task& task = change.task;
+    task.attempt->exit_code = watched.exit_code;
+    if (*watched.exit_code != 0) {
+        const std::string tail = watched.stderr_tail.empty() ? "" : ": " + watched.stderr_tail;
+        return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, *watched.exit_code == 2,
+                            pace);
+    }
+    if (task.kind == TaskKind::kTrain && task.attempt->lines.is_null())
+        return fail_attempt(change, "the trainer ended without its summary line", false, pace);
+    if (task.kind != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
+    auto result = evaluation_result(task);
+    if (!result.ok()) return fail_attempt(change, result.error().message, false, pace);
+    succeed(change, std::move(result).value());
+}
+
+void take_batch_answer(TaskChange& change, BatchState answer, const Pace& pace, std::int64_t now_ms) {
+    Attempt& attempt = *change.task.attempt;
+    attempt.batch_asked_ms = now_ms;
+    if (answer != BatchState::kAbsent) {
+        attempt.absent_answers = 0;
+        return;
+    }
+    if (attempt.absent_answers++ == 0) attempt.absent_since_ms = now_ms;
+    if (attempt.absent_answers >= pace.absent_answers && now_ms - attempt.absent_since_ms >= pace.absent_ms)
+        fail_attempt(change, "the batch job vanished without writing exit.json", false, pace);
+}
+
+void watch(TaskChange& change, const Watched& watched, const Pace& pace, std::int64_t now_ms) {
+    change.next_in_ms = pace.poll_ms;
+    change.task.attempt->step_failures = 0;
+    if (watched.started && change.task.attempt->step == Step::kQueued) {
+        enter(change, Step::kRunning);
+        add_event(change, "atoll.task.running.v1");
+    }
+    take_lines(change, watched);
+    if (!watched.log_is_drained) {
+        change.next_in_ms = 0;
+        return;
+    }
+    if (watched.exit_code) {
+        change.next_in_ms = 0;
+        return end_of_batch(change, watched, pace);
+    }
+    if (watched.batch_answer) take_batch_answer(change, *watched.batch_answer, pace, now_ms);
+}
+
+struct Applier {
+    TaskChange& change;
+    const Pace& pace;
+    std::int64_t now_ms;
+
+    void operator()(const Staged&) const { enter(change, Step::kSubmitting); }
+    void operator()(const Submitted& submitted) const {
+        change.task.attempt->batch_id = submitted.batch_id;
+        enter(change, Step::kQueued);
+        change.task.attempt->batch_asked_ms = now_ms;
+        change.next_in_ms = std::min<std::int64_t>(pace.poll_ms, 1000);
+    }
+    void operator()(const Watched& watched) const { watch(change, watched, pace, now_ms); }
+    void operator()(const Collected& collected) const { succeed(change, collected.result); }
+    void operator()(const Gone&) const { finish(change, TaskState::kCancelled, Step::kCancelled); }
+    void operator()(const Unknown& unknown) const {
+        Attempt& attempt = *change.task.attempt;
+        attempt.error = unknown.why;
+        change.next_in_ms = backoff_ms(++attempt.step_failures, pace);
+    }
+    void operator()(const Refused& refused) const {
+        Attempt& attempt = *change.task.attempt;
+        attempt.error = refused.why;
+        if (refused.is_permanent || ++attempt.step_failures >= pace.step_failures_max)
+            return fail_attempt(change, refused.why, refused.is_permanent, pace);
+        change.next_in_ms = backoff_ms(attempt.step_failures, pace);
+    }
+};
+
+}  // namespace
+
+std::int64_t backoff_ms(std::int64_t failures, const Pace& pace) {
+    const std::int64_t doublings = std::clamp<std::int64_t>(failures - 1, 0, 20);
+    return std::min(pace.retry_ms << doublings, pace.retry_ms_max);
+}
+
+bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now_ms) {
+    return now_ms - attempt.batch_asked_ms >= pace.batch_poll_ms;
+}
+
+TaskChange begin_attempt(Task task) {
+    check(!is_finished(task.state), "a new attempt of a finished task");
+    Attempt attempt;
+    attempt.number = task.attempt ? task.attempt->number + 1 : 1;
+    // Cleaning up has nothing to stage or submit.
+    attempt.step = task.kind == TaskKind::kClean ? Step::kCollecting : Step::kStaging;
+    TaskChange change{std::move(task), {}, 0, true};
+    change.task.attempt = std::move(attempt);
+    change.task.state = TaskState::kRunning;
+    return change;
+}
+
+TaskChange cancel_idle(Task task) {
+    TaskChange change{std::move(task), {}, 0, true};
+    change.task.state = TaskState::kCancelled;
+    return change;
+}
+
+TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms) {
+    check(task.attempt.has_value(), "an outcome for a task without an attempt");
+    TaskChange change{std::move(task), {}, 0, false};
+    std::visit(Applier{change, pace, now_ms}, outcome);
+    return change;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "services/dispatch/batch/batch_system.h"
+#include "services/dispatch/domain/task.h"
+
+// What becomes of a task when a step gave its answer: pure functions, no clock, no database.
+//
+//   staging → submitting → queued → running → collecting → done
+//
+// A step that says nothing (Unknown) is repeated for as long as it takes; one that says no (Refused) is repeated a few
+// times, then fails the attempt; a failed attempt makes a new one until attempts_max.
+namespace atl::dispatch {
+
+struct Staged {};
+struct Submitted {
+    std::string batch_id;
+};
+// A look at an attempt that was submitted.
+struct Watched {
+    bool started = false;
+    std::optional<std::int64_t> exit_code;   // from exit.json
+    std::vector<json::Json> lines;           // new lines of stdout.jsonl
+    std::int64_t log_offset = 0;             // after them
+    bool log_is_drained = true;              // no more lines were there
+    std::string stderr_tail;                 // when it ended with a failure
+    std::optional<BatchState> batch_answer;  // when the batch system was asked
+};
+struct Collected {
+    json::Json result;
+};
+struct Gone {};  // cancelled, and no process of it lives
+struct Unknown {
+    std::string why;
+};
+struct Refused {
+    std::string why;
+    bool is_permanent = false;  // the input is wrong; repeating cannot help
+};
+using Outcome = std::variant<Staged, Submitted, Watched, Collected, Gone, Unknown, Refused>;
+
+struct Pace {
+    std::int64_t poll_ms = 1000;         // between looks at a submitted attempt
+    std::int64_t batch_poll_ms = 10000;  // between questions to the batch system
+    std::int64_t absent_answers = 3;     // that many in a row, over absent_ms, before an attempt counts as lost
+    std::int64_t absent_ms = 10000;
+    std::int64_t retry_ms = 500;  // back-off: doubled at each failure in a row up to retry_ms_max
+    std::int64_t retry_ms_max = 600000;
+    std::int64_t step_failures_max = 5;
+};
+
+struct TaskChange {
+    Task task;
+    std::vector<DomainEvent> events;
+    std::int64_t next_in_ms = 0;
+    bool is_news = false;  // more changed than the pace and the counters of the attempt
+};
+
+// The next attempt of a pending task; it must be written down before its first step.
+TaskChange begin_attempt(Task task);
+// A task whose cancellation was asked for and that has no attempt at work.
+TaskChange cancel_idle(Task task);
+TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms);
+
+bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now_ms);
+std::int64_t backoff_ms(std::int64_t failures, const Pace& pace);
+
+}  // namespace atl::dispatch

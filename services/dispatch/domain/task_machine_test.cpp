@@ -1,0 +1,181 @@
+#include "services/dispatch/domain/task_machine.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+const Pace kPace;
+
+Task train_task() {
+    Task task;
+    task.id = "t1";
+    task.job = "j1";
+    task.round = 2;
+    task.facility = "leonardo";
+    task.attempts_max = 2;
+    task.params = {{"base", "b"}, {"participant", 0}};
+    return begin_attempt(task).task;
+}
+
+Task at_step(Step step) {
+    Task task = train_task();
+    task.attempt->step = step;
+    return task;
+}
+
+Task evaluate_task() {
+    Task task = at_step(Step::kRunning);
+    task.kind = TaskKind::kEvaluate;
+    task.params = {{"dataset", "d"},
+                   {"models", {{{"digest", "g"}, {"which", "global"}}, {{"digest", "u"}, {"which", "leonardo"}}}}};
+    return task;
+}
+
+Watched ended(std::int64_t exit_code, std::vector<Json> lines = {}) {
+    Watched watched;
+    watched.started = true;
+    watched.exit_code = exit_code;
+    watched.lines = std::move(lines);
+    watched.log_offset = 100;
+    return watched;
+}
+
+const Json kSummary = {{"summary", true}, {"samples", 320}, {"tokens", 40960}, {"loss", 4.5}};
+
+TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
+    Task task = train_task();
+    EXPECT_EQ(operation_name(task), "atoll-t1-1");
+    task = apply(task, Staged{}, kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kSubmitting);
+    task = apply(task, Submitted{"123"}, kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kQueued);
+    EXPECT_EQ(task.attempt->batch_id, "123");
+    Watched first;
+    first.started = true;
+    first.lines = {{{"step", 1}, {"loss", 9.5}, {"tokens_per_s", 100.0}}};
+    first.log_offset = 40;
+    const TaskChange running = apply(task, first, kPace, 0);
+    EXPECT_EQ(running.task.attempt->step, Step::kRunning);
+    EXPECT_EQ(running.task.attempt->log_offset, 40);
+    ASSERT_EQ(running.events.size(), 2U);
+    EXPECT_EQ(running.events[0].type, "atoll.task.running.v1");
+    EXPECT_EQ(running.events[1].type, "atoll.task.progress.v1");
+    EXPECT_EQ(running.events[1].data.at("loss"), 9.5);
+    task = apply(running.task, ended(0, {kSummary}), kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kCollecting);
+    const TaskChange done = apply(task, Collected{{{"version", "v"}}}, kPace, 0);
+    EXPECT_EQ(done.task.state, TaskState::kDone);
+    EXPECT_EQ(done.task.result.at("version"), "v");
+    EXPECT_EQ(done.events.at(0).type, "atoll.task.done.v1");
+}
+
+TEST(TaskMachineTest, AFailedAttemptMakesANewOneUntilTheMaximum) {
+    const TaskChange first = apply(at_step(Step::kRunning), ended(1), kPace, 0);
+    EXPECT_EQ(first.task.state, TaskState::kPending);
+    EXPECT_GT(first.next_in_ms, 0);
+    EXPECT_TRUE(first.events.empty());
+    Task second = begin_attempt(first.task).task;
+    EXPECT_EQ(operation_name(second), "atoll-t1-2");
+    second.attempt->step = Step::kRunning;
+    Watched with_tail = ended(1);
+    with_tail.stderr_tail = "out of luck";
+    const TaskChange last = apply(second, with_tail, kPace, 0);
+    EXPECT_EQ(last.task.state, TaskState::kFailed);
+    EXPECT_EQ(last.task.error, "leonardo: train of round 2 failed at attempt 2: exit code 1: out of luck");
+    EXPECT_EQ(last.events.at(0).type, "atoll.task.failed.v1");
+}
+
+TEST(TaskMachineTest, BadInputIsNotTriedAgain) {
+    const TaskChange change = apply(at_step(Step::kRunning), ended(2), kPace, 0);
+    EXPECT_EQ(change.task.state, TaskState::kFailed);
+    const TaskChange staging = apply(train_task(), Refused{"no such version", true}, kPace, 0);
+    EXPECT_EQ(staging.task.state, TaskState::kFailed);
+}
+
+TEST(TaskMachineTest, SilenceNeverFailsAnAttemptAndIsAskedLessAndLess) {
+    Task task = at_step(Step::kRunning);
+    std::int64_t before = 0;
+    for (int i = 0; i < 40; ++i) {
+        const TaskChange change = apply(task, Unknown{"no route"}, kPace, 0);
+        EXPECT_EQ(change.task.state, TaskState::kRunning);
+        EXPECT_EQ(change.task.attempt->step, Step::kRunning);
+        EXPECT_GE(change.next_in_ms, before);
+        EXPECT_LE(change.next_in_ms, kPace.retry_ms_max);
+        before = change.next_in_ms;
+        task = change.task;
+    }
+    EXPECT_EQ(before, kPace.retry_ms_max);
+    EXPECT_EQ(apply(task, Watched{}, kPace, 0).task.attempt->step_failures, 0) << "an answer ends the silence";
+}
+
+TEST(TaskMachineTest, AStepThatIsRefusedIsRepeatedAFewTimes) {
+    Task task = at_step(Step::kCollecting);
+    for (std::int64_t i = 1; i < kPace.step_failures_max; ++i) {
+        task = apply(task, Refused{"disk full"}, kPace, 0).task;
+        ASSERT_EQ(task.attempt->step, Step::kCollecting);
+    }
+    task = apply(task, Refused{"disk full"}, kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kFailed);
+    EXPECT_EQ(task.state, TaskState::kPending);
+}
+
+TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
+    Watched absent;
+    absent.batch_answer = BatchState::kAbsent;
+    Task task = at_step(Step::kRunning);
+    for (int i = 0; i < 10; ++i) task = apply(task, absent, kPace, 1000).task;
+    EXPECT_EQ(task.state, TaskState::kRunning) << "many answers at once are one";
+    task.attempt->absent_answers = 1;
+    task = apply(task, absent, kPace, 1000 + kPace.absent_ms).task;
+    EXPECT_EQ(task.state, TaskState::kRunning) << "two answers are too few";
+    Watched found;
+    found.batch_answer = BatchState::kRunning;
+    const Task found_again = apply(task, found, kPace, 1000 + kPace.absent_ms).task;
+    EXPECT_EQ(apply(found_again, absent, kPace, 9000 + kPace.absent_ms).task.state, TaskState::kRunning);
+    task = apply(task, absent, kPace, 2000 + kPace.absent_ms).task;
+    EXPECT_EQ(task.state, TaskState::kPending);
+    EXPECT_EQ(task.attempt->step, Step::kFailed);
+}
+
+TEST(TaskMachineTest, TheLogIsReadToItsEndBeforeTheExitCodeCounts) {
+    Watched more = ended(0, {});
+    more.log_is_drained = false;
+    Task task = apply(at_step(Step::kRunning), more, kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kRunning);
+    task = apply(task, ended(0, {kSummary}), kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kCollecting);
+}
+
+TEST(TaskMachineTest, ATrainerWithoutItsSummaryHasFailed) {
+    const TaskChange change = apply(at_step(Step::kRunning), ended(0), kPace, 0);
+    EXPECT_EQ(change.task.attempt->step, Step::kFailed);
+}
+
+TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
+    const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}};
+    const TaskChange done = apply(evaluate_task(), ended(0, {line, line}), kPace, 0);
+    ASSERT_EQ(done.task.state, TaskState::kDone) << done.task.error;
+    EXPECT_EQ(done.task.result.at("evaluations").at(1).at("which"), "leonardo");
+    EXPECT_EQ(done.task.result.at("evaluations").at(1).at("perplexity"), 7.4);
+    EXPECT_EQ(apply(evaluate_task(), ended(0, {line}), kPace, 0).task.attempt->step, Step::kFailed);
+}
+
+TEST(TaskMachineTest, TextInATrainersLinesGoesNowhere) {
+    Json summary = kSummary;
+    summary["note"] = std::string("a\0b", 3);
+    const Task task = apply(at_step(Step::kRunning), ended(0, {summary}), kPace, 0).task;
+    EXPECT_EQ(task.attempt->lines, kSummary);
+}
+
+TEST(TaskMachineTest, ACancelledTaskEndsOnceNothingOfItLives) {
+    Task task = at_step(Step::kRunning);
+    task.cancel_requested = true;
+    EXPECT_EQ(apply(task, Unknown{"no route"}, kPace, 0).task.state, TaskState::kRunning);
+    EXPECT_EQ(apply(task, Gone{}, kPace, 0).task.state, TaskState::kCancelled);
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,111 @@
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/routes/routes.h"
+#include "shared/service/idempotency.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+Json view(const StoredFacility& stored) {
+    Json value = to_json(stored.facility);
+    value["created_at"] = stored.created_at;
+    value["updated_at"] = stored.updated_at;
+    return value;
+}
+
+Response answer_one(int status, const StoredFacility& stored) {
+    return Response::json(status, view(stored)).with("ETag", service::etag_of(stored.version));
+}
+
+Response create(Routing& routing, const Request& request) {
+    return service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const Json body, request.json());
+        ATOLL_TRY(const Facility facility, parse_facility(body));
+        ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
+        ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
+        return answer_one(201, stored).with("Location", "/v1/facilities/" + facility.name);
+    });
+}
+
+Response list(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
+        std::vector<Json> items;
+        for (const auto& item : stored) items.push_back(view(item));
+        return service::list(std::move(items), page, "name");
+    });
+}
+
+Response get(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
+        return answer_one(200, stored);
+    });
+}
+
+Response patch(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
+        ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
+        ATOLL_TRY(const Json body, request.json());
+        ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
+        ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
+        ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
+        return answer_one(200, now);
+    });
+}
+
+Response remove(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_RETURN_IF_ERROR(delete_facility(transaction.connection(), request.param("name")));
+        return Response::empty(204);
+    });
+}
+
+// Tries the way in and what is needed behind it. No database connection is held meanwhile.
+Result<Response> check_facility(Routing& routing, const Request& request) {
+    StoredFacility stored;
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(stored, find_facility(*connection, request.param("name")));
+    }
+    const auto found = routing.steps.site(stored.facility).check();
+    const std::string way = stored.facility.transport.kind;
+    Json checks = Json::array();
+    checks.push_back({{"name", "transport"},
+                      {"ok", found.ok()},
+                      {"detail", found.ok() ? "the way in by " + way + " works" : found.error().message}});
+    bool all_ok = found.ok();
+    if (found.ok())
+        for (const auto& item : *found) {
+            checks.push_back({{"name", item.name}, {"ok", item.ok}, {"detail", item.detail}});
+            all_ok = all_ok && item.ok;
+        }
+    return Response::json(200, {{"ok", all_ok}, {"checks", std::move(checks)}});
+}
+
+Response check_route(Routing& routing, const Request& request) {
+    auto response = check_facility(routing, request);
+    return response.ok() ? std::move(response).value() : Response::problem(response.error(), request.request_id);
+}
+
+}  // namespace
+
+void add_facility_routes(http::Server& server, Routing& routing) {
+    const auto bound = [&routing](Response (*handler)(Routing&, const Request&)) -> http::Handler {
+        return [&routing, handler](const Request& request) { return handler(routing, request); };
+    };
+    server.route(Method::kPost, "/v1/facilities", writers(), bound(create));
+    server.route(Method::kGet, "/v1/facilities", readers(), bound(list));
+    server.route(Method::kGet, "/v1/facilities/:name", readers(), bound(get));
+    server.route(Method::kPatch, "/v1/facilities/:name", writers(), bound(patch));
+    server.route(Method::kDelete, "/v1/facilities/:name", writers(), bound(remove));
+    server.route(Method::kPost, "/v1/facilities/:name/check", writers(), bound(check_route));
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <charconv>
+
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/job_views.h"
+#include "services/dispatch/db/tasks.h"
+#include "services/dispatch/routes/routes.h"
+#include "shared/service/answer.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+constexpr std::int64_t kWaitMax_s = 30;
+constexpr std::int64_t kTailLinesMax = 10000;
+constexpr std::int64_t kTailBytesPerLine = 400;
+
+// A whole number in the query, with an optional unit after it; the fallback when absent or empty.
+Result<std::int64_t> query_integer(const Request& request, const std::string& key, std::int64_t fallback,
+                                   std::int64_t max, const std::string& unit = {}) {
+    const auto found = request.query.find(key);
+    if (found == request.query.end() || found->second.empty()) return fallback;
+    std::string text = found->second;
+    if (!unit.empty() && text.ends_with(unit)) text.resize(text.size() - unit.size());
+    std::int64_t value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max)
+        return invalid_argument(key, key + ": must be a whole number from 0 to " + std::to_string(max) +
+                                         (unit.empty() ? "" : ", as in 20" + unit));
+    return value;
+}
+
+Response list(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(auto items, job_list(transaction.connection(), page.after, page.limit + 1));
+        return service::list(std::move(items), page, "id");
+    });
+}
+
+http::Handler showing(Routing& routing, Result<Json> (*view)(pg::Connection&, const std::string&)) {
+    return [&routing, view](const Request& request) {
+        return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+            ATOLL_TRY(const Json value, view(transaction.connection(), request.param("id")));
+            return Response::json(200, value);
+        });
+    };
+}
+
+Result<EventFeed::Question> question_of(const Request& request) {
+    EventFeed::Question question;
+    question.job = request.param("id");
+    ATOLL_TRY(question.after, query_integer(request, "after", 0, INT64_MAX));
+    ATOLL_TRY(question.limit, query_integer(request, "limit", 100, 1000));
+    ATOLL_TRY(const std::int64_t wait_s, query_integer(request, "wait", 0, 3600, "s"));
+    question.limit = std::max<std::int64_t>(question.limit, 1);
+    question.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(std::min(wait_s, kWaitMax_s));
+    return question;
+}
+
+// Runs on a listener's thread: hands the question on and returns.
+void events(Routing& routing, const Request& request, const http::Responder& responder) {
+    auto question = question_of(request);
+    const std::string request_id = request.request_id;
+    if (!question.ok()) return responder.respond(Response::problem(question.error(), request_id));
+    question->answer = [responder, request_id](const Result<EventPage>& page) {
+        if (!page.ok()) return responder.respond(Response::problem(page.error(), request_id));
+        responder.respond(Response::json(200, {{"items", page->items}, {"next", std::to_string(page->last)}}));
+    };
+    routing.feed.ask(std::move(question).value());
+}
+
+struct LogPlace {
+    Task task;
+    Facility facility;
+};
+
+Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& request) {
+    const auto wanted = request.query.find("task");
+    const std::string id = wanted == request.query.end() ? "" : wanted->second;
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_RETURN_IF_ERROR(job_view(*connection, request.param("id")));
+    // Without a task: those of the current round.
+    ATOLL_TRY(const auto tasks,
+              load_tasks(*connection,
+                         "t.job_id = $1 AND t.kind <> 'clean' AND (t.id = $2 OR ($2 = '' AND t.round = (SELECT "
+                         "current_round FROM jobs WHERE id = $1)))",
+                         {request.param("id"), id}));
+    if (!id.empty() && tasks.empty()) return not_found("the job has no task " + id, "task");
+    std::vector<LogPlace> places;
+    for (const auto& task : tasks) {
+        if (!task.attempt) continue;
+        ATOLL_TRY(const StoredFacility stored, find_facility(*connection, task.facility));
+        places.push_back({task, stored.facility});
+    }
+    return places;
+}
+
+std::string last_lines(const std::string& text, std::int64_t count) {
+    std::size_t at = text.size();
+    for (std::int64_t i = 0; i <= count; ++i) {
+        if (at == 0) return text;
+        at = text.rfind('\n', at - 1);
+        if (at == std::string::npos) return text;
+    }
+    return text.substr(at + 1);
+}
+
+Json read_logs(Site site, const Task& task, std::int64_t lines) {
+    Json item = {{"task", task.id},
+                 {"kind", to_string(task.kind)},
+                 {"round", task.round},
+                 {"facility", task.facility},
+                 {"attempt", task.attempt->number}};
+    const std::string directory = site.task_directory(task.id, task.attempt->number);
+    for (const auto& [key, file] : {std::pair{"stdout", "stdout.jsonl"}, std::pair{"stderr", "stderr.log"}}) {
+        const auto text = site.tail(directory + "/" + file, lines * kTailBytesPerLine);
+        if (text.ok())
+            item[key] = last_lines(*text, lines);
+        else
+            item["error"] = text.error().message;
+    }
+    return item;
+}
+
+Response logs(Routing& routing, const Request& request) {
+    const auto lines = query_integer(request, "tail", 100, kTailLinesMax);
+    if (!lines.ok()) return Response::problem(lines.error(), request.request_id);
+    const auto places = log_places(routing, request);
+    if (!places.ok()) return Response::problem(places.error(), request.request_id);
+    Json items = Json::array();
+    for (const auto& place : *places)
+        items.push_back(read_logs(routing.steps.site(place.facility), place.task, *lines));
+    return Response::json(200, {{"items", std::move(items)}, {"next", nullptr}});
+}
+
+}  // namespace
+
+void add_job_reading_routes(http::Server& server, Routing& routing) {
+    server.route(Method::kGet, "/v1/jobs", readers(),
+                 [&routing](const Request& request) { return list(routing, request); });
+    server.route(Method::kGet, "/v1/jobs/:id", readers(), showing(routing, job_view));
+    server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(), showing(routing, rounds_view));
+    server.route(Method::kGet, "/v1/jobs/:id/logs", readers(),
+                 [&routing](const Request& request) { return logs(routing, request); });
+    server.route_async(
+        Method::kGet, "/v1/jobs/:id/events", readers(),
+        [&routing](const Request& request, const http::Responder& responder) { events(routing, request, responder); });
+}
+
+}  // namespace atl::dispatch

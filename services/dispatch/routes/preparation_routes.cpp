@@ -1,0 +1,74 @@
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/job_views.h"
+#include "services/dispatch/db/tasks.h"
+#include "services/dispatch/domain/preparation_spec.h"
+#include "services/dispatch/routes/routes.h"
+#include "shared/base/id.h"
+#include "shared/service/idempotency.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+constexpr std::int64_t kAttemptsMax = 3;
+
+Result<Task> task_of(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation) {
+    ATOLL_TRY(const DatasetInfo dataset, catalog.dataset(spec.dataset, "dataset"));
+    ATOLL_TRY(const std::string tokenizer,
+              catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
+    Task task;
+    task.id = new_id();
+    task.preparation = preparation;
+    task.kind = TaskKind::kPrepare;
+    task.facility = spec.facility;
+    task.attempts_max = kAttemptsMax;
+    task.params = {{"dataset", spec.dataset},
+                   {"tokenizer_digest", tokenizer},
+                   {"template", dataset.prompt_template},
+                   {"input", spec.input},
+                   {"seq_len", spec.seq_len},
+                   {"batching", spec.batching},
+                   {"validation_percent", spec.validation_percent}};
+    return task;
+}
+
+Response create(Routing& routing, const Request& request) {
+    Response response =
+        service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+            ATOLL_TRY(const Json body, request.json());
+            ATOLL_TRY(const PreparationSpec spec, parse_preparation_spec(body));
+            ATOLL_RETURN_IF_ERROR(require_facility(transaction.connection(), spec.facility, "facility"));
+            const std::string id = new_id();
+            ATOLL_TRY(const Task task, task_of(spec, routing.catalog, id));
+            ATOLL_RETURN_IF_ERROR(
+                transaction.query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, $2, $3)",
+                                  {id, to_json(spec), request.principal->subject}));
+            ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
+            ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
+            return Response::json(202, view).with("Location", "/v1/preparations/" + id);
+        });
+    routing.poke();
+    return response;
+}
+
+Response get(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
+        return Response::json(200, view);
+    });
+}
+
+}  // namespace
+
+void add_preparation_routes(http::Server& server, Routing& routing) {
+    server.route(Method::kPost, "/v1/preparations", writers(),
+                 [&routing](const Request& request) { return create(routing, request); });
+    server.route(Method::kGet, "/v1/preparations/:id", readers(),
+                 [&routing](const Request& request) { return get(routing, request); });
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+
+#include "services/dispatch/catalog.h"
+#include "services/dispatch/db/events.h"
+#include "services/dispatch/work/event_feed.h"
+#include "services/dispatch/work/steps.h"
+#include "shared/http/server.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+// What the handlers work with; outlives the server.
+struct Routing {
+    pg::Pool& pool;
+    const Catalog& catalog;
+    const Topics& topics;
+    Steps& steps;
+    EventFeed& feed;
+    std::function<void()> poke;  // there is new work for the workers
+};
+
+void add_facility_routes(http::Server& server, Routing& routing);
+void add_preparation_routes(http::Server& server, Routing& routing);
+void add_job_routes(http::Server& server, Routing& routing);
+void add_job_reading_routes(http::Server& server, Routing& routing);
+
+inline http::Access readers() {
+    return http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator, auth::Role::kViewer});
+}
+inline http::Access writers() {
+    return http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator});
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,96 @@
+-- Times are kept as timestamptz; the program reads and writes them as Unix milliseconds.
+
+CREATE TABLE facilities (
+    name text PRIMARY KEY,
+    spec jsonb NOT NULL,
+    version bigint NOT NULL DEFAULT 1,         -- the ETag
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the way in is down or unclear
+    retry_at timestamptz                         -- nothing is started there before
+);
+
+CREATE TABLE jobs (
+    id text PRIMARY KEY,
+    name text NOT NULL,
+    spec jsonb NOT NULL,                 -- resolved: dataset versions and paths are filled in
+    base_digest text NOT NULL,
+    state text NOT NULL CHECK (state IN ('running', 'paused', 'completed', 'failed', 'cancelled')),
+    current_round integer NOT NULL,
+    error text NOT NULL DEFAULT '',
+    created_by text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    event_count bigint NOT NULL DEFAULT 0  -- events get consecutive numbers under this row's lock
+);
+
+CREATE TABLE rounds (
+    job_id text NOT NULL REFERENCES jobs,
+    number integer NOT NULL,             -- 0: the base model, only evaluated
+    state text NOT NULL CHECK (state IN ('training', 'aggregating', 'closed', 'failed')),
+    base_digest text NOT NULL,
+    version_digest text NOT NULL DEFAULT '',
+    evaluated boolean NOT NULL DEFAULT false,
+    error text NOT NULL DEFAULT '',
+    deadline_at timestamptz,
+    opened_at timestamptz NOT NULL DEFAULT now(),
+    closed_at timestamptz,
+    PRIMARY KEY (job_id, number)
+);
+CREATE INDEX rounds_deadline ON rounds (deadline_at) WHERE state = 'training' AND deadline_at IS NOT NULL;
+
+CREATE TABLE preparations (
+    id text PRIMARY KEY,
+    spec jsonb NOT NULL,
+    created_by text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE tasks (
+    id text PRIMARY KEY,
+    job_id text REFERENCES jobs,
+    preparation_id text REFERENCES preparations,
+    round integer NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('train', 'evaluate', 'prepare', 'clean')),
+    facility text NOT NULL REFERENCES facilities,
+    params jsonb NOT NULL,
+    state text NOT NULL CHECK (state IN ('pending', 'running', 'done', 'failed', 'cancelled')),
+    attempts_max integer NOT NULL,
+    cancel_requested boolean NOT NULL DEFAULT false,
+    error text NOT NULL DEFAULT '',
+    result jsonb,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    -- The lease: one worker at a time does the next step; a result counts only under the fence it was leased with.
+    next_step_at timestamptz NOT NULL DEFAULT now(),
+    lease_until timestamptz,
+    fence bigint NOT NULL DEFAULT 0,
+    CHECK ((job_id IS NULL) <> (preparation_id IS NULL))
+);
+CREATE INDEX tasks_due ON tasks (next_step_at) WHERE state IN ('pending', 'running');
+CREATE INDEX tasks_job ON tasks (job_id, round);
+CREATE INDEX tasks_facility ON tasks (facility) WHERE state IN ('pending', 'running');
+CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE preparation_id IS NOT NULL;
+
+CREATE TABLE attempts (
+    task_id text NOT NULL REFERENCES tasks,
+    number integer NOT NULL,
+    operation text NOT NULL UNIQUE,      -- the batch job's name, written before anything is submitted under it
+    step text NOT NULL,
+    batch_id text NOT NULL DEFAULT '',
+    exit_code integer,
+    error text NOT NULL DEFAULT '',
+    progress jsonb NOT NULL,             -- log offset, newest lines, answers of the batch system
+    created_at timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    PRIMARY KEY (task_id, number)
+);
+
+CREATE TABLE job_events (
+    job_id text NOT NULL REFERENCES jobs,
+    number bigint NOT NULL,
+    type text NOT NULL,
+    time timestamptz NOT NULL DEFAULT clock_timestamp(),
+    data jsonb NOT NULL,
+    PRIMARY KEY (job_id, number)
+);

@@ -1,0 +1,130 @@
+#include "services/dispatch/service.h"
+
+#include <optional>
+#include <string>
+
+#include "services/dispatch/db/jobs.h"
+#include "services/dispatch/embedded.h"
+#include "services/dispatch/routes/routes.h"
+#include "shared/base/file.h"
+#include "shared/events/events.h"
+#include "shared/kafka/kafka.h"
+#include "shared/log/log.h"
+#include "shared/service/idempotency.h"
+
+namespace atl::dispatch {
+namespace {
+
+constexpr const char* kSchema = "dispatch";
+constexpr int kPartitions = 8;
+constexpr std::chrono::seconds kBrokerPatience{2};
+
+// Errors park the event: one that cannot be read will not get better.
+Result<AggregationResult> read_answer(const events::Event& event) {
+    json::ObjectReader reader(event.data);
+    reader.required_string("job");
+    AggregationResult result;
+    result.round = reader.required_integer("round", 1, 1'000'000);
+    if (event.type == "atoll.aggregation.completed.v1")
+        result.version = reader.required_string("version");
+    else
+        result.error = reader.required_string("error");
+    // The answer may say more.
+    reader.string_or("model", "");
+    return result;
+}
+
+Status take_answer(pg::Transaction& transaction, const Topics& topics, const events::Event& event) {
+    if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
+    ATOLL_TRY(const AggregationResult result, read_answer(event));
+    auto job = lock_job(transaction, event.data.at("job").get<std::string>());
+    if (!job.ok()) return job.error();
+    return apply_decision(transaction, topics, *job, take_aggregation(*job, result, unix_now_ms()));
+}
+
+class Service : public service::Running {
+  public:
+    Service(service::Context& context, Settings settings, const auth::Issuer& issuer, WorkerSeams seams)
+        : settings_(std::move(settings)),
+          brokers_(context.settings.kafka_brokers),
+          topics_(settings_.topic_prefix),
+          catalog_(settings_.registry_url, settings_.store_url, issuer),
+          steps_(settings_, catalog_, issuer, context.pool),
+          feed_(context.settings.postgres, kSchema),
+          relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
+          workers_(context.pool, settings_, topics_, steps_, context.metrics, std::move(seams)),
+          answers_(
+              context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
+              [this](pg::Transaction& transaction, const events::Event& event) {
+                  const Status status = take_answer(transaction, topics_, event);
+                  workers_.poke();
+                  return status;
+              },
+              context.metrics),
+          routing_{context.pool, catalog_, topics_, steps_, feed_, [this] { workers_.poke(); }} {
+        add_facility_routes(context.server, routing_);
+        add_preparation_routes(context.server, routing_);
+        add_job_routes(context.server, routing_);
+        add_job_reading_routes(context.server, routing_);
+    }
+
+    Status ready() override {
+        if (kafka::reachable(brokers_, kBrokerPatience)) return {};
+        return unavailable("no Kafka broker of " + brokers_ + " answers");
+    }
+    void stop_waiting() override { feed_.stop_waiting(); }
+
+  private:
+    // In the order in which they need one another; destroyed in reverse.
+    Settings settings_;
+    std::string brokers_;
+    Topics topics_;
+    Catalog catalog_;
+    Steps steps_;
+    EventFeed feed_;
+    events::Relay relay_;
+    WorkerPool workers_;
+    events::InboxConsumer answers_;
+    Routing routing_;
+};
+
+Status make_control_directory(const std::filesystem::path& directory) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (!error) std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
+    if (error) return invalid_argument("dispatch.control_directory", directory.string() + ": " + error.message());
+    return {};
+}
+
+}  // namespace
+
+service::Definition definition() {
+    return {.name = kSchema, .migrations = migrations(), .openapi = kOpenapiJson, .start = start};
+}
+
+std::span<const pg::Migration> migrations() {
+    static const std::string first =
+        std::string(kSchema0001InitSql) + std::string(service::kIdempotencyTableSql) + std::string(events::kTablesSql);
+    static const pg::Migration list[] = {{1, first}};
+    return list;
+}
+
+Result<std::unique_ptr<service::Running>> start_with(service::Context& context, WorkerSeams seams) {
+    ATOLL_TRY(Settings settings, parse_settings(context.settings.own));
+    ATOLL_TRY(std::string pem, read_file(settings.private_key_file));
+    ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(std::move(pem)));
+    ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
+    const Topics topics(settings.topic_prefix);
+    // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it.
+    const Status made = kafka::ensure_topics(context.settings.kafka_brokers,
+                                             {topics.jobs, topics.rounds, topics.aggregations}, kPartitions);
+    if (!made.ok()) spdlog::warn("the topics could not be made: {}", made.error().message);
+    return std::unique_ptr<service::Running>(
+        std::make_unique<Service>(context, std::move(settings), issuer, std::move(seams)));
+}
+
+Result<std::unique_ptr<service::Running>> start(service::Context& context) {
+    return start_with(context, {});
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include "services/dispatch/work/worker_pool.h"
+#include "shared/service/service.h"
+
+namespace atl::dispatch {
+
+// What main() runs.
+service::Definition definition();
+
+// The schema "dispatch", with the tables of the outbox, the inbox and the idempotency keys.
+std::span<const pg::Migration> migrations();
+
+// Adds the routes and starts the relay, the consumer of aggregation's answers, the event feed and the workers.
+Result<std::unique_ptr<service::Running>> start(service::Context& context);
+// The same with a test's seams.
+Result<std::unique_ptr<service::Running>> start_with(service::Context& context, WorkerSeams seams);
+
+}  // namespace atl::dispatch

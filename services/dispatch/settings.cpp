@@ -1,0 +1,52 @@
+#include "services/dispatch/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace atl::dispatch {
+namespace {
+
+std::string directory_of_this_program() {
+    std::error_code ignored;
+    return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+std::filesystem::path default_control_directory() {
+    std::error_code ignored;
+    return std::filesystem::temp_directory_path(ignored) / ("atoll-ssh-" + std::to_string(::getuid()));
+}
+
+// An attempt counts as lost after three answers of the batch system over two of its intervals.
+Pace pace(std::int64_t poll_ms, std::int64_t batch_poll_ms) {
+    Pace pace;
+    pace.poll_ms = poll_ms;
+    pace.batch_poll_ms = batch_poll_ms;
+    pace.absent_ms = 2 * batch_poll_ms;
+    return pace;
+}
+
+}  // namespace
+
+Result<Settings> parse_settings(const json::Json& own) {
+    json::ObjectReader reader(own, "dispatch");
+    Settings settings;
+    settings.private_key_file = reader.required_string("private_key_file");
+    settings.registry_url = reader.required_string("registry_url");
+    settings.store_url = reader.required_string("store_url");
+    settings.store_url_for_sites = reader.string_or("store_url_for_sites", settings.store_url);
+    settings.programs = reader.string_or("programs", directory_of_this_program());
+    settings.topic_prefix = reader.string_or("topic_prefix", "");
+    settings.control_directory = reader.string_or("control_directory", default_control_directory().string());
+    settings.workers = reader.integer_or("workers", 4, 1, 256);
+    settings.lease_s = reader.integer_or("lease_s", 15, 1, 3600);
+    const std::int64_t local = reader.integer_or("poll_interval_ms", 500, 10, 3600000);
+    const std::int64_t ssh = reader.integer_or("ssh_poll_interval_ms", 30000, 10, 3600000);
+    const std::int64_t batch = reader.integer_or("batch_poll_interval_ms", 5000, 10, 3600000);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    settings.local_pace = pace(local, std::max(local, batch));
+    settings.ssh_pace = pace(ssh, std::max(ssh, batch));
+    return settings;
+}
+
+}  // namespace atl::dispatch

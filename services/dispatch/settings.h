@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "services/dispatch/domain/task_machine.h"
+
+namespace atl::dispatch {
+
+// The object "dispatch" of the configuration file.
+struct Settings {
+    std::string private_key_file;     // PEM: dispatch issues the tokens of its tasks
+    std::string registry_url;         // base of /v1/…
+    std::string store_url;            // as this process reaches it
+    std::string store_url_for_sites;  // as the facilities reach it: the gateway's address
+    std::string programs;             // atoll and atoll-trainer of local facilities that do not say
+    std::string topic_prefix;
+    std::filesystem::path control_directory;  // sockets of multiplexed ssh connections
+    std::int64_t workers = 4;
+    std::int64_t lease_s = 15;
+    Pace local_pace;
+    Pace ssh_pace;
+};
+
+Result<Settings> parse_settings(const json::Json& own);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/batch/batch_system.h"
+#include "services/dispatch/domain/facility.h"
+#include "services/dispatch/transport/transport.h"
+
+namespace atl::dispatch {
+
+// What is found when looking at an attempt's directory.
+struct Probe {
+    bool started = false;
+    std::optional<std::int64_t> exit_code;
+    std::vector<json::Json> lines;  // whole new lines of stdout.jsonl; what is not JSON is left out
+    std::int64_t log_offset = 0;    // after them
+    bool log_is_drained = true;
+};
+
+struct PushOrder {
+    std::string directory;  // the attempt's
+    std::string model;
+    std::string store_url;
+    std::string token;
+    json::Json meta;
+};
+
+struct SiteCheck {
+    std::string name;
+    bool ok = false;
+    std::string detail;
+};
+
+// One facility as dispatch works with it: its paths, and the small scripts that run there. Errors of every call:
+// kUnavailable, nothing is known; kInvalidArgument, it can never work (a program's exit status 2); else it failed.
+// Not thread-safe; cheap to make.
+class Site {
+  public:
+    // `programs` is where atoll and atoll-trainer are when the facility does not say.
+    Site(Facility facility, std::shared_ptr<Transport> transport, std::string programs);
+
+    const Facility& facility() const { return facility_; }
+    std::string program(const std::string& name) const;
+    std::string path(const std::string& relative) const;  // an absolute path stays as it is
+    std::string task_directory(const std::string& task, std::int64_t attempt) const;
+    std::string model_directory(const std::string& digest) const;
+
+    Result<std::string> submit(const BatchSubmission& submission);
+    Result<BatchState> ask_batch(const BatchOperation& operation);
+    Status cancel(const BatchOperation& operation);
+
+    // Brings the versions into models/, pinned by `pin` until clean(pin). The token never enters a command line.
+    Status stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,
+                 const std::string& token);
+    Result<std::string> push(const PushOrder& order);  // the update's digest
+    Result<Probe> probe(const std::string& directory, std::int64_t log_offset);
+    // The last bytes of a file as printable UTF-8; empty when there is none.
+    Result<std::string> tail(const std::string& file, std::int64_t bytes);
+    Result<std::string> read_file(const std::string& file);                 // kNotFound
+    Status publish(const std::string& prepared, const std::string& place);  // renames, once
+    Status clean(const std::string& pin, const std::vector<std::string>& tasks);
+    Result<std::vector<SiteCheck>> check();
+
+  private:
+    Result<CommandResult> run(const RemoteScript& script, const char* what);
+
+    Facility facility_;
+    std::shared_ptr<Transport> transport_;
+    std::unique_ptr<BatchSystem> batch_;
+    std::string programs_;
+};
+
+// Text of unknown origin as valid UTF-8 without control characters other than newline and tab.
+std::string printable(std::string_view bytes);
+
+}  // namespace atl::dispatch

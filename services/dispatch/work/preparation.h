@@ -1,0 +1,17 @@
+#pragma once
+
+#include "services/dispatch/catalog.h"
+#include "services/dispatch/domain/task.h"
+#include "services/dispatch/site/site.h"
+
+namespace atl::dispatch {
+
+// After tokenising: registers the dataset version from what the trainer's two data.json say, moves the data to
+// datasets/<name>/<version> and registers the copy. Safe to repeat. The result is the task's:
+// {dataset, dataset_version, path, train, validation, fingerprint}.
+Result<json::Json> publish_preparation(const Task& task, Site& site, const Catalog& catalog);
+
+// The body of the registry's POST …/versions.
+Result<json::Json> dataset_version_of(const json::Json& train, const json::Json& validation);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,208 @@
+#include "services/dispatch/work/steps.h"
+
+#include "services/dispatch/db/tasks.h"
+#include "services/dispatch/site/job_script.h"
+#include "services/dispatch/work/preparation.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr std::chrono::hours kTokenLife{2};  // longer than a transfer may take
+constexpr std::int64_t kStderrBytes = 500;
+
+Outcome outcome_of(const Error& error) {
+    if (error.code == ErrorCode::kUnavailable) return Unknown{error.message};
+    return Refused{error.message, error.code == ErrorCode::kInvalidArgument};
+}
+
+std::vector<std::string> versions_needed(const Task& task) {
+    switch (task.kind) {
+        case TaskKind::kTrain:
+            return {task.params.at("base").get<std::string>()};
+        case TaskKind::kPrepare:
+            return {task.params.at("tokenizer_digest").get<std::string>()};
+        case TaskKind::kEvaluate: {
+            std::vector<std::string> digests;
+            for (const auto& model : task.params.at("models")) digests.push_back(model.at("digest"));
+            return digests;
+        }
+        case TaskKind::kClean:
+            break;
+    }
+    return {};
+}
+
+// What keeps a staged version at the site: the job or preparation that uses it.
+const std::string& pin_of(const Task& task) {
+    return task.job.empty() ? task.preparation : task.job;
+}
+
+std::string directory_of(const Task& task, const Site& site) {
+    return site.task_directory(task.id, task.attempt->number);
+}
+
+BatchOperation operation_of(const Task& task, const Site& site) {
+    return {operation_name(task), directory_of(task, site)};
+}
+
+std::string script_of(const Task& task, const Site& site) {
+    const JobPlace place{operation_name(task), directory_of(task, site), site.program("atoll-trainer"),
+                         &site.facility()};
+    const Json& params = task.params;
+    if (task.kind == TaskKind::kTrain)
+        return train_script(place, {site.model_directory(params.at("base")), site.path(params.at("path")) + "/train",
+                                    params.at("training"), params.at("ranks")});
+    if (task.kind == TaskKind::kPrepare)
+        return tokenize_script(place, {site.model_directory(params.at("tokenizer_digest")),
+                                       site.path(params.at("input")), params.at("template"), params.at("seq_len"),
+                                       params.at("batching"), params.at("validation_percent")});
+    EvaluateJob job{{}, site.path(params.at("path")) + "/validation"};
+    for (const auto& model : params.at("models")) job.models.push_back(site.model_directory(model.at("digest")));
+    return evaluate_script(place, job);
+}
+
+// An update's numbers from the trainer's summary line.
+Json metrics_of(const Json& summary) {
+    Json metrics = Json::object();
+    for (const char* key : {"steps", "samples", "tokens", "loss", "tokens_per_s", "wall_s"})
+        if (summary.contains(key)) metrics[key] = summary.at(key);
+    return metrics;
+}
+
+}  // namespace
+
+Steps::Steps(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool)
+    : settings_(settings), catalog_(catalog), issuer_(std::move(issuer)), pool_(pool) {}
+
+Site Steps::site(const Facility& facility) {
+    const std::lock_guard lock(mutex_);
+    Way& way = ways_[facility.name];
+    if (way.transport == nullptr || way.spec != facility.transport)
+        way = {facility.transport, make_transport(facility.transport, settings_.control_directory)};
+    // At a remote site nothing is known of our own directories: there the programs are found in PATH.
+    return Site(facility, way.transport, facility.transport.kind == "local" ? settings_.programs : "");
+}
+
+const Pace& Steps::pace(const Facility& facility) const {
+    return facility.transport.kind == "ssh" ? settings_.ssh_pace : settings_.local_pace;
+}
+
+Outcome Steps::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
+    Site at = site(facility);
+    switch (task.attempt->step) {
+        case Step::kStaging:
+            return stage(task, at);
+        case Step::kSubmitting:
+            return submit(task, at);
+        case Step::kQueued:
+        case Step::kRunning:
+            return watch(task, at, now_ms);
+        case Step::kCollecting:
+            return collect(task, at);
+        case Step::kDone:
+        case Step::kFailed:
+        case Step::kCancelled:
+            break;
+    }
+    check(false, "a step of an attempt that has ended");
+    return Unknown{};
+}
+
+Outcome Steps::cancel(const Task& task, const Facility& facility) {
+    Site at = site(facility);
+    const Status status = at.cancel(operation_of(task, at));
+    return status.ok() ? Outcome(Gone{}) : Outcome(Unknown{status.error().message});
+}
+
+Result<std::string> Steps::facility_token(const Task& task, std::vector<std::string> read_versions) const {
+    auth::Principal principal;
+    principal.subject = task.facility;
+    principal.role = auth::Role::kFacility;
+    auth::TaskScope scope;
+    scope.facility = task.facility;
+    scope.job = task.job;
+    scope.task = task.id;
+    scope.attempt = std::to_string(task.attempt->number);
+    scope.read_versions = std::move(read_versions);
+    if (task.kind == TaskKind::kTrain) scope.write_model = task.params.at("output_model");
+    principal.scope = std::move(scope);
+    return issuer_.issue(std::move(principal), kTokenLife);
+}
+
+Outcome Steps::stage(const Task& task, Site& site) {
+    const auto digests = versions_needed(task);
+    const auto token = facility_token(task, digests);
+    if (!token.ok()) return outcome_of(token.error());
+    const Status status = site.stage(digests, pin_of(task), settings_.store_url_for_sites, *token);
+    return status.ok() ? Outcome(Staged{}) : outcome_of(status.error());
+}
+
+Outcome Steps::submit(const Task& task, Site& site) {
+    const std::int64_t ranks = task.params.value("ranks", std::int64_t{1});
+    const auto id = site.submit({operation_of(task, site), script_of(task, site), ranks});
+    return id.ok() ? Outcome(Submitted{*id}) : outcome_of(id.error());
+}
+
+Outcome Steps::watch(const Task& task, Site& site, std::int64_t now_ms) {
+    const std::string directory = directory_of(task, site);
+    auto probe = site.probe(directory, task.attempt->log_offset);
+    if (!probe.ok()) return outcome_of(probe.error());
+    Watched watched{probe->started,    probe->exit_code,      std::move(probe->lines),
+                    probe->log_offset, probe->log_is_drained, {},
+                    std::nullopt};
+    if (watched.exit_code && *watched.exit_code != 0 && watched.log_is_drained) {
+        const auto tail = site.tail(directory + "/stderr.log", kStderrBytes);
+        if (!tail.ok()) return outcome_of(tail.error());
+        watched.stderr_tail = *tail;
+    }
+    if (!watched.exit_code && should_ask_batch(*task.attempt, pace(site.facility()), now_ms)) {
+        const auto state = site.ask_batch(operation_of(task, site));
+        if (!state.ok()) return outcome_of(state.error());
+        watched.batch_answer = *state;
+    }
+    return watched;
+}
+
+Outcome Steps::collect(const Task& task, Site& site) {
+    if (task.kind == TaskKind::kTrain) return push_update(task, site);
+    if (task.kind == TaskKind::kPrepare) return finish_preparation(task, site);
+    return clean(task, site);
+}
+
+Outcome Steps::push_update(const Task& task, Site& site) {
+    const std::string base = task.params.at("base");
+    const auto token = facility_token(task, {base});
+    if (!token.ok()) return outcome_of(token.error());
+    const Json& summary = task.attempt->lines;
+    Json metrics = metrics_of(summary);
+    const Json meta = {
+        {"parents", Json::array({base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
+    const auto digest = site.push(
+        {directory_of(task, site), task.params.at("output_model"), settings_.store_url_for_sites, *token, meta});
+    if (!digest.ok()) return outcome_of(digest.error());
+    return Collected{{{"version", *digest},
+                      {"samples", summary.value("samples", Json(0))},
+                      {"tokens", summary.value("tokens", Json(0))},
+                      {"metrics", std::move(metrics)}}};
+}
+
+Outcome Steps::finish_preparation(const Task& task, Site& site) {
+    auto result = publish_preparation(task, site, catalog_);
+    return result.ok() ? Outcome(Collected{std::move(result).value()}) : outcome_of(result.error());
+}
+
+Outcome Steps::clean(const Task& task, Site& site) {
+    auto connection = pool_.acquire();
+    if (!connection.ok()) return outcome_of(connection.error());
+    const auto tasks =
+        load_tasks(**connection, "t.job_id = $1 AND t.facility = $2 AND t.kind <> 'clean'", {task.job, task.facility});
+    if (!tasks.ok()) return outcome_of(tasks.error());
+    std::vector<std::string> ids;
+    for (const auto& other : *tasks) ids.push_back(other.id);
+    const Status status = site.clean(pin_of(task), ids);
+    return status.ok() ? Outcome(Collected{Json::object()}) : outcome_of(status.error());
+}
+
+}  // namespace atl::dispatch

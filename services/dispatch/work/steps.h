@@ -1,0 +1,54 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "services/dispatch/catalog.h"
+#include "services/dispatch/domain/task_machine.h"
+#include "services/dispatch/settings.h"
+#include "services/dispatch/site/site.h"
+#include "shared/auth/auth.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+// Does single steps of tasks at their facilities. Every step can be repeated: what it leaves behind is found again.
+// Thread-safe. Holds on to what it is given.
+class Steps {
+  public:
+    Steps(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool);
+
+    // The facility with its transport, which is kept between calls.
+    Site site(const Facility& facility);
+    const Pace& pace(const Facility& facility) const;
+
+    // The step that the task's attempt stands at.
+    Outcome run(const Task& task, const Facility& facility, std::int64_t now_ms);
+    // Ends the attempt's batch job.
+    Outcome cancel(const Task& task, const Facility& facility);
+
+  private:
+    Outcome stage(const Task& task, Site& site);
+    Outcome submit(const Task& task, Site& site);
+    Outcome watch(const Task& task, Site& site, std::int64_t now_ms);
+    Outcome collect(const Task& task, Site& site);
+    Outcome push_update(const Task& task, Site& site);
+    Outcome finish_preparation(const Task& task, Site& site);
+    Outcome clean(const Task& task, Site& site);
+    Result<std::string> facility_token(const Task& task, std::vector<std::string> read_versions) const;
+
+    const Settings& settings_;
+    const Catalog& catalog_;
+    auth::Issuer issuer_;
+    pg::Pool& pool_;
+    std::mutex mutex_;
+    struct Way {
+        TransportSpec spec;
+        std::shared_ptr<Transport> transport;
+    };
+    std::map<std::string, Way> ways_;  // by facility
+};
+
+}  // namespace atl::dispatch

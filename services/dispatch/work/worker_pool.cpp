@@ -1,0 +1,214 @@
+#include "services/dispatch/work/worker_pool.h"
+
+#include <algorithm>
+
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/jobs.h"
+#include "shared/log/log.h"
+
+namespace atl::dispatch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kIdleMax{500};
+constexpr milliseconds kAfterError{1000};
+constexpr milliseconds kKeeperPause{1000};
+constexpr int kSaveTries = 5;
+
+const char* name_of_step(const Task& task) {
+    if (task.cancel_requested) return "cancelling";
+    return task.state == TaskState::kPending || !task.attempt ? "beginning" : to_string(task.attempt->step);
+}
+
+bool has_live_attempt(const Task& task) {
+    return task.attempt && task.state == TaskState::kRunning;
+}
+
+void log_change(const TaskChange& change) {
+    if (!change.is_news) return;
+    const Task& task = change.task;
+    if (task.state == TaskState::kFailed) spdlog::warn("task {}: {}", task.id, task.error);
+    spdlog::info("task {} ({} at {}, round {}): {}, {}", task.id, to_string(task.kind), task.facility, task.round,
+                 to_string(task.state), task.attempt ? to_string(task.attempt->step) : "no attempt");
+}
+
+}  // namespace
+
+std::int64_t unix_now_ms() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<milliseconds>(now).count();
+}
+
+Status advance(pg::Transaction& transaction, const Topics& topics, const std::string& job) {
+    // A decision can make the next one possible: closing the last evaluations ends the job.
+    ATOLL_TRY(const JobView view, lock_job(transaction, job));
+    return apply_decision(transaction, topics, view, advance_job(view, unix_now_ms()));
+}
+
+WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, Steps& steps,
+                       metrics::Registry& metrics, WorkerSeams seams)
+    : pool_(pool), settings_(settings), topics_(topics), steps_(steps), metrics_(metrics), seams_(std::move(seams)) {
+    threads_.emplace_back([this](const std::stop_token& stop) { keep(stop); });
+    for (std::int64_t i = 0; i < settings.workers; ++i)
+        threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+}
+
+WorkerPool::~WorkerPool() {
+    for (auto& thread : threads_) thread.request_stop();
+    threads_.clear();
+}
+
+void WorkerPool::poke() {
+    {
+        const std::lock_guard lock(mutex_);
+        ++pokes_;
+    }
+    wake_.notify_one();
+}
+
+void WorkerPool::work(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+        const auto worked = work_once();
+        if (worked.ok() && *worked) continue;
+        if (!worked.ok()) spdlog::warn("a worker could not go on: {}", worked.error().message);
+        const milliseconds wait = worked.ok() ? pause() : kAfterError;
+        std::unique_lock lock(mutex_);
+        wake_.wait_for(lock, stop, wait, [this, seen = pokes_] { return pokes_ != seen; });
+    }
+}
+
+milliseconds WorkerPool::pause() {
+    auto connection = pool_.acquire();
+    if (!connection.ok()) return kAfterError;
+    const auto time = time_to_next_task(**connection, kIdleMax);
+    return time.ok() ? *time : kAfterError;
+}
+
+Result<bool> WorkerPool::work_once() {
+    std::optional<LeasedTask> leased;
+    {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        ATOLL_TRY(leased, lease_task(*connection, std::chrono::seconds(settings_.lease_s)));
+    }
+    if (!leased) return false;
+    {
+        const std::lock_guard lock(mutex_);
+        held_[leased->task.id] = leased->fence;
+    }
+    bool is_known = true;
+    const TaskChange change = step(*leased, is_known);
+    const bool lost = seams_.lose_result && seams_.lose_result(leased->task);
+    const Status saved = lost ? Status() : save(*leased, change);
+    {
+        const std::lock_guard lock(mutex_);
+        held_.erase(leased->task.id);
+    }
+    if (lost) return true;
+    if (!saved.ok() && saved.error().code == ErrorCode::kPreconditionFailed) {
+        spdlog::warn("{}; this result is dropped", saved.error().message);
+        return true;
+    }
+    ATOLL_RETURN_IF_ERROR(saved);
+    ATOLL_TRY(auto connection, pool_.acquire());
+    const Pace& pace = steps_.pace(leased->facility);
+    ATOLL_RETURN_IF_ERROR(note_answer(*connection, leased->facility.name, is_known, pace.retry_ms, pace.retry_ms_max));
+    if (change.next_in_ms == 0) poke();
+    return true;
+}
+
+TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
+    const Task& task = leased.task;
+    const auto start = std::chrono::steady_clock::now();
+    const auto measured = [&](TaskChange change) {
+        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+        metrics_.seconds("atoll_dispatch_step_seconds", "Time of one step of a task.", {{"step", name_of_step(task)}})
+            .Observe(time.count());
+        log_change(change);
+        return change;
+    };
+    if (!has_live_attempt(task)) return measured(task.cancel_requested ? cancel_idle(task) : begin_attempt(task));
+    const std::int64_t now_ms = unix_now_ms();
+    const Outcome outcome =
+        task.cancel_requested ? steps_.cancel(task, leased.facility) : steps_.run(task, leased.facility, now_ms);
+    if (const auto* unknown = std::get_if<Unknown>(&outcome)) {
+        is_known = false;
+        spdlog::warn("facility {}: {} of task {}: {}", task.facility, name_of_step(task), task.id, unknown->why);
+    }
+    return measured(apply(task, outcome, steps_.pace(leased.facility), now_ms));
+}
+
+Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
+    const auto once = [&]() -> Status {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
+        const Task& task = change.task;
+        const bool ends_task = is_finished(task.state) && task.kind != TaskKind::kClean;
+        // Locks are taken in one order everywhere: the job, then its tasks.
+        if (!task.job.empty() && (ends_task || !change.events.empty()))
+            ATOLL_RETURN_IF_ERROR(transaction.query("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", {task.job}));
+        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
+        if (!task.job.empty()) {
+            ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
+            if (ends_task) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
+        }
+        return transaction.commit();
+    };
+    Status status = once();
+    for (int tries = 1; !status.ok() && status.error().code == ErrorCode::kUnavailable && tries < kSaveTries; ++tries) {
+        std::this_thread::sleep_for(milliseconds(100 << tries));
+        status = once();
+    }
+    return status;
+}
+
+void WorkerPool::keep(const std::stop_token& stop) {
+    const auto lease = std::chrono::seconds(settings_.lease_s);
+    const milliseconds interval = std::min(kKeeperPause, milliseconds(lease) / 3);
+    while (!stop.stop_requested()) {
+        for (const Status& status : {keep_leases(), close_late_rounds(), count()})
+            if (!status.ok()) spdlog::warn("the keeper could not go on: {}", status.error().message);
+        std::unique_lock lock(mutex_);
+        wake_.wait_for(lock, stop, interval, [] { return false; });
+    }
+}
+
+Status WorkerPool::keep_leases() {
+    std::map<std::string, std::int64_t> held;
+    {
+        const std::lock_guard lock(mutex_);
+        held = held_;
+    }
+    if (held.empty()) return {};
+    ATOLL_TRY(auto connection, pool_.acquire());
+    for (const auto& [task, fence] : held)
+        ATOLL_RETURN_IF_ERROR(renew_lease(*connection, task, fence, std::chrono::seconds(settings_.lease_s)));
+    return {};
+}
+
+Status WorkerPool::close_late_rounds() {
+    ATOLL_TRY(auto connection, pool_.acquire());
+    ATOLL_TRY(const auto jobs, late_jobs(*connection));
+    for (const auto& job : jobs) {
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
+        ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, job));
+        ATOLL_RETURN_IF_ERROR(transaction.commit());
+    }
+    return {};
+}
+
+Status WorkerPool::count() {
+    ATOLL_TRY(auto connection, pool_.acquire());
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection->query("SELECT 'jobs' AS what, s AS state, count(j.id) AS n FROM unnest(ARRAY['running', 'paused', "
+                          "'completed', 'failed', 'cancelled']) s LEFT JOIN jobs j ON j.state = s GROUP BY s UNION ALL "
+                          "SELECT 'tasks', s, count(t.id) FROM unnest(ARRAY['pending', 'running', 'done', 'failed', "
+                          "'cancelled']) s LEFT JOIN tasks t ON t.state = s GROUP BY s"));
+    for (int i = 0; i < rows.size(); ++i)
+        metrics_.gauge("atoll_dispatch_" + rows.text(i, "what"), "Number by state.", {{"state", rows.text(i, "state")}})
+            .Set(static_cast<double>(rows.integer(i, "n")));
+    return {};
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "services/dispatch/db/events.h"
+#include "services/dispatch/db/tasks.h"
+#include "services/dispatch/settings.h"
+#include "services/dispatch/work/steps.h"
+#include "shared/metrics/metrics.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+// Seams for tests that play a crash.
+struct WorkerSeams {
+    // True: this worker forgets the step that it has just done, as if the process had been killed before writing it.
+    std::function<bool(const Task&)> lose_result;
+};
+
+// Threads that lease due tasks, do one step each and write its outcome under the lease's fence; one more keeps the
+// leases, watches deadlines and counts. Any number of processes may run such a pool on one database.
+class WorkerPool {
+  public:
+    WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, Steps& steps, metrics::Registry& metrics,
+               WorkerSeams seams = {});
+    ~WorkerPool();  // waits for the steps in hand
+
+    void poke();  // new work may be due
+
+  private:
+    void work(const std::stop_token& stop);
+    void keep(const std::stop_token& stop);
+    Result<bool> work_once();  // false: nothing was due
+    TaskChange step(const LeasedTask& leased, bool& is_known);
+    Status save(const LeasedTask& leased, const TaskChange& change);
+    Status keep_leases();
+    Status close_late_rounds();
+    Status count();
+    std::chrono::milliseconds pause();
+
+    pg::Pool& pool_;
+    const Settings& settings_;
+    const Topics& topics_;
+    Steps& steps_;
+    metrics::Registry& metrics_;
+    WorkerSeams seams_;
+    std::mutex mutex_;
+    std::condition_variable_any wake_;
+    std::uint64_t pokes_ = 0;
+    std::map<std::string, std::int64_t> held_;  // task → fence
+    std::vector<std::jthread> threads_;
+};
+
+// Locks the job, lets the round machine look at it and applies what it decides.
+Status advance(pg::Transaction& transaction, const Topics& topics, const std::string& job);
+
+std::int64_t unix_now_ms();
+
+}  // namespace atl::dispatch
