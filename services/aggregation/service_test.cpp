@@ -1,10 +1,10 @@
-#include "services/aggregation/routes.h"
+#include "services/aggregation/service.h"
 
 #include <optional>
 
 #include "services/aggregation/events.h"
 #include "services/aggregation/repository.h"
-#include "services/aggregation/service.h"
+#include "services/aggregation/routes.h"
 #include "shared/http/test_server.h"
 #include "shared/service/openapi_check.h"
 #include "tests/integration/test_stack.h"
