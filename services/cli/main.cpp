@@ -52,6 +52,9 @@ int run(int argc, char** argv) {
     add_facility_commands(program, context);
     add_dataset_commands(program, context);
     add_job_commands(program, context);
+    add_model_commands(program, context);
+    add_site_commands(program, context);
+    add_aggregate_command(program, context);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

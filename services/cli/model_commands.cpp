@@ -1,0 +1,287 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "services/cli/commands.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/transfer.h"
+#include "shared/base/id.h"
+#include "shared/model_store/remote_file.h"
+#include "shared/safetensors/file.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr const char* kImportHelp =
+    R"(Checks a Hugging Face model directory (config.json, *.safetensors) and stores it as a base model. Example:
+  atoll model import llama-2-7b ./Llama-2-7b-hf --tag v1)";
+constexpr const char* kPullHelp = R"(Fetches a version into a directory; an interrupted call goes on where it stopped.
+  atoll model pull run1@newest --out ./model
+MODEL@VERSION takes a digest, a tag, or newest (also without @VERSION).)";
+
+struct PushOptions {
+    std::string model;
+    fs::path directory;
+    std::string kind = "base";
+    std::string tag;
+    std::string description;
+    std::vector<std::string> parents;
+};
+
+struct Reference {
+    std::string model;
+    std::string version;  // a digest, a tag or "newest"
+};
+
+Reference parse_reference(const std::string& text) {
+    const auto at = text.find('@');
+    if (at == std::string::npos) return {text, "newest"};
+    return {text.substr(0, at), text.substr(at + 1)};
+}
+
+std::string model_path(const std::string& model) {
+    return "/v1/models/" + segment(model);
+}
+
+// The version's JSON with its manifest.
+Result<json> find_version(http::Client& store, const Reference& reference) {
+    std::string version = reference.version;
+    if (version == "newest") {
+        ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
+        if (versions.empty()) return not_found("model " + reference.model + " has no versions");
+        version = text(versions.back(), "digest");
+    }
+    return store.get_json(model_path(reference.model) + "/versions/" + segment(version));
+}
+
+// Somebody else may have made it meanwhile: that is as good.
+Status ensure_model(http::Client& store, const std::string& model, const std::string& description) {
+    const auto created = store.post_json("/v1/models", {{"name", model}, {"description", description}}, new_id());
+    if (created.ok() || created.error().code == ErrorCode::kConflict) return {};
+    return created.error();
+}
+
+Result<json> push(const Context& context, const PushOptions& given) {
+    ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
+    http::Client store(options.store);
+    ATOLL_RETURN_IF_ERROR(ensure_model(store, given.model, given.description));
+    ATOLL_TRY(const auto uploaded, model_store::upload_directory(given.directory, options));
+    model_store::VersionDetails details;
+    details.kind = given.kind;
+    details.parents = given.parents;
+    ATOLL_TRY(json version, model_store::create_version(store, given.model, uploaded.manifest, details));
+    if (!given.tag.empty()) {
+        const std::string path = model_path(given.model) + "/tags/" + segment(given.tag);
+        ATOLL_RETURN_IF_ERROR(store.put_json(path, {{"digest", version.at("digest")}}));
+        version["tags"].push_back(given.tag);
+    }
+    version["bytes_sent"] = uploaded.bytes_sent;
+    return version;
+}
+
+Status run_push(const Context& context, const PushOptions& given) {
+    ATOLL_TRY(const json version, push(context, given));
+    if (context.json) return print_json(version);
+    std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")
+              << ": " << human_bytes(version.at("size").get<std::uint64_t>()) << ", "
+              << human_bytes(version.at("bytes_sent").get<std::uint64_t>()) << " of it sent\n";
+    return {};
+}
+
+// What a base model must have before the store's own checks of it.
+Status check_model_directory(const fs::path& directory) {
+    if (!fs::is_directory(directory)) return not_found(directory.string() + " is not a directory", directory.string());
+    const fs::path config = directory / "config.json";
+    if (!fs::exists(config)) return invalid_argument(config.string(), directory.string() + " has no config.json");
+    ATOLL_RETURN_IF_ERROR(read_document(config));
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory, error)) {
+        const std::string name = entry.path().filename().string();
+        if (name.ends_with(".bin") || name.ends_with(".pth") || name.ends_with(".pt"))
+            return invalid_argument(entry.path().string(),
+                                    "reading PyTorch's " + name + " is not built yet; convert it to safetensors");
+    }
+    ATOLL_RETURN_IF_ERROR(safetensors::Model::open(directory));
+    return {};
+}
+
+Status run_import(const Context& context, const PushOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_model_directory(given.directory));
+    return run_push(context, given);
+}
+
+Status run_pull(const Context& context, const std::string& reference, const fs::path& out) {
+    ATOLL_TRY(const auto options, transfer_options(context, "downloading"));
+    http::Client store(options.store);
+    ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
+    ATOLL_RETURN_IF_ERROR(model_store::download_version(text(version, "digest"), out, options));
+    if (context.json) return print_json(json{{"digest", version.at("digest")}, {"directory", out.string()}});
+    std::cout << out.string() << ": " << text(version, "model") << "@" << text(version, "digest") << "\n";
+    return {};
+}
+
+Status run_list(const Context& context) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    ATOLL_TRY(const json models, get_all(store, "/v1/models"));
+    if (context.json) return print_json(models);
+    Table table({"model", "versions", "tags", "created", "description"});
+    for (const json& model : models) {
+        std::string tags;
+        for (const auto& [tag, digest] : model.at("tags").items()) tags += (tags.empty() ? "" : ", ") + tag;
+        table.add({text(model, "name"), text(model, "version_count"), tags, text(model, "created_at"),
+                   text(model, "description")});
+    }
+    std::cout << table.text();
+    return {};
+}
+
+Status show_model(const Context& context, http::Client& store, const std::string& name) {
+    ATOLL_TRY(json model, store.get_json(model_path(name)));
+    ATOLL_TRY(model["versions"], get_all(store, model_path(name) + "/versions"));
+    if (context.json) return print_json(model);
+    Table table({"version", "kind", "size", "job", "round", "by", "created", "tags"});
+    for (const json& version : model["versions"]) {
+        std::string tags;
+        for (const json& tag : version.at("tags")) tags += (tags.empty() ? "" : ", ") + tag.get<std::string>();
+        table.add({text(version, "digest").substr(0, 16), text(version, "kind"),
+                   human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
+                   text(version, "created_by"), text(version, "created_at"), tags});
+    }
+    std::cout << table.text();
+    return {};
+}
+
+Status show_version(const Context& context, http::Client& store, const Reference& reference) {
+    ATOLL_TRY(const json version, find_version(store, reference));
+    if (context.json) return print_json(version);
+    for (const char* key : {"model", "digest", "kind", "job", "round", "created_by", "created_at"})
+        if (const std::string value = text(version, key); !value.empty()) std::cout << key << ": " << value << "\n";
+    for (const json& parent : version.at("parents")) std::cout << "parent: " << parent.get<std::string>() << "\n";
+    for (const json& part : version.at("contributions"))
+        std::cout << "from: " << text(part, "facility") << ", weight " << text(part, "weight") << ", "
+                  << text(part, "tokens") << " tokens, " << text(part, "version") << "\n";
+    if (!version.at("metrics").empty()) std::cout << "metrics: " << version.at("metrics").dump() << "\n";
+    Table table({"file", "size", "chunks"});
+    for (const json& file : version.at("manifest").at("files"))
+        table.add({text(file, "path"), human_bytes(file.at("size").get<std::uint64_t>()),
+                   std::to_string(file.at("chunks").size())});
+    std::cout << table.text();
+    return {};
+}
+
+Status run_show(const Context& context, const std::string& reference) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    if (reference.find('@') == std::string::npos) return show_model(context, store, reference);
+    return show_version(context, store, parse_reference(reference));
+}
+
+Status run_tag(const Context& context, const std::string& reference, const std::string& tag) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    const Reference parsed = parse_reference(reference);
+    ATOLL_TRY(const json version, find_version(store, parsed));
+    ATOLL_TRY(const json answer,
+              store.put_json(model_path(parsed.model) + "/tags/" + segment(tag), {{"digest", version.at("digest")}}));
+    if (context.json) return print_json(answer);
+    std::cout << parsed.model << "@" << tag << " is " << text(answer, "digest") << "\n";
+    return {};
+}
+
+// Reads every chunk from the store and compares its digest.
+Status verify_stored(const model_store::Manifest& manifest, const model_store::TransferOptions& options) {
+    const auto clients = std::make_shared<model_store::ClientPool>(options.store);
+    model_store::Progress progress{0, manifest.size_bytes()};
+    std::string buffer;
+    for (const auto& file : manifest.files) {
+        const model_store::RemoteFile remote(clients, file);
+        std::uint64_t offset = 0;
+        for (const auto& chunk : file.chunks) {
+            buffer.resize(chunk.size);
+            ATOLL_RETURN_IF_ERROR(remote.read(offset, std::as_writable_bytes(std::span(buffer))));
+            offset += chunk.size;
+            progress.bytes_done += chunk.size;
+            if (options.progress) options.progress(progress);
+        }
+    }
+    return {};
+}
+
+Status run_verify(const Context& context, const std::string& reference, const fs::path& directory) {
+    ATOLL_TRY(const auto options, transfer_options(context, "verifying"));
+    http::Client store(options.store);
+    ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
+    ATOLL_TRY(const auto manifest, model_store::fetch_manifest(store, text(version, "digest")));
+    ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
+                                            : model_store::verify_directory(directory, manifest, 2));
+    if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});
+    std::cout << "ok: " << manifest.files.size() << " files, " << human_bytes(manifest.size_bytes()) << "\n";
+    return {};
+}
+
+void add_push_options(CLI::App& command, PushOptions& given) {
+    command.add_option("model,--model", given.model, "the model's name; it is made if it does not exist")->required();
+    command.add_option("dir,--dir", given.directory, "the model directory")->required();
+    command.add_option("--tag", given.tag, "a tag to put on the new version");
+    command.add_option("--description", given.description, "of the model, if it is made now");
+}
+
+void add_push_and_import(CLI::App& group, Context& context) {
+    auto* import = group.add_subcommand("import", "store a model from elsewhere as a base")->footer(kImportHelp);
+    const auto imported = std::make_shared<PushOptions>();
+    add_push_options(*import, *imported);
+    on_run(*import, context, [&context, imported] { return run_import(context, *imported); });
+
+    auto* push = group.add_subcommand("push", "store a directory as a version of a model");
+    const auto pushed = std::make_shared<PushOptions>();
+    add_push_options(*push, *pushed);
+    push->add_option("--kind", pushed->kind, "base, update or global")
+        ->check(CLI::IsMember({"base", "update", "global"}))
+        ->capture_default_str();
+    push->add_option("--parent", pushed->parents, "digest of a version that it comes from; may be repeated")
+        ->allow_extra_args(false);
+    on_run(*push, context, [&context, pushed] { return run_push(context, *pushed); });
+}
+
+std::shared_ptr<std::string> add_reference(CLI::App& command) {
+    auto reference = std::make_shared<std::string>();
+    command.add_option("version", *reference, "MODEL@VERSION; VERSION: a digest, a tag, or newest")->required();
+    return reference;
+}
+
+}  // namespace
+
+void add_model_commands(CLI::App& program, Context& context) {
+    auto* group = program.add_subcommand("model", "models and their versions")->require_subcommand(1);
+    add_push_and_import(*group, context);
+    auto* pull = group->add_subcommand("pull", "fetch a version into a directory")->footer(kPullHelp);
+    const auto pulled = add_reference(*pull);
+    const auto out = std::make_shared<fs::path>();
+    pull->add_option("--out", *out, "the directory to make")->required();
+    on_run(*pull, context, [&context, pulled, out] { return run_pull(context, *pulled, *out); });
+
+    auto* list = group->add_subcommand("list", "all models");
+    on_run(*list, context, [&context] { return run_list(context); });
+
+    auto* show = group->add_subcommand("show", "MODEL: its versions; MODEL@VERSION: that version");
+    const auto shown = add_reference(*show);
+    on_run(*show, context, [&context, shown] { return run_show(context, *shown); });
+
+    auto* tag = group->add_subcommand("tag", "point a tag at a version");
+    const auto tagged = add_reference(*tag);
+    const auto name = std::make_shared<std::string>();
+    tag->add_option("tag", *name, "the tag")->required();
+    on_run(*tag, context, [&context, tagged, name] { return run_tag(context, *tagged, *name); });
+
+    auto* verify = group->add_subcommand("verify", "compare every byte of a version with its digests");
+    const auto verified = add_reference(*verify);
+    const auto directory = std::make_shared<fs::path>();
+    verify->add_option("--dir", *directory, "compare this directory; default: what the store holds");
+    on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
+}
+
+}  // namespace atl::cli
