@@ -4,10 +4,13 @@
 
 #include <utility>
 
+#include "trainer/data/sentencepiece_words.h"
+
 namespace atl::data {
 
-SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor)
-    : processor_(std::move(processor)) {}
+SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
+                                               std::string_view model)
+    : processor_(std::move(processor)), words_(SentencePieceWords::make(model)) {}
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 Result<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::from_bytes(std::string_view model) {
@@ -15,10 +18,14 @@ Result<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::from_byt
     const auto status = processor->LoadFromSerializedProto(model);
     if (!status.ok() || processor->GetPieceSize() <= 0)
         return invalid_argument("", "not a SentencePiece model: " + status.ToString());
-    return std::unique_ptr<SentencePieceTokenizer>(new SentencePieceTokenizer(std::move(processor)));
+    return std::unique_ptr<SentencePieceTokenizer>(new SentencePieceTokenizer(std::move(processor), model));
 }
 
 void SentencePieceTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (words_ == nullptr || !words_->encode(text, ids)) encode_by_library(text, ids);
+}
+
+void SentencePieceTokenizer::encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const {
     std::vector<int> pieces;
     const auto status = processor_->Encode(text, &pieces);
     check(status.ok(), "SentencePiece cannot encode: " + status.ToString());
