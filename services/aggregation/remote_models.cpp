@@ -16,7 +16,9 @@ using model_store::RemoteFile;
 constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a block costs no request
 
 Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
-    ATOLL_TRY(std::string token, read_file(settings.token_file));
+    auto read = read_file(settings.token_file);
+    if (!read.ok()) return unavailable("aggregation.token_file: " + read.error().message);  // until it is mended
+    std::string token = std::move(read).value();
     while (!token.empty() && (token.back() == '\n' || token.back() == ' ')) token.pop_back();
     http::ClientOptions options;
     options.base_url = settings.store_url;

@@ -1,0 +1,227 @@
+// The aggregation service as processes, with a real store, Postgres and Kafka.
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "services/aggregation/average_files.h"
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+#include "shared/kafka/kafka.h"
+#include "shared/model_store/transfer.h"
+#include "shared/pg/pg.h"
+#include "shared/safetensors/file.h"
+#include "tests/integration/service_process.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Json;
+
+struct ModelOptions {
+    std::int64_t elements = 5000;  // of the large tensor
+    float offset = 0;              // added to every element, so that models differ
+    bool nan = false;
+};
+
+void write_model(const fs::path& directory, const ModelOptions& options) {
+    fs::create_directories(directory);
+    ASSERT_TRUE(write_file_atomic(directory / "config.json", R"({"architectures":["Test"]})").ok());
+    std::vector<safetensors::TensorInfo> tensors{{"layer.weight", safetensors::DType::kF32, {options.elements}, 0, 0},
+                                                 {"norm.weight", safetensors::DType::kF32, {3}, 0, 0}};
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < options.elements + 3; ++i)
+        values.push_back(options.offset + static_cast<float>(i % 1013) * 0.37F);
+    if (options.nan) values.back() = std::numeric_limits<float>::quiet_NaN();
+    auto writer = safetensors::Writer::create(directory / "model.safetensors", tensors).value();
+    ASSERT_TRUE(writer.append(std::as_bytes(std::span(values))).ok());
+    ASSERT_TRUE(writer.finish().ok());
+}
+
+class AggregationProcessTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        conninfo_ = stack().create_database();
+        prefix_ = stack().unique("t") + ".";
+        const auto keys = auth::generate_keys().value();
+        ASSERT_TRUE(write_file_atomic(root() / "public.pem", keys.public_pem).ok());
+        auth::Principal principal;
+        principal.subject = "aggregation";
+        principal.role = auth::Role::kOperator;
+        const auto issuer = auth::Issuer::from_pem(keys.private_pem).value();
+        token_ = issuer.issue(principal, std::chrono::hours(1)).value();
+        ASSERT_TRUE(write_file_atomic(root() / "token", token_ + "\n").ok());
+        Json config = common_config();
+        config["store"] = {{"root", (root() / "blobs").string()}, {"topic_prefix", prefix_}};
+        store_.emplace("store", config, root());
+        transfer_.store.base_url = store_->url();
+        transfer_.store.token = token_;
+        http::Client client(transfer_.store);
+        ASSERT_TRUE(client.post_json("/v1/models", {{"name", "demo"}}, "model").ok());
+        consumer_.emplace(make_consumer());
+    }
+
+    fs::path root() const { return directory_.path(); }
+    Json common_config() const {
+        return {{"postgres", conninfo_},
+                {"kafka_brokers", stack_kafka()},
+                {"public_key_file", (root() / "public.pem").string()},
+                {"request_bytes_max", 65 << 20}};
+    }
+    std::string stack_kafka() const { return const_cast<AggregationProcessTest*>(this)->stack().kafka(); }
+    Json aggregation_config(Json own) const {
+        own.update(
+            {{"store_url", store_->url()}, {"token_file", (root() / "token").string()}, {"topic_prefix", prefix_}});
+        Json config = common_config();
+        config["aggregation"] = std::move(own);
+        return config;
+    }
+    kafka::Consumer make_consumer() {
+        const std::string topic = prefix_ + "atoll.aggregations";
+        EXPECT_TRUE(kafka::ensure_topics(stack().kafka(), {topic}, 1).ok());
+        return kafka::Consumer::create(stack().kafka(), stack().unique("reader"), {topic}).value();
+    }
+
+    // Makes a model of the options, stores it as an update, and returns its entry in the event.
+    Json store_update(const std::string& facility, const ModelOptions& options, std::int64_t tokens) {
+        write_model(root() / facility, options);
+        const auto uploaded = model_store::upload_directory(root() / facility, transfer_).value();
+        model_store::VersionDetails details;
+        details.kind = "update";
+        http::Client client(transfer_.store);
+        const auto version = model_store::create_version(client, "demo", uploaded.manifest, details);
+        EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
+        return {{"facility", facility},
+                {"task", "task-" + facility},
+                {"version", model_store::digest_of(uploaded.manifest)},
+                {"samples", 1},
+                {"tokens", tokens}};
+    }
+    void close_round(const Json& updates) {
+        const Json data = {{"job", "j1"},
+                           {"round", 1},
+                           {"model", "demo"},
+                           {"base", updates[0]["version"]},
+                           {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
+                           {"updates", updates}};
+        const Json event = {{"specversion", "1.0"}, {"id", "closed-1"},     {"type", "atoll.round.closed.v1"},
+                            {"source", "/test"},    {"subject", "jobs/j1"}, {"data", data}};
+        auto producer = kafka::Producer::create(stack().kafka(), "test").value();
+        const std::string topic = prefix_ + "atoll.jobs";
+        ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic}, 2).ok());
+        ASSERT_TRUE(producer.send({{.topic = topic, .key = "j1", .value = event.dump()}}).ok());
+    }
+    // The first event that the service sends.
+    Json result() {
+        Json event;
+        EXPECT_TRUE(eventually([&] {
+            const auto messages = consumer_->poll(std::chrono::milliseconds(200)).value();
+            if (!messages.empty()) event = Json::parse(messages[0].value);
+            return !messages.empty();
+        }));
+        return event;
+    }
+    // The version must be, byte for byte, what averaging the directories here gives.
+    void expect_average(const std::string& version, const std::vector<std::string>& facilities,
+                        const std::vector<double>& weights) {
+        std::vector<aggregation::Input> inputs;
+        for (const auto& facility : facilities)
+            inputs.push_back(aggregation::open_directory(root() / facility).value());
+        const auto average = aggregation::Average::plan(std::move(inputs), weights).value();
+        ASSERT_TRUE(aggregation::write_average(average, root() / facilities[0], root() / "expected").ok());
+        const auto status = model_store::download_version(version, root() / "got", transfer_);
+        ASSERT_TRUE(status.ok()) << status.error().message;
+        for (const char* file : {"model.safetensors", "config.json"})
+            EXPECT_TRUE(read_file(root() / "got" / file).value() == read_file(root() / "expected" / file).value())
+                << file;
+    }
+    pg::Rows query(const std::string& sql) { return pg::connect(conninfo_, "aggregation").value().query(sql).value(); }
+
+    TemporaryDirectory directory_;
+    std::string conninfo_;
+    std::string prefix_;
+    std::string token_;
+    model_store::TransferOptions transfer_;
+    std::optional<ServiceProcess> store_;
+    std::optional<kafka::Consumer> consumer_;
+};
+
+TEST_F(AggregationProcessTest, AClosedRoundBecomesTheWeightedMeanOfItsUpdates) {
+    const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 8192}}), root());
+    const Json karolina = store_update("karolina", {.offset = 1}, 100);
+    const Json leonardo = store_update("leonardo", {.offset = 4}, 300);
+    close_round({leonardo, karolina});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    EXPECT_EQ(event["data"]["job"], "j1");
+    EXPECT_EQ(event["data"]["model"], "demo");
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    http::Client client(transfer_.store);
+    const Json version = client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();
+    EXPECT_EQ(version["kind"], "global");
+    EXPECT_EQ(version["round"], 1);
+    EXPECT_EQ(version["contributions"][1]["facility"], "leonardo");
+    EXPECT_EQ(version["contributions"][1]["weight"], 0.75);
+}
+
+TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    const Json karolina = store_update("karolina", {}, 100);
+    close_round({karolina, store_update("leonardo", {.elements = 4999}, 300)});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.failed.v1") << event;
+    const auto error = event["data"]["error"].get<std::string>();
+    EXPECT_NE(error.find("layer.weight"), std::string::npos) << error;
+    EXPECT_NE(error.find("leonardo"), std::string::npos) << error;
+}
+
+TEST_F(AggregationProcessTest, AnUpdateWithNanFailsTheRoundByName) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    const Json karolina = store_update("karolina", {}, 100);
+    close_round({karolina, store_update("leonardo", {.nan = true}, 300)});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.failed.v1") << event;
+    const auto error = event["data"]["error"].get<std::string>();
+    EXPECT_NE(error.find("norm.weight"), std::string::npos) << error;
+    EXPECT_NE(error.find("leonardo"), std::string::npos) << error;
+    EXPECT_EQ(query("SELECT count(*) AS n FROM parts").integer(0, "n"), 0);
+}
+
+TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) {
+    const Json own = {{"part_bytes", 4096}, {"workers", 4}, {"lease_s", 2}};
+    std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config(own), root(), "-first");
+    constexpr std::int64_t kElements = 300'000;  // about 290 parts
+    const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
+    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 300)});
+    ASSERT_TRUE(eventually(
+        [&] { return query("SELECT count(*) AS n FROM parts WHERE sha256 IS NOT NULL").integer(0, "n") >= 20; }));
+    first->kill();
+    const auto left = query("SELECT parts_left FROM aggregations").integer(0, "parts_left");
+    EXPECT_GT(left, 0) << "it was killed too late to prove anything";
+    const auto held = query("SELECT count(*) AS n FROM parts WHERE sha256 IS NULL AND worker IS NOT NULL");
+    EXPECT_GT(held.integer(0, "n"), 0) << "it held no part";
+    const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    EXPECT_EQ(query("SELECT attempts FROM aggregations").integer(0, "attempts"), 1);
+}
+
+TEST_F(AggregationProcessTest, AMissingTokenIsWaitedForAndNotTheRoundsFault) {
+    const Json karolina = store_update("karolina", {.offset = 1}, 100);
+    const Json leonardo = store_update("leonardo", {.offset = 2}, 100);
+    Json config = aggregation_config({});
+    config["aggregation"]["token_file"] = (root() / "later").string();
+    const ServiceProcess service("aggregation", config, root());
+    close_round({karolina, leonardo});
+    ASSERT_TRUE(eventually([&] { return service.log().find("will try again") != std::string::npos; }));
+    ASSERT_TRUE(write_file_atomic(root() / "later", token_).ok());
+    EXPECT_EQ(result()["type"], "atoll.aggregation.completed.v1");
+}
+
+}  // namespace
+}  // namespace atl

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace atl {
+
+// A service's program, as it was built, run as a process of its own until the object dies.
+class ServiceProcess {
+  public:
+    // Runs atoll-NAME on a free port of loopback and waits until it is ready. `config` is the configuration without
+    // address and port; its file and the log are kept in `directory`, under `label`.
+    ServiceProcess(const std::string& name, const nlohmann::json& config, const std::filesystem::path& directory,
+                   const std::string& label = {});
+    ServiceProcess(const ServiceProcess&) = delete;
+    ServiceProcess& operator=(const ServiceProcess&) = delete;
+    ~ServiceProcess();  // SIGTERM, then SIGKILL
+
+    const std::string& url() const { return url_; }
+    std::string log() const;
+    void kill();  // SIGKILL, and waits for its end
+
+  private:
+    void wait_until_ready();
+
+    std::filesystem::path log_file_;
+    pid_t pid_ = -1;
+    std::string url_;
+};
+
+}  // namespace atl
