@@ -133,7 +133,7 @@ void CpuBackend::adamw(const AdamWStep& step, const Tensor& weights, const Tenso
     check_same_count(weights, second_moments);
     const double steps = static_cast<double>(step.step);
     const AdamWFactors factors = {
-        .decay = 1.0F - step.learning_rate * step.weight_decay,
+        .decay = step.learning_rate * step.weight_decay,
         .beta1 = step.beta1,
         .beta2 = step.beta2,
         .step_size = static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
@@ -149,7 +149,7 @@ void CpuBackend::adamw(const AdamWStep& step, const Tensor& weights, const Tenso
 
 void CpuBackend::sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& momenta) {
     check_same_count(weights, gradients);
-    const float decay = 1.0F - step.learning_rate * step.weight_decay;
+    const float decay = step.learning_rate * step.weight_decay;
     for_ranges(weights.element_count(), kTileElements, [&](auto begin, auto end) {
         loops_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights.f32() + begin,
                    gradients.f32() + begin, momenta.empty() ? nullptr : momenta.f32() + begin, end - begin);

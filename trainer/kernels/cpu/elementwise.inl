@@ -96,18 +96,20 @@ void adamw(const AdamWFactors& factors, float* __restrict weights, const float* 
         const float v = f.beta2 * second[i] + (1.0F - f.beta2) * gradient * gradient;
         first[i] = m;
         second[i] = v;
-        weights[i] = weights[i] * f.decay - f.step_size * m / (__builtin_sqrtf(v) * f.root_bias + f.epsilon);
+        const float direction = m / (__builtin_sqrtf(v) * f.root_bias + f.epsilon);
+        weights[i] -= f.decay * weights[i] + f.step_size * direction;
     }
 }
 
 void sgd(float decay, float rate, float momentum, float gradient_scale, float* __restrict weights,
          const float* __restrict gradients, float* __restrict momenta, std::int64_t count) {
     if (momenta == nullptr) {
-        for (std::int64_t i = 0; i < count; ++i) weights[i] = weights[i] * decay - rate * gradient_scale * gradients[i];
+        for (std::int64_t i = 0; i < count; ++i)
+            weights[i] -= decay * weights[i] + rate * gradient_scale * gradients[i];
         return;
     }
     for (std::int64_t i = 0; i < count; ++i) {
         momenta[i] = momentum * momenta[i] + gradient_scale * gradients[i];
-        weights[i] = weights[i] * decay - rate * momenta[i];
+        weights[i] -= decay * weights[i] + rate * momenta[i];
     }
 }

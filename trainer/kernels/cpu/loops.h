@@ -14,7 +14,7 @@ struct NormRows {
 };
 
 struct AdamWFactors {
-    float decay;  // 1 − learning rate · weight decay
+    float decay;  // learning rate · weight decay; 1 − decay would lose its last digits every step
     float beta1;
     float beta2;
     float step_size;  // learning rate / (1 − beta1^step)

@@ -1,0 +1,168 @@
+// Attention against a naive fp64 reference, values and gradients, for every instruction set of this machine.
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <tuple>
+
+#include "trainer/kernels/op_test_support.h"
+
+namespace atl::kernels {
+namespace {
+
+// out, log-sum-exp and the gradients of qkv for a given out gradient, straight from the definition.
+struct Reference {
+    std::vector<double> out, log_sum_exp, qkv_gradient;
+
+    Reference(const AttentionShape& s, const Owned& qkv, const std::vector<std::int32_t>& starts, const Owned& dout)
+        : out(static_cast<std::size_t>(s.batch * s.length * s.heads * s.head_channels)),
+          log_sum_exp(static_cast<std::size_t>(s.batch * s.heads * s.length)),
+          qkv_gradient(qkv.values.size()) {
+        for (std::int64_t b = 0; b < s.batch; ++b) {
+            for (std::int64_t h = 0; h < s.heads; ++h) {
+                for (std::int64_t t = 0; t < s.length; ++t) query(s, qkv, starts, dout, b, h, t);
+            }
+        }
+    }
+
+    void query(const AttentionShape& s, const Owned& qkv, const std::vector<std::int32_t>& starts, const Owned& dout,
+               std::int64_t b, std::int64_t h, std::int64_t t) {
+        const std::int64_t d = s.head_channels, kv = h / (s.heads / s.kv_heads), columns = s.qkv_columns();
+        const auto row = [&](std::int64_t token, std::int64_t head) {
+            return (b * s.length + token) * columns + head * d;
+        };
+        const std::int64_t begin = starts[static_cast<std::size_t>(b * s.length + t)];
+        const double factor = 1.0 / std::sqrt(static_cast<double>(d));
+        const std::int64_t q = row(t, h), o = ((b * s.length + t) * s.heads + h) * d;
+        std::vector<double> p;
+        double total = 0, weighted = 0;
+        for (std::int64_t key = begin; key <= t; ++key) {
+            double score = 0;
+            for (std::int64_t c = 0; c < d; ++c) score += qkv[q + c] * qkv[row(key, s.heads + kv) + c];
+            p.push_back(std::exp(score * factor));
+            total += p.back();
+        }
+        log_sum_exp[static_cast<std::size_t>((b * s.heads + h) * s.length + t)] = std::log(total);
+        std::vector<double> dp(p.size());
+        for (std::size_t k = 0; k < p.size(); ++k) {
+            p[k] /= total;
+            const std::int64_t v = row(begin + static_cast<std::int64_t>(k), s.heads + s.kv_heads + kv);
+            for (std::int64_t c = 0; c < d; ++c) {
+                out[static_cast<std::size_t>(o + c)] += p[k] * qkv[v + c];
+                dp[k] += dout[o + c] * qkv[v + c];
+                qkv_gradient[static_cast<std::size_t>(v + c)] += p[k] * dout[o + c];
+            }
+            weighted += p[k] * dp[k];
+        }
+        for (std::size_t k = 0; k < p.size(); ++k) {
+            const double ds = p[k] * (dp[k] - weighted) * factor;
+            const std::int64_t key = row(begin + static_cast<std::int64_t>(k), s.heads + kv);
+            for (std::int64_t c = 0; c < d; ++c) {
+                qkv_gradient[static_cast<std::size_t>(q + c)] += ds * qkv[key + c];
+                qkv_gradient[static_cast<std::size_t>(key + c)] += ds * qkv[q + c];
+            }
+        }
+    }
+};
+
+struct Case {
+    const char* name;
+    AttentionShape shape;
+    std::vector<std::int64_t> segments;  // lengths of the documents in each row; empty: one
+};
+
+void PrintTo(const Case& value, std::ostream* out) {
+    *out << value.name;
+}
+
+const Case kCases[] = {
+    {"OneToken", {1, 1, 2, 2, 8}, {}},
+    {"OddSizes", {2, 37, 3, 3, 10}, {}},
+    {"Grouped", {1, 70, 6, 2, 24}, {}},
+    {"OneKeyHead", {2, 64, 4, 1, 64}, {}},
+    {"Packed", {2, 130, 2, 1, 16}, {1, 40, 24, 65}},
+    {"OnePerDocument", {1, 40, 1, 1, 4}, std::vector<std::int64_t>(40, 1)},
+};
+
+class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::string>> {
+  protected:
+    const AttentionShape shape_ = std::get<0>(GetParam()).shape;
+    const std::int64_t rows_ = shape_.batch * shape_.length, width_ = shape_.heads * shape_.head_channels;
+    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, std::get<1>(GetParam())).value();
+    tensor::Arena workspace_{backend_->allocate(backend_->attention_workspace_bytes(shape_)).value()};
+    const Owned qkv_ = random({rows_, shape_.qkv_columns()}, 1, 1.5F), dout_ = random({rows_, width_}, 2);
+    std::vector<std::int32_t> starts_ = make_starts();
+    const Reference reference_{shape_, qkv_, starts_, dout_};
+
+    std::vector<std::int32_t> make_starts() const {
+        std::vector<std::int32_t> starts;
+        for (std::int64_t b = 0; b < shape_.batch; ++b) {
+            std::int64_t begin = 0;
+            for (const std::int64_t length : std::get<0>(GetParam()).segments) {
+                starts.insert(starts.end(), static_cast<std::size_t>(length), static_cast<std::int32_t>(begin));
+                begin += length;
+            }
+        }
+        starts.resize(static_cast<std::size_t>(rows_), 0);
+        return starts;
+    }
+};
+
+TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
+    Owned out({rows_, width_}), lse({shape_.batch * shape_.heads * shape_.length});
+    Owned gradient({rows_, shape_.qkv_columns()});
+    backend_->attention_forward(shape_, qkv_.tensor, integers(starts_), out.tensor, lse.tensor, workspace_);
+    EXPECT_LE(relative_l2(out, reference_.out), kOpTolerance);
+    EXPECT_LE(relative_l2(lse, reference_.log_sum_exp), kOpTolerance);
+    backend_->attention_backward(shape_, qkv_.tensor, integers(starts_), out.tensor, lse.tensor, dout_.tensor,
+                                 gradient.tensor, workspace_);
+    EXPECT_LE(relative_l2(gradient, reference_.qkv_gradient), kOpTolerance);
+    EXPECT_LE(workspace_.peak_bytes(), workspace_.size_bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, AttentionTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::ValuesIn(cpu_instruction_sets())),
+                         [](const auto& instance) {
+                             return std::string(std::get<0>(instance.param).name) + "_" + std::get<1>(instance.param);
+                         });
+
+TEST(AttentionControlTest, AScaleOfOnePercentMoreIsFarOff) {
+    const AttentionShape shape{.batch = 1, .length = 20, .heads = 2, .kv_heads = 1, .head_channels = 8};
+    const auto backend = make_cpu_backend(1).value();
+    const Owned qkv = random({20, 32}, 1, 1.5F), dout = random({20, 16}, 2);
+    std::vector<std::int32_t> starts(20, 0);
+    Owned scaled = random({20, 32}, 1, 1.5F), out({20, 16}), lse({40});
+    for (std::size_t i = 0; i < scaled.values.size(); ++i) scaled.values[i] *= i % 32 < 16 ? 1.01F : 1.0F;
+    tensor::Arena workspace(backend->allocate(1 << 20).value());
+    backend->attention_forward(shape, scaled.tensor, integers(starts), out.tensor, lse.tensor, workspace);
+    EXPECT_GT(relative_l2(out, Reference(shape, qkv, starts, dout).out), 100 * kOpTolerance);
+}
+
+TEST(CachedAttentionTest, StepsSeeWhatOneForwardSees) {
+    const AttentionShape whole{.batch = 2, .length = 45, .heads = 4, .kv_heads = 2, .head_channels = 12};
+    const auto backend = make_cpu_backend(1).value();
+    const Owned qkv = random({2 * 45, whole.qkv_columns()}, 1);
+    std::vector<std::int32_t> starts(2 * 45, 0);
+    Owned out({2 * 45, 48}), lse({2 * 4 * 45}), keys({2 * 50, 24}), values({2 * 50, 24});
+    tensor::Arena workspace(backend->allocate(1 << 20).value());
+    backend->attention_forward(whole, qkv.tensor, integers(starts), out.tensor, lse.tensor, workspace);
+    std::int64_t past = 0;
+    for (const std::int64_t length : {30, 1, 1, 13}) {
+        AttentionShape step = whole;
+        step.length = length;
+        Owned part({2 * length, whole.qkv_columns()}), part_out({2 * length, 48});
+        for (std::int64_t b = 0; b < 2; ++b) {
+            backend->copy(qkv.tensor.row_range(b * 45 + past, length), part.tensor.row_range(b * length, length));
+        }
+        backend->attention_cached(step, part.tensor, past, keys.tensor, values.tensor, part_out.tensor, workspace);
+        for (std::int64_t b = 0; b < 2; ++b) {
+            for (std::int64_t i = 0; i < length * 48; ++i) {
+                ASSERT_NEAR(part_out[b * length * 48 + i], out[(b * 45 + past) * 48 + i], 1e-5);
+            }
+        }
+        past += length;
+    }
+}
+
+}  // namespace
+}  // namespace atl::kernels

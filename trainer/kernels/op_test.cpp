@@ -1,0 +1,318 @@
+// Operations but attention against naive fp64 references, for every instruction set of this machine. Sizes are chosen
+// with incomplete vectors at the end.
+
+#include <gtest/gtest.h>
+
+#include "trainer/kernels/op_test_support.h"
+
+namespace atl::kernels {
+namespace {
+
+class OpTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+};
+
+TEST_P(OpTest, MatmulTakesEveryTranspositionAndAccumulates) {
+    constexpr std::int64_t kM = 21, kN = 34, kK = 19;
+    for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+            const Owned a = transpose_a ? random({kK, kM}, 1) : random({kM, kK}, 1);
+            const Owned b = transpose_b ? random({kN, kK}, 2) : random({kK, kN}, 2);
+            Owned c({kM, kN}, 3.0F);
+            backend_->matmul(a.tensor, transpose_a, b.tensor, transpose_b, c.tensor, true);
+            std::vector<double> expected;
+            for (std::int64_t m = 0; m < kM; ++m) {
+                for (std::int64_t n = 0; n < kN; ++n) {
+                    double sum = 3.0;
+                    for (std::int64_t k = 0; k < kK; ++k) {
+                        sum += a[transpose_a ? k * kM + m : m * kK + k] * b[transpose_b ? n * kK + k : k * kN + n];
+                    }
+                    expected.push_back(sum);
+                }
+            }
+            EXPECT_LE(relative_l2(c, expected), kOpTolerance) << transpose_a << transpose_b;
+        }
+    }
+}
+
+TEST_P(OpTest, MatmulOfColumnRangesLeavesTheOtherColumnsAlone) {
+    const Owned a = random({5, 12}, 1), b = random({4, 3}, 2);
+    Owned c({5, 8}, 9.0F);
+    backend_->matmul(a.tensor.column_range(6, 4), false, b.tensor, false, c.tensor.column_range(2, 3), false);
+    for (std::int64_t m = 0; m < 5; ++m) {
+        for (std::int64_t n = 0; n < 8; ++n) {
+            double expected = n >= 2 && n < 5 ? 0.0 : 9.0;
+            for (std::int64_t k = 0; n >= 2 && n < 5 && k < 4; ++k) expected += a[m * 12 + 6 + k] * b[k * 3 + n - 2];
+            EXPECT_NEAR(c[m * 8 + n], expected, 1e-5);
+        }
+    }
+}
+
+struct Norm {
+    static constexpr std::int64_t kRows = 50, kColumns = 37;
+    Owned x = random({kRows, kColumns}, 1), weight = random({kColumns}, 2);
+    static constexpr double kEpsilon = 1e-5;
+
+    std::vector<double> rstd(const std::vector<double>& from) const {
+        std::vector<double> values;
+        for (std::int64_t row = 0; row < kRows; ++row) {
+            double squares = 0;
+            for (std::int64_t c = 0; c < kColumns; ++c)
+                squares += std::pow(from[static_cast<std::size_t>(row * kColumns + c)], 2);
+            values.push_back(1.0 / std::sqrt(squares / kColumns + kEpsilon));
+        }
+        return values;
+    }
+    std::vector<double> out(const std::vector<double>& from) const {
+        std::vector<double> values, roots = rstd(from);
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            values.push_back(from[i] * roots[i / kColumns] * weight[static_cast<std::int64_t>(i % kColumns)]);
+        }
+        return values;
+    }
+};
+
+TEST_P(OpTest, RmsNormForwardAndItsFusionWithTheResidual) {
+    const Norm norm;
+    const Owned delta = random({Norm::kRows, Norm::kColumns}, 3);
+    Owned out({Norm::kRows, Norm::kColumns}), sum({Norm::kRows, Norm::kColumns}), rstd({Norm::kRows});
+    const std::vector<double> x(norm.x.values.begin(), norm.x.values.end());
+    std::vector<double> added;
+    for (std::size_t i = 0; i < x.size(); ++i) added.push_back(x[i] + static_cast<double>(delta.values[i]));
+
+    backend_->rmsnorm_forward(norm.x.tensor, norm.weight.tensor, 1e-5F, out.tensor, rstd.tensor);
+    EXPECT_LE(relative_l2(out, norm.out(x)), kOpTolerance);
+    EXPECT_LE(relative_l2(rstd, norm.rstd(x)), kOpTolerance);
+    Owned again({Norm::kRows, Norm::kColumns});
+    backend_->rmsnorm_apply(norm.x.tensor, norm.weight.tensor, rstd.tensor, again.tensor);
+    EXPECT_EQ(again.values, out.values);
+    backend_->add_rmsnorm_forward(norm.x.tensor, delta.tensor, norm.weight.tensor, 1e-5F, sum.tensor, out.tensor,
+                                  rstd.tensor);
+    EXPECT_LE(relative_l2(sum, added), kOpTolerance);
+    EXPECT_LE(relative_l2(out, norm.out(added)), kOpTolerance);
+}
+
+// Reference gradients come from central differences of the fp64 forward: no formula is used twice.
+TEST_P(OpTest, RmsNormBackwardIsTheDerivative) {
+    Norm norm;
+    const Owned dy = random({Norm::kRows, Norm::kColumns}, 4), residual = random({Norm::kRows, Norm::kColumns}, 5);
+    Owned out({Norm::kRows, Norm::kColumns}), rstd({Norm::kRows}), dx({Norm::kRows, Norm::kColumns});
+    Owned dw({Norm::kColumns}, 2.0F);
+    backend_->rmsnorm_forward(norm.x.tensor, norm.weight.tensor, 1e-5F, out.tensor, rstd.tensor);
+    backend_->rmsnorm_backward(norm.x.tensor, norm.weight.tensor, rstd.tensor, dy.tensor, residual.tensor, dx.tensor,
+                               dw.tensor, true);
+    std::vector<double> x(norm.x.values.begin(), norm.x.values.end()), expected_dx, expected_dw(Norm::kColumns, 2.0);
+    constexpr double kStep = 1e-4;
+    const auto row_loss = [&](std::size_t row) {
+        double squares = 0, loss = 0;
+        for (std::size_t c = 0; c < Norm::kColumns; ++c) squares += std::pow(x[row * Norm::kColumns + c], 2);
+        const double root = 1.0 / std::sqrt(squares / Norm::kColumns + Norm::kEpsilon);
+        for (std::size_t c = 0; c < Norm::kColumns; ++c) {
+            const auto at = static_cast<std::int64_t>(row * Norm::kColumns + c);
+            loss += dy[at] * x[static_cast<std::size_t>(at)] * root * norm.weight[static_cast<std::int64_t>(c)];
+        }
+        return loss;
+    };
+    const std::vector<double> roots = norm.rstd(x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const double value = x[i];
+        x[i] = value + kStep;
+        const double above = row_loss(i / Norm::kColumns);
+        x[i] = value - kStep;
+        const double below = row_loss(i / Norm::kColumns);
+        x[i] = value;
+        const auto at = static_cast<std::int64_t>(i);
+        expected_dx.push_back(residual[at] + (above - below) / (2 * kStep));
+        expected_dw[i % Norm::kColumns] += dy[at] * value * roots[i / Norm::kColumns];
+    }
+    EXPECT_LE(relative_l2(dx, expected_dx), kOpTolerance);
+    EXPECT_LE(relative_l2(dw, expected_dw), kOpTolerance);
+}
+
+TEST_P(OpTest, SwigluForwardAndBackward) {
+    constexpr std::int64_t kRows = 3, kF = 45;
+    const Owned gate_up = random({kRows, 2 * kF}, 1, 3.0F), dy = random({kRows, kF}, 2);
+    Owned out({kRows, kF}), again({kRows, kF}), gradient({kRows, 2 * kF});
+    backend_->swiglu_forward(gate_up.tensor, out.tensor);
+    backend_->swiglu_backward(gate_up.tensor, dy.tensor, gradient.tensor, again.tensor);
+    std::vector<double> expected, expected_gradient(static_cast<std::size_t>(kRows * 2 * kF));
+    for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t c = 0; c < kF; ++c) {
+            const double gate = gate_up[row * 2 * kF + c], up = gate_up[row * 2 * kF + kF + c];
+            const double s = 1.0 / (1.0 + std::exp(-gate)), d = dy[row * kF + c];
+            expected.push_back(gate * s * up);
+            expected_gradient[static_cast<std::size_t>(row * 2 * kF + c)] = d * up * (s + gate * s * (1.0 - s));
+            expected_gradient[static_cast<std::size_t>(row * 2 * kF + kF + c)] = d * gate * s;
+        }
+    }
+    EXPECT_LE(relative_l2(out, expected), kOpTolerance);
+    EXPECT_LE(relative_l2(again, expected), kOpTolerance);
+    EXPECT_LE(relative_l2(gradient, expected_gradient), kOpTolerance);
+}
+
+TEST_P(OpTest, CrossEntropyAndItsGradientLeaveOutIgnoredLabels) {
+    constexpr std::int64_t kRows = 4, kV = 101;
+    Owned logits = random({kRows, kV}, 1, 4.0F), losses({kRows}), backward_losses({kRows});
+    std::vector<std::int32_t> targets = {3, kIgnoredLabel, 100, 0};
+    std::vector<double> expected, gradient;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+        double total = 0;
+        for (std::int64_t v = 0; v < kV; ++v) total += std::exp(logits[row * kV + v]);
+        const std::int32_t target = targets[static_cast<std::size_t>(row)];
+        const bool counted = target != kIgnoredLabel;
+        expected.push_back(counted ? std::log(total) - logits[row * kV + target] : 0.0);
+        for (std::int64_t v = 0; v < kV; ++v) {
+            gradient.push_back(counted ? 0.25 * (std::exp(logits[row * kV + v]) / total - (v == target ? 1.0 : 0.0))
+                                       : 0.0);
+        }
+    }
+    backend_->cross_entropy_forward(logits.tensor, integers(targets), losses.tensor);
+    backend_->cross_entropy_backward(logits.tensor, integers(targets), 0.25F, backward_losses.tensor);
+    EXPECT_LE(relative_l2(losses, expected), kOpTolerance);
+    EXPECT_LE(relative_l2(backward_losses, expected), kOpTolerance);
+    EXPECT_LE(relative_l2(logits, gradient), kOpTolerance);
+}
+
+TEST_P(OpTest, CrossEntropyStaysFiniteForHugeLogits) {
+    Owned logits({1, 40}, -3e4F), losses({1});
+    logits.values[7] = 3e4F;
+    std::vector<std::int32_t> target = {7};
+    backend_->cross_entropy_backward(logits.tensor, integers(target), 1.0F, losses.tensor);
+    EXPECT_NEAR(losses.values[0], 0.0F, 1e-6F);
+    EXPECT_NEAR(logits.values[7], 0.0F, 1e-6F);
+}
+
+TEST_P(OpTest, EmbeddingAddsUpRepeatedTokens) {
+    const Owned table = random({5, 9}, 1), dy = random({4, 9}, 2);
+    std::vector<std::int32_t> ids = {2, 0, 2, 4};
+    Owned out({4, 9}), gradient({5, 9});
+    backend_->embedding_forward(table.tensor, integers(ids), out.tensor);
+    backend_->embedding_backward(integers(ids), dy.tensor, gradient.tensor, false);
+    for (std::int64_t c = 0; c < 9; ++c) {
+        EXPECT_EQ(out[18 + c], table[18 + c]);
+        EXPECT_NEAR(gradient[18 + c], dy[c] + dy[18 + c], 1e-6);
+        EXPECT_EQ(gradient[9 + c], 0.0);
+    }
+    backend_->embedding_backward(integers(ids), dy.tensor, gradient.tensor, true);
+    EXPECT_NEAR(gradient[18], 2 * (dy[0] + dy[18]), 1e-6);
+}
+
+TEST_P(OpTest, SumsKeepTheirAccuracyOverAMillionElements) {
+    const Owned x = random({1'000'003}, 1);
+    double sum = 0, squares = 0;
+    for (const float value : x.values) {
+        sum += static_cast<double>(value);
+        squares += static_cast<double>(value) * static_cast<double>(value);
+    }
+    EXPECT_NEAR(backend_->sum_of_squares(x.tensor) / squares, 1.0, 1e-7);
+    EXPECT_NEAR(backend_->sum(x.tensor), sum, 1e-3);
+}
+
+TEST_P(OpTest, EveryHalfWidensAndNarrowsBackToItself) {
+    for (const auto half : {tensor::DType::kF16, tensor::DType::kBF16}) {
+        std::vector<std::uint16_t> all(65536), back(65536);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+        Owned wide({65536});
+        backend_->convert(Tensor(all.data(), half, {65536}), wide.tensor);
+        backend_->convert(wide.tensor, Tensor(back.data(), half, {65536}));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (std::isnan(wide.values[i])) continue;
+            ASSERT_EQ(back[i], all[i]) << i;
+        }
+        EXPECT_EQ(wide.values[half == tensor::DType::kF16 ? 0x3c00 : 0x3f80], 1.0F);
+        EXPECT_EQ(wide.values[half == tensor::DType::kF16 ? 0x0001 : 0x0080],
+                  half == tensor::DType::kF16 ? 0x1p-24F : 0x1p-126F);
+    }
+}
+
+TEST_P(OpTest, NarrowingRoundsToNearestEvenAndOverflowsToInfinity) {
+    std::vector<float> values = {1.0F + 0x1p-11F, 1.0F + 0x1p-10F + 0x1p-11F, 65519.0F, 65520.0F, 0x1p-25F, 0x1.8p-24F};
+    values.push_back(std::nanf(""));
+    const std::vector<std::uint16_t> expected = {0x3c00, 0x3c02, 0x7bff, 0x7c00, 0x0000, 0x0002};
+    std::vector<std::uint16_t> halves(values.size());
+    const auto count = static_cast<std::int64_t>(values.size());
+    backend_->convert(Tensor(values.data(), tensor::DType::kF32, {count}),
+                      Tensor(halves.data(), tensor::DType::kF16, {count}));
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(halves[i], expected[i]) << values[i];
+    EXPECT_GT(halves.back() & 0x7fff, 0x7c00) << "not a number stays not a number";
+}
+
+TEST_P(OpTest, AdamWOverAThousandStepsIsThatOfTheFormula) {
+    constexpr std::int64_t kCount = 77;
+    Owned weights = random({kCount}, 1), first({kCount}, 0.0F), second({kCount}, 0.0F);
+    std::vector<double> w(weights.values.begin(), weights.values.end()), m(kCount, 0.0), v(kCount, 0.0);
+    AdamWStep step{.learning_rate = 1e-3F,
+                   .beta1 = 0.9F,
+                   .beta2 = 0.99F,
+                   .epsilon = 1e-8F,
+                   .weight_decay = 0.1F,
+                   .step = 0,
+                   .gradient_scale = 0.5F};
+    const double b1 = static_cast<double>(step.beta1), b2 = static_cast<double>(step.beta2);
+    const double rate = static_cast<double>(step.learning_rate), decay = static_cast<double>(step.weight_decay);
+    for (step.step = 1; step.step <= 1000; ++step.step) {
+        const Owned gradient = random({kCount}, static_cast<unsigned>(step.step));
+        backend_->adamw(step, weights.tensor, gradient.tensor, first.tensor, second.tensor);
+        for (std::size_t i = 0; i < kCount; ++i) {
+            const double g = 0.5 * static_cast<double>(gradient.values[i]);
+            m[i] = b1 * m[i] + (1 - b1) * g;
+            v[i] = b2 * v[i] + (1 - b2) * g * g;
+            const double n = static_cast<double>(step.step);
+            w[i] = w[i] * (1 - rate * decay) -
+                   rate * (m[i] / (1 - std::pow(b1, n))) / (std::sqrt(v[i] / (1 - std::pow(b2, n))) + 1e-8);
+        }
+    }
+    EXPECT_LE(relative_l2(weights, w), 1e-6);
+}
+
+TEST_P(OpTest, SgdWithMomentumDecaysAndSteps) {
+    Owned weights({2}, 1.0F), gradients({2}, 2.0F), momenta({2}, 1.0F);
+    const SgdStep step{.learning_rate = 0.1F, .momentum = 0.5F, .weight_decay = 0.2F, .gradient_scale = 0.25F};
+    backend_->sgd(step, weights.tensor, gradients.tensor, momenta.tensor);
+    EXPECT_FLOAT_EQ(momenta.values[1], 1.0F);
+    EXPECT_FLOAT_EQ(weights.values[1], 0.98F - 0.1F);
+}
+
+TEST_P(OpTest, RopeBackwardUndoesRopeForward) {
+    const AttentionShape shape{.batch = 1, .length = 3, .heads = 2, .kv_heads = 1, .head_channels = 6};
+    Owned qkv = random({3, shape.qkv_columns()}, 1), table({4, 6});
+    const std::vector<float> before = qkv.values;
+    for (std::size_t i = 0; i < 12; ++i) {
+        const float angle = 0.3F * static_cast<float>(i);
+        table.values[i / 3 * 6 + i % 3] = std::cos(angle);
+        table.values[i / 3 * 6 + 3 + i % 3] = std::sin(angle);
+    }
+    std::vector<std::int32_t> positions = {0, 3, 1};
+    backend_->rope_forward(shape, table.tensor, integers(positions), qkv.tensor);
+    const std::size_t second = static_cast<std::size_t>(shape.qkv_columns());  // row 1, position 3, head 0, pair 2
+    EXPECT_NEAR(qkv.values[second + 2], before[second + 2] * std::cos(3.3F) - before[second + 5] * std::sin(3.3F),
+                1e-5);
+    EXPECT_EQ(qkv.values[second + 18], before[second + 18]) << "values are not rotated";
+    backend_->rope_backward(shape, table.tensor, integers(positions), qkv.tensor);
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(qkv.values[i], before[i], 1e-5F);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, OpTest, ::testing::ValuesIn(cpu_instruction_sets()),
+                         [](const auto& instance) { return instance.param; });
+
+TEST(BackendTest, TheBuildWithoutAGpuSaysSo) {
+    const auto backend = make_gpu_backend("cuda", 0);
+    ASSERT_FALSE(backend.ok());
+    EXPECT_NE(backend.error().message.find("no GPU backend"), std::string::npos);
+}
+
+TEST(BackendTest, AnUnknownInstructionSetIsRefused) {
+    EXPECT_EQ(make_cpu_backend(1, "mmx").error().field, "instruction_set");
+    EXPECT_EQ(make_cpu_backend(0).error().field, "threads");
+}
+
+TEST(BackendTest, MemoryThatCannotBeHadIsAnError) {
+    const auto backend = make_cpu_backend(1).value();
+    const auto memory = backend->allocate(std::int64_t{1} << 60);
+    ASSERT_FALSE(memory.ok());
+    EXPECT_EQ(memory.error().code, ErrorCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace atl::kernels
