@@ -1,0 +1,114 @@
+#include "trainer/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shared/base/file.h"
+
+namespace atl::model {
+namespace {
+
+using nlohmann::json;
+
+json version5() {
+    return json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100,
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "rms_norm_eps": 1e-05,
+        "hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "attention_dropout": 0.0,
+        "tie_word_embeddings": true, "dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": [2, 3],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, "transformers_version": "5.23.0"})");
+}
+
+TEST(ConfigTest, ReadsTheDialectOfVersionFive) {
+    const ModelConfig config = parse_config(version5().dump()).value();
+    EXPECT_EQ(config.head_dim, 16);
+    EXPECT_EQ(config.num_key_value_heads, 2);
+    EXPECT_EQ(config.dtype, tensor::DType::kBF16);
+    EXPECT_EQ(config.rope.theta, 5000.0);
+    EXPECT_TRUE(config.tie_word_embeddings);
+    EXPECT_EQ(config.eos_token_ids, (std::vector<std::int64_t>{2, 3}));
+}
+
+TEST(ConfigTest, ReadsTheDialectOfVersionFour) {
+    json object = version5();
+    object.erase("rope_parameters");
+    object.erase("dtype");
+    object.erase("head_dim");
+    object.erase("num_key_value_heads");
+    object["torch_dtype"] = "float16";
+    object["rope_theta"] = 7000.0;
+    object["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+    object["eos_token_id"] = 2;
+    const ModelConfig config = parse_config(object.dump()).value();
+    EXPECT_EQ(config.head_dim, 8);
+    EXPECT_EQ(config.num_key_value_heads, 4);
+    EXPECT_EQ(config.dtype, tensor::DType::kF16);
+    EXPECT_EQ(config.rope.kind, RopeKind::kLinear);
+    EXPECT_EQ(config.rope.theta, 7000.0);
+    EXPECT_EQ(config.rope.factor, 2.0);
+    EXPECT_FLOAT_EQ(config.rope_frequencies()[0], 0.5F);
+}
+
+struct Wrong {
+    const char* field;  // what the error must name
+    json change;        // merged into the configuration; null removes a key
+};
+
+void PrintTo(const Wrong& wrong, std::ostream* out) {
+    *out << wrong.field << " " << wrong.change.dump();
+}
+
+class WrongConfigTest : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongConfigTest, IsRefusedByName) {
+    json object = version5();
+    object.merge_patch(GetParam().change);
+    const auto config = parse_config(object.dump());
+    ASSERT_FALSE(config.ok());
+    EXPECT_EQ(config.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(config.error().field, GetParam().field) << config.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WrongConfigTest,
+    ::testing::Values(
+        Wrong{"architectures", {{"architectures", {"MistralForCausalLM"}}}},
+        Wrong{"model_type", {{"architectures", nullptr}, {"model_type", "gpt2"}}},
+        Wrong{"attention_bias", {{"attention_bias", true}}}, Wrong{"mlp_bias", {{"mlp_bias", true}}},
+        Wrong{"hidden_act", {{"hidden_act", "gelu"}}}, Wrong{"attention_dropout", {{"attention_dropout", 0.1}}},
+        Wrong{"pretraining_tp", {{"pretraining_tp", 2}}}, Wrong{"sliding_window", {{"sliding_window", 128}}},
+        Wrong{"quantization_config", {{"quantization_config", {{"bits", 4}}}}},
+        Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},
+        Wrong{"rope_parameters.factor", {{"rope_parameters", {{"rope_type", "linear"}}}}},
+        Wrong{"rope_parameters.partial_rotary_factor", {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}},
+        Wrong{"vocab_size", {{"vocab_size", nullptr}}}, Wrong{"vocab_size", {{"vocab_size", 1.5}}},
+        Wrong{"hidden_size", {{"hidden_size", -4}}}, Wrong{"hidden_size", {{"hidden_size", 18446744073709551615ULL}}},
+        Wrong{"num_hidden_layers", {{"num_hidden_layers", "two"}}}, Wrong{"head_dim", {{"head_dim", 7}}},
+        Wrong{"num_key_value_heads", {{"num_key_value_heads", 3}}},
+        Wrong{"num_attention_heads", {{"head_dim", nullptr}, {"num_attention_heads", 5}, {"num_key_value_heads", 5}}},
+        Wrong{"rms_norm_eps", {{"rms_norm_eps", 0}}}, Wrong{"dtype", {{"dtype", "float8"}}},
+        Wrong{"eos_token_id", {{"eos_token_id", "</s>"}}}));
+
+TEST(ConfigTest, UnknownPrivateAndNullKeysAreIgnored) {
+    json object = version5();
+    object["_attn_implementation_autoset"] = true;
+    object["sliding_window"] = nullptr;
+    EXPECT_TRUE(parse_config(object.dump()).ok());
+}
+
+TEST(ConfigTest, WhatIsNoJsonObjectIsRefused) {
+    for (const char* text : {"", "[]", "{\"a\":", "nul"}) EXPECT_FALSE(parse_config(text).ok()) << text;
+}
+
+TEST(ConfigTest, AFilesErrorNamesFileAndKey) {
+    const TemporaryDirectory directory;
+    EXPECT_EQ(load_config(directory.path()).error().code, ErrorCode::kNotFound);
+    ASSERT_TRUE(write_file_atomic(directory.path() / "config.json", R"({"architectures": ["OPTForCausalLM"]})").ok());
+    const auto config = load_config(directory.path());
+    ASSERT_FALSE(config.ok());
+    EXPECT_NE(config.error().message.find("config.json: architectures 'OPTForCausalLM'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace atl::model
