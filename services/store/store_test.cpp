@@ -3,7 +3,7 @@
 #include <fstream>
 #include <set>
 
-#include "services/store/service.h"
+#include "services/store/test_store.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
 #include "shared/digest/digest.h"
@@ -28,36 +28,8 @@ class StoreTest : public StackTest {
         StackTest::SetUp();
         if (IsSkipped()) return;
         topic_prefix_ = stack().unique("store") + ".";
-        settings_.postgres = stack().create_database();
-        settings_.kafka_brokers = stack().kafka();
-        settings_.own = {{"root", (temporary_.path() / "blobs").string()},
-                         {"accel_prefix", "/internal/blobs/"},
-                         {"topic_prefix", topic_prefix_}};
-        auto connection = pg::connect(settings_.postgres).value();
-        ASSERT_TRUE(pg::migrate(connection, "store", migrations()).ok());
-        start();
-    }
-    void TearDown() override { stop(); }
-
-    void start() {
-        pool_.emplace(settings_.postgres, "store", 4);
-        http::ServerOptions options;
-        options.request_bytes_max = 65U << 20;
-        server_ = std::make_unique<http::TestServer>(
-            [&](http::Server& server) {
-                service::Context context{settings_, *pool_, server, metrics_};
-                auto started = store::start(context);
-                check(started.ok(), started.ok() ? "" : started.error().message);
-                running_ = std::move(started).value();
-            },
-            options);
-        admin_.emplace(server_->client(Role::kAdmin));
-    }
-    void stop() {
-        admin_.reset();
-        server_.reset();
-        running_.reset();
-        pool_.reset();
+        store_.emplace(stack().create_database(), stack().kafka(), temporary_.path() / "blobs", topic_prefix_);
+        admin_.emplace(store_->server().client(Role::kAdmin));
     }
 
     http::ClientResponse call(http::Client& client, Method method, const std::string& path, std::string_view body = {},
@@ -98,13 +70,13 @@ class StoreTest : public StackTest {
         principal.role = Role::kFacility;
         principal.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", std::move(read_versions), write_model};
         http::ClientOptions options;
-        options.base_url = server_->url();
-        options.token = server_->token(principal);
+        options.base_url = store_->server().url();
+        options.token = store_->server().token(principal);
         options.attempts_max = 1;
         return http::Client(options);
     }
     std::int64_t version_count() {
-        auto connection = pool_->acquire().value();
+        auto connection = store_->pool().acquire().value();
         return connection->query("SELECT (SELECT count(*) FROM versions) + (SELECT count(*) FROM manifests) AS n")
             .value()
             .integer(0, "n");
@@ -112,11 +84,7 @@ class StoreTest : public StackTest {
 
     TemporaryDirectory temporary_;
     std::string topic_prefix_;
-    service::Settings settings_;
-    metrics::Registry metrics_;
-    std::optional<pg::Pool> pool_;
-    std::unique_ptr<service::Running> running_;
-    std::unique_ptr<http::TestServer> server_;
+    std::optional<TestStore> store_;
     std::optional<http::Client> admin_;
 };
 
@@ -309,9 +277,9 @@ TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
 }
 
 TEST_F(StoreTest, WithoutTheRightTokenThereIsNothing) {
-    http::Client nobody = server_->client_without_token();
+    http::Client nobody = store_->server().client_without_token();
     EXPECT_EQ(call(nobody, Method::kGet, "/v1/models").status, 401);
-    http::Client viewer = server_->client(Role::kViewer);
+    http::Client viewer = store_->server().client(Role::kViewer);
     EXPECT_EQ(call(viewer, Method::kGet, "/v1/models").status, 200);
     EXPECT_EQ(call(viewer, Method::kPost, "/v1/models", R"({"name":"x"})").status, 403);
     EXPECT_EQ(call(viewer, Method::kPut, "/v1/blobs/" + digest::sha256("x"), "x").status, 403);
@@ -388,16 +356,15 @@ TEST_F(StoreTest, ADirectoryGoesInAndComesOutThroughTheRealService) {
     ASSERT_TRUE(write_file_atomic(model / "model.safetensors", safetensors_file(std::string(20U << 20, 'w'))).ok());
     ASSERT_TRUE(write_file_atomic(model / "config.json", "{}").ok());
     model_store::TransferOptions options;
-    options.store.base_url = server_->url();
-    options.store.token = server_->token(Role::kOperator);
+    options.store.base_url = store_->server().url();
+    options.store.token = store_->server().token(Role::kOperator);
     const auto uploaded = model_store::upload_directory(model, options);
     ASSERT_TRUE(uploaded.ok()) << uploaded.error().message;
     const auto version = model_store::create_version(*admin_, "llama", uploaded->manifest, {});
     ASSERT_TRUE(version.ok()) << version.error().message;
-    stop();
-    start();  // what was stored outlives the process
-    options.store.base_url = server_->url();
-    options.store.token = server_->token(Role::kOperator);
+    store_->restart();
+    options.store.base_url = store_->server().url();
+    options.store.token = store_->server().token(Role::kOperator);
     const auto status = model_store::download_version(version->at("digest"), temporary_.path() / "copy", options);
     ASSERT_TRUE(status.ok()) << status.error().message;
     EXPECT_TRUE(model_store::verify_directory(temporary_.path() / "copy", uploaded->manifest, 1).ok());
@@ -410,7 +377,7 @@ TEST_F(StoreTest, OpenapiListsJustTheRoutes) {
         for (const auto& [method, operation] : item.items())
             if (method != "parameters" && method != "head") documented.insert(method + " " + path);
     std::set<std::string> routes = {"get /healthz", "get /readyz", "get /metrics", "get /openapi.json"};
-    for (const auto& [method, pattern] : server_->server().routes()) {
+    for (const auto& [method, pattern] : store_->server().server().routes()) {
         std::string line = http::to_string(method);
         for (char& c : line) c = static_cast<char>(std::tolower(c));
         line += " ";
