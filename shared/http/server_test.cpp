@@ -228,6 +228,7 @@ TEST(ServerTest, ADeferredAnswerComesWhileEveryHandlerIsBusy) {
     responder.respond(Response::text(200, "now"));
     responder.respond(Response::text(500, "twice"));
     EXPECT_EQ(waiting.get().body, "now");
+    EXPECT_EQ(server.metrics().expose().find("status=\"500\""), std::string::npos) << "the second answer counted";
     busy.open();
     for (auto& answer : blocked) EXPECT_EQ(answer.get().status, 204);
 }
