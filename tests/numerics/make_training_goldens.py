@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Makes the golden losses and gradient norms of a short training run with PyTorch and transformers.
+
+Usage: make_training_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transformers, safetensors; written with torch
+                                                          2.15 and transformers 5.23, CPU, one thread)
+
+The weights are those of `atoll-trainer init --seed 3` (the same bits everywhere), the rows follow a formula that
+trainer/train/train_golden_test.cpp repeats. Writes config.json and steps.json: {"loss": [20], "grad_norm": [20]}.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import LlamaForCausalLM, get_cosine_schedule_with_warmup
+
+ROWS, LENGTH, VOCABULARY, BATCH, STEPS = 24, 16, 61, 4, 20
+CONFIG = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCABULARY, hidden_size=32,
+              intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+              max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu",
+              initializer_range=0.1, tie_word_embeddings=True, torch_dtype="float32")
+
+
+def rows():
+    ids = torch.tensor([[(7 * row + t * (row % 3 + 1) + t * t * row) % VOCABULARY for t in range(LENGTH)]
+                        for row in range(ROWS)])
+    labels = ids.clone()
+    for row in range(ROWS):
+        labels[row, :row % 5] = -100
+    return ids, labels
+
+
+def main():
+    out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([trainer, "init", "--config", out / "config.json", "--out", directory, "--seed", "3"], check=True)
+        model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").double()
+    ids, labels = rows()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
+    schedule = get_cosine_schedule_with_warmup(optimizer, 4, STEPS)
+    losses, norms = [], []
+    for step in range(STEPS):
+        at = [(step * BATCH + i) % ROWS for i in range(BATCH)]
+        logits = model(ids[at]).logits
+        loss = cross_entropy(logits[:, :-1].reshape(-1, VOCABULARY), labels[at][:, 1:].reshape(-1), ignore_index=-100)
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        losses.append(loss.item())
+        optimizer.step()
+        schedule.step()
+    (out / "steps.json").write_text(json.dumps({"loss": losses, "grad_norm": norms}, indent=1) + "\n")
+
+
+main()

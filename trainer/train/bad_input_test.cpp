@@ -1,0 +1,98 @@
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+class BadInputTest : public ProgramTest {
+  protected:
+    // Exit code 2, one message that names `what`, nothing on standard output and no model.
+    void expect_refused(const CommandResult& result, const std::string& what) const {
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_NE(result.err.find(what), std::string::npos) << "'" << what << "' is not in: " << result.err;
+        EXPECT_EQ(result.out, "");
+        EXPECT_FALSE(std::filesystem::exists(path("out") + "/model.safetensors"));
+    }
+};
+
+TEST_F(BadInputTest, WrongFlagsAreNamed) {
+    expect_refused(train("out", {"--steps", "1", "--frobnicate", "3"}), "--frobnicate");
+    expect_refused(train("out", {"--steps", "many"}), "--steps");
+    expect_refused(train("out", {"--steps", "1", "--lr", "-1"}), "--lr");
+    expect_refused(train("out", {"--steps", "1", "--schedule", "staircase"}), "--schedule");
+    expect_refused(train("out", {}), "--steps");
+    expect_refused(train("out", {"--steps", "1", "--epochs", "1"}), "--epochs");
+    expect_refused(run({"train", "--data", path("data.safetensors"), "--out", path("out"), "--steps", "1"}), "--model");
+}
+
+TEST_F(BadInputTest, WhatIsNotBuiltIsRefusedByName) {
+    expect_refused(train("out", {"--steps", "1", "--tp", "2"}), "--tp");
+    expect_refused(train("out", {"--steps", "1", "--sharding", "hybrid_shard"}), "--sharding");
+    expect_refused(train("out", {"--steps", "1", "--precision", "bf16"}), "--precision");
+    expect_refused(train("out", {"--steps", "1", "--lora-rank", "8"}), "--lora-rank");
+}
+
+TEST_F(BadInputTest, AnUnknownKeyOfTheRunFileIsNamed) {
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"steps": 1, "learning_rate": 1})").ok());
+    expect_refused(train("out", {"--config", path("run.json")}), "learning_rate");
+}
+
+TEST_F(BadInputTest, ABatchThatDoesNotDivideIsRefusedOnEveryRankWithOneMessage) {
+    const auto result = train("out", {"--steps", "1", "--global-batch-size", "9"}, 2);
+    expect_refused(result, "--global-batch-size");
+    EXPECT_EQ(result.err.find("--global-batch-size"), result.err.rfind("atoll-trainer train: ") + 21);
+}
+
+TEST_F(BadInputTest, ATruncatedModelIsNamed) {
+    std::filesystem::resize_file(path("model") + "/model.safetensors", 20000);
+    expect_refused(train("out", {"--steps", "1"}), "model.safetensors");
+    expect_refused(train("out", {"--steps", "1"}, 2), "model.safetensors");
+    expect_refused(run({"eval", "--model", path("model"), "--data", path("data.safetensors")}), "model.safetensors");
+}
+
+TEST_F(BadInputTest, AMissingModelOrDataIsNamed) {
+    std::filesystem::remove(path("model") + "/config.json");
+    expect_refused(train("out", {"--steps", "1"}), "config.json");
+    expect_refused(run({"eval", "--model", path("nowhere"), "--data", path("data.safetensors")}), "nowhere");
+    std::filesystem::remove(path("data.safetensors"));
+    expect_refused(run({"eval", "--model", path("model"), "--data", path("data.safetensors")}), "model");
+}
+
+TEST_F(BadInputTest, ATokenOutsideTheVocabularyIsRefusedWhereverItIs) {
+    std::vector<std::int32_t> ids(16 * 4, 5);
+    ids.back() = 90;  // in the last rank's part
+    write_data("bad.safetensors", 16, {{"input_ids", ids}});
+    for (const int ranks : {1, 2}) {
+        const auto result = run({"train", "--model", path("model"), "--data", path("bad.safetensors"), "--out",
+                                 path("out"), "--steps", "1"},
+                                ranks);
+        expect_refused(result, "90");
+        EXPECT_NE(result.err.find("bad.safetensors"), std::string::npos) << result.err;
+    }
+}
+
+TEST_F(BadInputTest, RowsLongerThanTheModelAllowsAreRefused) {
+    write_data("long.safetensors", 64, {{"input_ids", std::vector<std::int32_t>(64 * 2, 5)}});
+    expect_refused(run({"eval", "--model", path("model"), "--data", path("long.safetensors")}),
+                   "max_position_embeddings");
+}
+
+TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
+    std::vector<std::string> arguments = {"plan",         "--model", path("model"), "--data", path("data.safetensors"),
+                                          "--batch-size", "32",      "--threads",   "1"};
+    const auto fits = run(arguments);
+    ASSERT_EQ(fits.exit_code, 0) << fits.err;
+    const double limit = member(fits.out, "total_bytes").at(0) - 500000;
+    arguments.insert(arguments.end(), {"--memory-bytes", std::to_string(static_cast<std::int64_t>(limit))});
+    const auto result = run(arguments);
+    EXPECT_EQ(result.exit_code, 3) << result.out;
+    EXPECT_NE(result.err.find("the nearest that fits: --sharding none"), std::string::npos) << result.err;
+}
+
+TEST_F(BadInputTest, AnUnknownCommandListsTheCommands) {
+    const auto result = run({"tran"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("tokenizer-train"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace atl::train

@@ -1,0 +1,94 @@
+#include "trainer/train/program_fixture.h"
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <sstream>
+
+#include "shared/safetensors/file.h"
+
+namespace atl::train {
+namespace {
+
+constexpr const char* kConfig = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 90,
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "float16"})";
+constexpr std::int64_t kSeqLen = 16;
+constexpr std::int32_t kRows = 32;
+
+// Each row counts upwards in steps of one or two: quickly learned.
+std::vector<std::int32_t> counting_rows() {
+    std::vector<std::int32_t> ids;
+    for (std::int32_t row = 0; row < kRows; ++row) {
+        for (std::int32_t t = 0; t < kSeqLen; ++t) ids.push_back((row * 11 + t * (row % 2 + 1)) % 90);
+    }
+    return ids;
+}
+
+}  // namespace
+
+ProgramTest::ProgramTest() {
+    EXPECT_TRUE(write_file_atomic(path("config.json"), kConfig).ok());
+    EXPECT_EQ(run({"init", "--config", path("config.json"), "--out", path("model"), "--seed", "1"}).exit_code, 0);
+    write_data("data.safetensors", kSeqLen, {{"input_ids", counting_rows()}});
+}
+
+std::vector<std::string> ProgramTest::command(const std::vector<std::string>& arguments, int ranks) {
+    std::vector<std::string> command;
+    if (ranks > 1) command = {ATOLL_MPIRUN, std::to_string(ranks)};
+    command.emplace_back(ATOLL_TRAINER);
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
+}
+
+CommandResult ProgramTest::run(const std::vector<std::string>& arguments, int ranks) const {
+    auto result = run_command(command(arguments, ranks));
+    EXPECT_TRUE(result.ok());
+    EXPECT_FALSE(result->timed_out) << result->out << result->err;
+    return result.ok() ? std::move(result).value() : CommandResult{};
+}
+
+CommandResult ProgramTest::train(const std::string& out, const std::vector<std::string>& flags, int ranks) const {
+    std::vector<std::string> arguments = {"train",     "--model", path("model"), "--data", path("data.safetensors"),
+                                          "--threads", "1",       "--out",       path(out)};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run(arguments, ranks);
+}
+
+std::string ProgramTest::weights(const std::string& model) const {
+    auto bytes = read_file(path(model) + "/model.safetensors");
+    EXPECT_TRUE(bytes.ok()) << model;
+    return bytes.ok() ? *bytes : std::string();
+}
+
+void ProgramTest::write_data(const std::string& name, std::int64_t seq_len, const std::vector<Tensor>& tensors) const {
+    std::vector<safetensors::TensorInfo> infos;
+    for (const Tensor& tensor : tensors) {
+        const auto rows = static_cast<std::int64_t>(tensor.values.size()) / seq_len;
+        infos.push_back({tensor.name, safetensors::DType::kI32, {rows, seq_len}, 0, 0});
+    }
+    auto writer = safetensors::Writer::create(path(name), infos);
+    ASSERT_TRUE(writer.ok());
+    for (const Tensor& tensor : tensors) ASSERT_TRUE(writer->append(std::as_bytes(std::span(tensor.values))).ok());
+    ASSERT_TRUE(writer->finish().ok());
+}
+
+std::vector<nlohmann::json> lines_of(const std::string& out) {
+    std::vector<nlohmann::json> lines;
+    std::istringstream stream(out);
+    for (std::string line; std::getline(stream, line);) {
+        lines.push_back(nlohmann::json::parse(line, nullptr, false));
+        EXPECT_TRUE(lines.back().is_object()) << line;
+    }
+    return lines;
+}
+
+std::vector<double> member(const std::string& out, const std::string& name) {
+    std::vector<double> values;
+    for (const auto& line : lines_of(out)) {
+        if (line.contains(name) && !line.contains("summary")) values.push_back(line[name].get<double>());
+    }
+    return values;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+
+namespace atl::train {
+
+// Runs atoll-trainer as a user does, on a tiny model with random weights and rows that it can learn.
+class ProgramTest : public testing::Test {
+  protected:
+    ProgramTest();
+
+    // Under mpirun when ranks > 1. A failure to start fails the test.
+    CommandResult run(const std::vector<std::string>& arguments, int ranks = 1) const;
+    // `train` of `model` on `data` into `out` with further flags.
+    CommandResult train(const std::string& out, const std::vector<std::string>& flags, int ranks = 1) const;
+    static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);
+
+    std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
+    std::string weights(const std::string& model) const;  // the bytes of its model.safetensors
+
+    // A .safetensors file with int32 tensors [rows, seq_len].
+    struct Tensor {
+        std::string name;
+        std::vector<std::int32_t> values;
+    };
+    void write_data(const std::string& name, std::int64_t seq_len, const std::vector<Tensor>& tensors) const;
+
+    TemporaryDirectory directory_;
+};
+
+// The JSON lines of an output, and one member of each line that has it.
+std::vector<nlohmann::json> lines_of(const std::string& out);
+std::vector<double> member(const std::string& out, const std::string& name);
+
+}  // namespace atl::train

@@ -1,0 +1,172 @@
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr const char* kAtOnce = "0.000001";  // a time limit that is over after the first step
+
+class ResumeTest : public ProgramTest {
+  protected:
+    // Waits until the text holds `what`; false after a minute.
+    static bool wait_for(const std::string& file, const std::string& what) {
+        for (const auto until = steady_clock::now() + std::chrono::minutes(1); steady_clock::now() < until;) {
+            const auto text = read_file(file);
+            if (text.ok() && text->find(what) != std::string::npos) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        return false;
+    }
+
+    // Starts an endless run that logs to `log` and waits for its first step.
+    pid_t start_endless(int ranks) const {
+        const auto started =
+            start_daemon(command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out",
+                                  path("out"), "--steps", "100000000", "--global-batch-size", "2", "--threads", "1"},
+                                 ranks),
+                         {path("log"), {}, {}});
+        EXPECT_TRUE(started.ok());
+        EXPECT_TRUE(wait_for(path("log"), "\"step\":1,"));
+        return started.ok() ? *started : -1;
+    }
+
+    // The exit status of a child; fails after a minute.
+    static int wait_exit(pid_t child) {
+        int status = -1;
+        for (const auto until = steady_clock::now() + std::chrono::minutes(1); steady_clock::now() < until;) {
+            if (waitpid(child, &status, WNOHANG) == child) return status;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        ADD_FAILURE() << "the process did not end";
+        kill(child, SIGKILL);
+        return status;
+    }
+};
+
+TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
+    const std::vector<std::string> flags = {"--steps",    "6",      "--global-batch-size", "4",
+                                            "--schedule", "cosine", "--save-dtype",        "fp32"};
+    auto stopping = flags;
+    stopping.insert(stopping.end(), {"--time-limit", kAtOnce});
+    auto resuming = flags;
+    resuming.emplace_back("--resume");
+    auto resuming_once = stopping;
+    resuming_once.emplace_back("--resume");
+    const auto whole = train("whole", flags);
+    const auto first = train("out", stopping);
+    EXPECT_EQ(first.exit_code, 0) << first.err;
+    EXPECT_EQ(lines_of(first.out).back()["resumable"], true);
+    EXPECT_EQ(lines_of(first.out).back()["steps"], 1);
+    EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
+    EXPECT_FALSE(std::filesystem::exists(path("out/model.safetensors")));
+    const auto exit_file = read_file(path("exit.json"));
+    ASSERT_TRUE(exit_file.ok());
+    EXPECT_EQ(nlohmann::json::parse(*exit_file)["resumable"], true);
+
+    const auto second = train("out", resuming_once);
+    EXPECT_EQ(lines_of(second.out).back()["steps"], 2) << second.err;
+    const auto last = train("out", resuming);
+    EXPECT_EQ(member(last.out, "loss").size(), 4U) << last.err;
+    EXPECT_EQ(member(last.out, "loss").back(), member(whole.out, "loss").back());
+    EXPECT_EQ(lines_of(last.out).back()["tokens"], lines_of(whole.out).back()["tokens"]);
+    EXPECT_EQ(lines_of(last.out).back()["loss"], lines_of(whole.out).back()["loss"]);
+    EXPECT_EQ(weights("out") == weights("whole"), true);
+    EXPECT_FALSE(std::filesystem::exists(path("out.state")));
+}
+
+TEST_F(ResumeTest, ARunGoesOnAtAnotherNumberOfRanksAndAnotherSharding) {
+    const std::vector<std::string> flags = {"--steps", "5", "--global-batch-size", "4"};
+    const auto whole = member(train("whole", flags).out, "loss");
+    auto stopping = flags;
+    stopping.insert(stopping.end(), {"--time-limit", kAtOnce, "--sharding", "full_shard"});
+    ASSERT_EQ(train("out", stopping, 2).exit_code, 0);
+    auto resuming = flags;
+    resuming.insert(resuming.end(), {"--resume", "--sharding", "shard_optimizer"});
+    const auto rest = member(train("out", resuming, 4).out, "loss");
+    ASSERT_EQ(rest.size(), 4U);
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(rest[i], whole[i + 1], 1e-5);
+}
+
+TEST_F(ResumeTest, OtherSettingsDoNotGoOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    const auto other = train("out", {"--steps", "5", "--resume", "--lr", "1"});
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_NE(other.err.find("'lr'"), std::string::npos) << other.err;
+}
+
+TEST_F(ResumeTest, WithoutAStateARunBeginsAnew) {
+    EXPECT_EQ(member(train("out", {"--steps", "2", "--resume"}).out, "loss").size(), 2U);
+}
+
+TEST_F(ResumeTest, ADamagedStateIsNamed) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    std::filesystem::resize_file(path("out.state/state.safetensors"), 9000);
+    const auto result = train("out", {"--steps", "5", "--resume"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("state.safetensors"), std::string::npos) << result.err;
+}
+
+TEST_F(ResumeTest, SigtermSavesAndEndsWell) {
+    const pid_t child = start_endless(1);
+    kill(child, SIGTERM);
+    const int status = wait_exit(child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT_TRUE(wait_for(path("log"), "\"resumable\":true"));
+    EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
+}
+
+struct ProcessState {
+    char state = 'X';  // as in /proc/PID/stat; X: there is no such process
+    pid_t parent = 0;
+};
+
+ProcessState state_of(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+    long id = 0;
+    std::string name;
+    ProcessState found;
+    file >> id >> name >> found.state >> found.parent;
+    return found;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+    std::vector<pid_t> children;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        const auto process = static_cast<pid_t>(std::atol(entry.path().filename().c_str()));
+        if (process > 0 && state_of(process).parent == parent) children.push_back(process);
+    }
+    return children;
+}
+
+// Dead, whether or not somebody has collected it; false after a minute.
+bool wait_dead(pid_t process) {
+    for (const auto until = steady_clock::now() + std::chrono::minutes(1); steady_clock::now() < until;) {
+        const char state = state_of(process).state;
+        if (state == 'X' || state == 'Z') return true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+}
+
+TEST_F(ResumeTest, ARankThatDiesEndsTheOthers) {
+    const pid_t mpirun = start_endless(2);  // the script becomes mpirun itself
+    const auto ranks = children_of(mpirun);
+    ASSERT_EQ(ranks.size(), 2U);
+    kill(ranks[1], SIGKILL);
+    const int status = wait_exit(mpirun);
+    EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT_TRUE(wait_dead(ranks[0]));
+}
+
+}  // namespace
+}  // namespace atl::train

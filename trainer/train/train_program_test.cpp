@@ -1,0 +1,167 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+class TrainProgramTest : public ProgramTest {};
+
+TEST_F(TrainProgramTest, TheLossFallsAndTheModelIsBetter) {
+    const auto result = train("out", {"--steps", "40", "--global-batch-size", "8", "--lr", "1e-2"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto losses = member(result.out, "loss");
+    ASSERT_EQ(losses.size(), 40U);
+    EXPECT_NEAR(losses.front(), std::log(90), 0.1);
+    EXPECT_LT(losses.back(), 0.7 * losses.front());
+    const auto before = run({"eval", "--model", path("model"), "--data", path("data.safetensors")});
+    const auto after = run({"eval", "--model", path("out"), "--data", path("data.safetensors")});
+    EXPECT_LT(member(after.out, "perplexity").at(0), 0.5 * member(before.out, "perplexity").at(0));
+}
+
+TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
+    const auto result = train("out", {"--epochs", "2", "--batch-size", "4", "--grad-accum", "2"});
+    const auto lines = lines_of(result.out);
+    ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
+    for (const char* key : {"step", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu", "peak_bytes"}) {
+        EXPECT_TRUE(lines[0].contains(key)) << key;
+    }
+    EXPECT_GT(lines[0]["peak_bytes"].get<std::int64_t>(), 1 << 20);
+    EXPECT_EQ(lines[8]["summary"], true);
+    EXPECT_EQ(lines[8]["steps"], 8);
+    EXPECT_EQ(lines[8]["samples"], 64);
+    EXPECT_EQ(lines[8]["tokens"], 64 * 15);
+    EXPECT_EQ(lines[8]["resumable"], false);
+}
+
+TEST_F(TrainProgramTest, RanksShardingAndAccumulationDoNotChangeTheLosses) {
+    const std::vector<std::string> steps = {"--steps", "6", "--global-batch-size", "8", "--lr", "3e-3"};
+    const auto flags = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), steps.begin(), steps.end());
+        return more;
+    };
+    const auto reference = member(train("alone", steps).out, "loss");
+    ASSERT_EQ(reference.size(), 6U);
+    const std::vector<std::pair<int, std::vector<std::string>>> variants = {
+        {1, {"--batch-size", "2"}},
+        {2, {"--sharding", "none"}},
+        {2, {"--sharding", "full_shard", "--activation-checkpointing", "full"}},
+        {4, {"--sharding", "full_shard", "--batch-size", "1"}}};
+    for (const auto& [ranks, more] : variants) {
+        const auto losses = member(train("ranks", flags(more), ranks).out, "loss");
+        ASSERT_EQ(losses.size(), 6U);
+        for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(losses[i], reference[i], 1e-5) << ranks << " ranks";
+    }
+}
+
+TEST_F(TrainProgramTest, AllShardingsWriteTheSameModel) {
+    const std::vector<std::string> steps = {"--steps", "3", "--global-batch-size", "4", "--sharding"};
+    std::vector<std::string> models;
+    for (const char* sharding : {"none", "shard_optimizer", "shard_grad_op", "full_shard"}) {
+        auto flags = steps;
+        flags.emplace_back(sharding);
+        ASSERT_EQ(train(sharding, flags, 2).exit_code, 0);
+        models.push_back(weights(sharding));
+    }
+    EXPECT_NE(models[0], weights("model"));
+    for (const std::string& model : models) EXPECT_EQ(model == models[0], true);
+}
+
+TEST_F(TrainProgramTest, EvaluationUnderRanksIsThatOfOne) {
+    const std::vector<std::string> arguments = {
+        "eval",          "--model", path("model"),  "--data", path("data.safetensors"),
+        "--val-samples", "7",       "--batch-size", "2"};
+    const auto alone = run(arguments);
+    auto sharded = arguments;
+    sharded.insert(sharded.end(), {"--sharding", "full_shard"});
+    EXPECT_EQ(member(alone.out, "tokens").at(0), 7 * 15);
+    for (const int ranks : {2, 3}) {  // so that a rank has fewer rows in the last round, or none
+        const auto result = run(sharded, ranks);
+        EXPECT_NEAR(member(result.out, "loss").at(0), member(alone.out, "loss").at(0), 1e-7) << result.err;
+        EXPECT_EQ(member(result.out, "tokens").at(0), 7 * 15);
+    }
+}
+
+TEST_F(TrainProgramTest, TheModelKeepsTheBasesTypeUnlessToldOtherwise) {
+    ASSERT_EQ(train("same", {"--steps", "1"}).exit_code, 0);
+    ASSERT_EQ(train("wide", {"--steps", "1", "--save-dtype", "fp32"}).exit_code, 0);
+    EXPECT_NE(weights("same").substr(0, 300).find("\"F16\""), std::string::npos);
+    EXPECT_NE(weights("wide").substr(0, 300).find("\"F32\""), std::string::npos);
+    EXPECT_EQ(run({"eval", "--model", path("wide"), "--data", path("data.safetensors")}).exit_code, 0);
+}
+
+TEST_F(TrainProgramTest, ValidationComesEveryFewStepsAndAtTheEnd) {
+    const auto result = train("out", {"--steps", "5", "--eval-every", "2", "--val-data", path("data.safetensors")});
+    EXPECT_EQ(member(result.out, "val_loss").size(), 3U) << result.out << result.err;
+}
+
+TEST_F(TrainProgramTest, ZeroStepsWriteTheModelAsItWas) {
+    ASSERT_EQ(train("out", {"--steps", "0"}).exit_code, 0);
+    EXPECT_EQ(weights("out") == weights("model"), true);
+}
+
+TEST_F(TrainProgramTest, ARunFileSetsFlagsAndTheCommandLineWins) {
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"steps": 9, "lr": 0.5, "batch_size": 2})").ok());
+    const auto result = train("out", {"--steps", "2", "--config", path("run.json")});
+    EXPECT_EQ(member(result.out, "lr"), (std::vector<double>{0.5, 0.5})) << result.err;
+    EXPECT_EQ(lines_of(result.out).back()["samples"], 4);
+}
+
+TEST_F(TrainProgramTest, TheFirstTwentyStepsAreThoseOfTransformersAndTorch) {
+    // As tests/numerics/make_training_goldens.py has it.
+    const std::filesystem::path goldens = std::filesystem::path(ATOLL_GOLDEN_DIR) / "training";
+    const auto text = read_file(goldens / "steps.json");
+    ASSERT_TRUE(text.ok());
+    const auto golden = nlohmann::json::parse(*text);
+    ASSERT_EQ(
+        run({"init", "--config", (goldens / "config.json").string(), "--out", path("golden"), "--seed", "3"}).exit_code,
+        0);
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> labels;
+    for (std::int32_t row = 0; row < 24; ++row) {
+        for (std::int32_t t = 0; t < 16; ++t) {
+            ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
+            labels.push_back(t < row % 5 ? -100 : ids.back());
+        }
+    }
+    write_data("golden.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    const std::vector<std::string> arguments = {"train",
+                                                "--model",
+                                                path("golden"),
+                                                "--data",
+                                                path("golden.safetensors"),
+                                                "--out",
+                                                path("out"),
+                                                "--steps",
+                                                "20",
+                                                "--global-batch-size",
+                                                "4",
+                                                "--shuffle",
+                                                "off",
+                                                "--lr",
+                                                "5e-3",
+                                                "--schedule",
+                                                "cosine",
+                                                "--warmup-steps",
+                                                "4",
+                                                "--beta2",
+                                                "0.98",
+                                                "--weight-decay",
+                                                "0.1",
+                                                "--max-grad-norm",
+                                                "1"};
+    for (const int ranks : {1, 2}) {
+        const auto result = run(arguments, ranks);
+        const auto losses = member(result.out, "loss");
+        const auto norms = member(result.out, "grad_norm");
+        ASSERT_EQ(losses.size(), 20U) << result.err;
+        for (std::size_t i = 0; i < 20; ++i) {
+            EXPECT_NEAR(losses[i] / golden["loss"][i].get<double>(), 1, 1e-5) << "step " << i + 1;
+            EXPECT_NEAR(norms[i] / golden["grad_norm"][i].get<double>(), 1, 1e-4) << "step " << i + 1;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace atl::train
