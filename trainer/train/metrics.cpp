@@ -15,6 +15,19 @@ OrderedJson or_null(double value) {
     return value > 0 && std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
 }
 
+OrderedJson as_json(const Summary& summary) {
+    return {{"summary", true},
+            {"steps", summary.steps},
+            {"samples", summary.samples},
+            {"tokens", summary.tokens},
+            {"loss", summary.loss},
+            {"final_loss", summary.final_loss},
+            {"tokens_per_s", summary.tokens_per_s},
+            {"wall_s", summary.wall_s},
+            {"peak_bytes", summary.peak_bytes},
+            {"resumable", summary.resumable}};
+}
+
 }  // namespace
 
 Perplexity perplexity_of(double loss_sum, double tokens) {
@@ -35,17 +48,13 @@ std::string to_json_line(const StepMetrics& metrics) {
 }
 
 std::string to_json_line(const Summary& summary) {
-    return OrderedJson{{"summary", true},
-                       {"steps", summary.steps},
-                       {"samples", summary.samples},
-                       {"tokens", summary.tokens},
-                       {"loss", summary.loss},
-                       {"final_loss", summary.final_loss},
-                       {"tokens_per_s", summary.tokens_per_s},
-                       {"wall_s", summary.wall_s},
-                       {"peak_bytes", summary.peak_bytes},
-                       {"resumable", summary.resumable}}
-        .dump();
+    return as_json(summary).dump();
+}
+
+std::string to_exit_json(const Summary& summary) {
+    OrderedJson json = {{"exit_code", 0}};
+    json.update(as_json(summary));
+    return json.dump();
 }
 
 std::string to_json_line(const Perplexity& perplexity) {

@@ -41,7 +41,8 @@ Perplexity perplexity_of(double loss_sum, double tokens);
 // One JSON line each, without the newline.
 std::string to_json_line(const StepMetrics& metrics);
 std::string to_json_line(const Summary& summary);
-std::string to_json_line(const Perplexity& perplexity);                     // of `eval`
+std::string to_exit_json(const Summary& summary);        // of a run that stopped for time: {"exit_code": 0, …}
+std::string to_json_line(const Perplexity& perplexity);  // of `eval`
 std::string to_json_line(std::int64_t step, const Perplexity& perplexity);  // of a validation during training
 
 void print_line(const std::string& line);  // to standard output, flushed

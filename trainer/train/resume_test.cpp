@@ -72,6 +72,7 @@ TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     const auto exit_file = read_file(path("exit.json"));
     ASSERT_TRUE(exit_file.ok());
     EXPECT_EQ(nlohmann::json::parse(*exit_file)["resumable"], true);
+    EXPECT_EQ(nlohmann::json::parse(*exit_file)["exit_code"], 0);
 
     const auto second = train("out", resuming_once);
     EXPECT_EQ(lines_of(second.out).back()["steps"], 2) << second.err;

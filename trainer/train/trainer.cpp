@@ -155,17 +155,12 @@ Status Trainer::finish() {
             save_weights(memory_.store(), backend_, comm_, {job_.config.model, job_.config.out, job_.save_dtype}));
     }
     if (comm_.rank() != 0) return {};
-    const std::string line = to_json_line(summary());
-    print_line(line);
+    print_line(to_json_line(summary()));
+    const std::filesystem::path state = state_file(job_.config.out).parent_path();
+    if (stopped_) return write_file_atomic(state.parent_path() / "exit.json", to_exit_json(summary()) + "\n");
     std::error_code ignored;
-    const std::filesystem::path state = state_file(job_.config.out);
-    const std::filesystem::path exit_file =
-        std::filesystem::path(job_.config.out).lexically_normal() / ".." / "exit.json";
-    if (!stopped_) {
-        std::filesystem::remove_all(state.parent_path(), ignored);  // the model is there: nothing to resume
-        return {};
-    }
-    return write_file_atomic(exit_file.lexically_normal(), line + "\n");
+    std::filesystem::remove_all(state, ignored);  // the model is there: nothing to resume
+    return {};
 }
 
 Summary Trainer::summary() const {
