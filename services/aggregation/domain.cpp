@@ -31,6 +31,7 @@ Result<Update> parse_update(const Json& value, const std::string& path) {
     update.version = required_digest(reader, "version");
     update.samples = reader.required_integer("samples", 0, kCountMax);
     update.tokens = reader.required_integer("tokens", 0, kCountMax);
+    reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return update;
 }
@@ -72,6 +73,7 @@ Result<ClosedRound> parse_closed_round(const Json& data) {
     round.base = required_digest(reader, "base");
     const Json& strategy = reader.required_object("strategy");
     const Json& updates = reader.required_array("updates");
+    reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(round.strategy, parse_strategy(strategy));
     ATOLL_TRY(round.updates, parse_updates(updates));

@@ -58,6 +58,12 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
     data["strategy"]["name"] = "median";
     EXPECT_EQ(field_of_error(data), "strategy.name");
     data = closed_round();
+    data["strategy"]["server_lr"] = 0.7;
+    EXPECT_EQ(field_of_error(data), "strategy.server_lr") << "a setting is never ignored";
+    data = closed_round();
+    data["name"] = "demo";
+    EXPECT_EQ(field_of_error(data), "none") << "a newer sender may say more";
+    data = closed_round();
     data["base"] = "latest";
     EXPECT_EQ(field_of_error(data), "base");
     data = closed_round();

@@ -45,8 +45,7 @@ Result<Event> from_json(const json::Json& value) {
     event.subject = reader.string_or("subject", "");
     event.time = reader.string_or("time", "");
     event.data = reader.any_or_null("data");
-    if (value.is_object())  // other attributes are extensions, which CloudEvents allows
-        for (const auto& member : value.items()) reader.any_or_null(member.key().c_str());
+    reader.allow_unknown();  // extension attributes
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return event;
 }

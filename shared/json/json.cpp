@@ -217,6 +217,11 @@ const Json& ObjectReader::any_or_null(const char* key) {
     return value != nullptr ? *value : null_value();
 }
 
+void ObjectReader::allow_unknown() {
+    if (!object_.is_object()) return;
+    for (const auto& member : object_.items()) seen_.push_back(member.key());
+}
+
 Status ObjectReader::finish() {
     if (!status_.ok()) return status_;
     for (const auto& [name, value] : object_.items()) {

@@ -48,6 +48,8 @@ class ObjectReader {
     std::string field(const char* key) const;  // the full name of a member, for messages
     // Reports a fault that the caller found in a member: fail("lr", "must be above 0").
     void fail(const char* key, std::string message);
+    // For what other services send: members that a newer sender added are no fault.
+    void allow_unknown();
     Status finish();
 
   private:

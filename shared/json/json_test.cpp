@@ -108,6 +108,14 @@ TEST(ObjectReaderTest, NestedFieldsCarryTheirPathAndTheFirstErrorStays) {
     EXPECT_EQ(spec.status.error().field, "job.name");
 }
 
+TEST(ObjectReaderTest, UnknownMembersMayBeAllowed) {
+    const Json value = {{"name", "x"}, {"added_later", 1}};
+    ObjectReader reader(value);
+    EXPECT_EQ(reader.required_string("name"), "x");
+    reader.allow_unknown();
+    EXPECT_TRUE(reader.finish().ok());
+}
+
 TEST(ObjectReaderTest, ALongValueIsShortenedInTheMessage) {
     const Json value = {{"name", "x"}, {"rounds", std::string(5000, 'y')}};
     EXPECT_LT(read_spec(value).status.error().message.size(), 200U);
