@@ -1,6 +1,6 @@
-"""Makes tests/fixtures/tokenizers: a small SentencePiece model and what the reference encodes odd strings to.
+"""Makes tests/fixtures/tokenizers: small tokenizers and what the references encode odd strings to.
 
-Run with a Python that has sentencepiece (and, for the cross-check, transformers and protobuf):
+Run with a Python that has sentencepiece and tokenizers (and, for a cross-check, transformers and protobuf):
     python tests/numerics/make_tokenizer_goldens.py
 """
 
@@ -9,8 +9,11 @@ import json
 import pathlib
 import random
 import sys
+import unicodedata
 
 import sentencepiece
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
 
@@ -49,6 +52,51 @@ def train_model() -> bytes:
     return model.getvalue()
 
 
+# Llama 3's, and with it that of most models since.
+LLAMA3_EXPRESSION = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def train_byte_level(kind: str, directory: pathlib.Path) -> tokenizers.Tokenizer:
+    """kind "gpt2": as GPT-2 and OPT have it; "llama3": with a Split, ignore_merges and a beginning token."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    gpt2 = kind == "gpt2"
+    begin, end = ("</s>", "</s>") if gpt2 else ("<|begin_of_text|>", "<|end_of_text|>")
+    if gpt2:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    else:
+        split = pre_tokenizers.Split(tokenizers.Regex(LLAMA3_EXPRESSION), behavior="isolated")
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    tokenizer.train_from_iterator(TEXT.strip().splitlines(keepends=True) * 3, trainer)
+    tokenizer.add_special_tokens(sorted({begin, end, "<|pad|>"}))
+    tokenizer.add_tokens(["città", "<tool>", "<tool>x"])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))])
+    if not gpt2:
+        # As in Llama 3: words that are tokens are taken whole, although no merges may lead there.
+        described = json.loads(tokenizer.to_str())
+        described["model"]["ignore_merges"] = True
+        dropped = [merge for merge in described["model"]["merges"] if "".join(merge) in ("Ġla", "Ġil", "the")]
+        described["model"]["merges"] = [merge for merge in described["model"]["merges"] if merge not in dropped]
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(described))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "tokenizer.json").write_text(tokenizer.to_str() + "\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": begin, "eos_token": {"content": end}}) + "\n")
+    # A special token that is written out in a text is text.
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def is_old(text: str) -> bool:
+    """Only characters that were assigned in Unicode 13, which every library here knows."""
+    return all(unicodedata.category(character) != "Cn" for character in text)
+
+
 def odd_strings() -> list[bytes]:
     texts = [
         "", " ", "  ", "   a", "a ", "a  b   c", "\n", "a\nb\r\n\tc", "\t\t", "\u00a0x\u2003y\u3000z\u200b",
@@ -63,6 +111,11 @@ def odd_strings() -> list[bytes]:
         "http://example.org/a?b=c&d=%20", "\\n \\u0041 \\", "\"quoted\" 'single' `back`", "tab\there", "mixed  \n  runs \n\n of \t space",
         TEXT, "x" * 600, ("parola " * 80).strip(), " " * 200,
     ]
+    texts += [  # for the expressions of byte-level tokenizers
+        "I'm you'RE we'Ve it'S 'LL'd 'ſ 'T", "a'b''s's", "12 123 1234 12345 1a2b", "\r\n\r\n  \n x", "a \n", "a  \n  b", "...\n\n!!\r",
+        "\u180ea\u180e b", "\u0085a\u0085\u0085 b", "\u200a\u202f\u205f \u3000x", "\x1c\x1d\x1e\x1f a", "\x0b\x0c a", "²³¼Ⅷ①",
+        "<tool>", "a<tool>xb", "<tool> x <tool", "cittàcittà la città", "<|begin_of_text|>a<|pad|>", "la il the la\til", " la", "Ġla",
+    ]
     raw = [text.encode("utf-8") for text in texts]
     raw += [  # not UTF-8: stray, truncated, overlong, surrogate, beyond U+10FFFF
         b"\x80", b"a\xffb", b"\xc3", b"caff\xc3", b"\xc3(", b"\xe2\x82", b"\xe2\x28\xa1", b"\xf0\x9f\x98", b"\xf0\x28\x8c\xbc",
@@ -72,7 +125,7 @@ def odd_strings() -> list[bytes]:
     generator = random.Random(1)
     planes = [(0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x4E00, 0x9FFF), (0x1F300, 0x1FAFF), (0x20000, 0x2A6DF)]
     words = TEXT.split()
-    for index in range(80):
+    for index in range(60):
         pieces = []
         for _ in range(generator.randrange(1, 25)):
             if generator.random() < 0.5:
@@ -103,7 +156,7 @@ def cross_check(directory: pathlib.Path, cases: list[dict]) -> None:
             continue
         if any(special in text for special in ("<s>", "</s>", "<unk>")):
             continue
-        if tokenizer(text, add_special_tokens=False)["input_ids"] != case["ids"]:
+        if tokenizer(text, add_special_tokens=False)["input_ids"] != case["small"]:
             differing.append(text[:60])
     print(f"cross-check with {type(tokenizer).__name__}: {len(differing)} differ: {differing}", file=sys.stderr)
 
@@ -119,13 +172,22 @@ def main() -> None:
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    byte_level = {kind: train_byte_level(kind, FIXTURES / kind) for kind in ("gpt2", "llama3")}
     cases = []
     for data in odd_strings():
-        ids = processor.encode(data)
-        cases.append({"hex": data.hex(), "ids": ids, "decoded_hex": processor.decode(ids).encode("utf-8").hex()})
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    (FIXTURES / "small_goldens.json").write_text(
-        f'{{"made_by": "sentencepiece {sentencepiece.__version__}", "cases": [\n{lines}\n]}}\n')
+        case = {"hex": data.hex(), "small": processor.encode(data)}
+        if (decoded := processor.decode(case["small"]).encode("utf-8")) != data:
+            case["small_decoded_hex"] = decoded.hex()
+        text = data.decode("utf-8", errors="replace")
+        if is_old(text):
+            for kind, tokenizer in byte_level.items():
+                case[kind] = tokenizer.encode(text, add_special_tokens=False).ids
+                # The reference's decoder takes the letters of an added token for its alphabet of bytes.
+                assert "città" in text or tokenizer.decode(case[kind]) == text, text
+        cases.append(case)
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    made_by = f"sentencepiece {sentencepiece.__version__}, tokenizers {tokenizers.__version__}"
+    (FIXTURES / "goldens.json").write_text(f'{{"made_by": "{made_by}", "cases": [\n{lines}\n]}}\n')
     cross_check(directory, cases)
 
 

@@ -1,7 +1,6 @@
 #include "trainer/data/bpe.h"
 
 #include <atomic>
-#include <cstring>
 #include <queue>
 #include <tuple>
 
@@ -91,36 +90,6 @@ WordCache& WordCache::of_this_thread(std::uint64_t owner) {
 std::uint64_t WordCache::next_owner() {
     static std::atomic<std::uint64_t> owner{0};
     return ++owner;
-}
-
-int utf8_length(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const auto continues = [&](std::size_t i) { return i < text.size() && (byte(i) & 0xc0) == 0x80; };
-    if (text.empty()) return 0;
-    const unsigned first = byte(0);
-    if (first < 0x80) return 1;
-    if (first < 0xc2 || first > 0xf4 || !continues(1)) return 0;
-    if (first < 0xe0) return 2;
-    if (!continues(2)) return 0;
-    const unsigned second = byte(1);
-    if (first == 0xe0 && second < 0xa0) return 0;
-    if (first == 0xed && second > 0x9f) return 0;
-    if (first < 0xf0) return 3;
-    if (!continues(3) || (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
-    return 4;
-}
-
-bool is_utf8(std::string_view text) {
-    constexpr std::uint64_t kHighBits = 0x8080808080808080ULL;
-    while (!text.empty()) {
-        std::uint64_t eight = 0;
-        if (text.size() >= sizeof eight) std::memcpy(&eight, text.data(), sizeof eight);
-        const bool ascii = text.size() >= sizeof eight && (eight & kHighBits) == 0;
-        const int length = ascii ? static_cast<int>(sizeof eight) : utf8_length(text);
-        if (length == 0) return false;
-        text.remove_prefix(static_cast<std::size_t>(length));
-    }
-    return true;
 }
 
 }  // namespace atl::data

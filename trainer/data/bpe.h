@@ -68,9 +68,4 @@ class WordCache {
     std::vector<std::int32_t> ids_;
 };
 
-// The length of the well-formed UTF-8 sequence at the start of `text` (no overlong forms, no surrogates, at most
-// U+10FFFF), 0 when there is none.
-int utf8_length(std::string_view text);
-bool is_utf8(std::string_view text);
-
 }  // namespace atl::data

@@ -72,20 +72,6 @@ TEST(WordCacheTest, EachWordIsEncodedOnceUntilAnotherTokenizerUsesTheCache) {
     EXPECT_EQ(ids, (std::vector<std::int32_t>{3, 3, 2, 3}));
 }
 
-TEST(Utf8Test, OnlyWellFormedSequencesHaveALength) {
-    EXPECT_EQ(utf8_length("a"), 1);
-    EXPECT_EQ(utf8_length("è!"), 2);
-    EXPECT_EQ(utf8_length("文"), 3);
-    EXPECT_EQ(utf8_length("😀"), 4);
-    EXPECT_EQ(utf8_length("\xf4\x8f\xbf\xbf"), 4) << "U+10FFFF";
-    for (const char* bad : {"\x80", "\xc1\x81", "\xc3", "\xc3(", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xe2\x82",
-                            "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf0\x9f\x98", "\xff"})
-        EXPECT_EQ(utf8_length(bad), 0);
-    EXPECT_EQ(utf8_length(""), 0);
-    EXPECT_TRUE(is_utf8("ascii and more ascii, è, more"));
-    EXPECT_FALSE(is_utf8("ascii and more ascii\xff, more"));
-}
-
 // The word-wise encoder against the library, on texts of pieces, spaces and anything.
 TEST(SentencePieceWordsTest, WordsAreEncodedAsTheLibraryEncodesTheWholeText) {
     const auto model = read_file(std::filesystem::path(ATOLL_FIXTURES) / "tokenizers/small/tokenizer.model").value();

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include "trainer/data/utf8.h"
+
 namespace atl::data {
 namespace {
 

@@ -1,0 +1,176 @@
+#include "trainer/data/byte_level_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/data/utf8.h"
+
+namespace atl::data {
+namespace {
+
+// GPT-2 writes bytes as characters that print: themselves where they do, else U+0100 and on.
+// Index: the byte; value: its character.
+std::array<char32_t, 256> make_alphabet() {
+    std::array<char32_t, 256> alphabet{};
+    char32_t next = 0x100;
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+        alphabet[byte] = prints ? static_cast<char32_t>(byte) : next++;
+    }
+    return alphabet;
+}
+
+// The bytes that a token in GPT-2's alphabet stands for; nothing when a character is not of the alphabet.
+std::optional<std::string> bytes_of_token(std::string_view token) {
+    static const std::array<char32_t, 256> alphabet = make_alphabet();
+    std::string bytes;
+    while (!token.empty()) {
+        const int length = utf8_length(token);
+        if (length == 0 || length > 2) return std::nullopt;
+        const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(token[i]); };
+        const char32_t character =
+            length == 1 ? byte(0) : static_cast<char32_t>((byte(0) & 0x1f) << 6 | (byte(1) & 0x3f));
+        const auto* found = std::find(alphabet.begin(), alphabet.end(), character);
+        if (found == alphabet.end()) return std::nullopt;
+        bytes.push_back(static_cast<char>(found - alphabet.begin()));
+        token.remove_prefix(static_cast<std::size_t>(length));
+    }
+    return bytes;
+}
+
+Error bad(const std::string& field, const std::string& what) {
+    return invalid_argument(field, field + ": " + what);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::from_json(std::string_view text, const std::string& bos,
+                                                                          const std::string& eos) {
+    ATOLL_TRY(const TokenizerJson json, parse_tokenizer_json(text));
+    std::unique_ptr<ByteLevelTokenizer> tokenizer(new ByteLevelTokenizer());
+    tokenizer->owner_ = WordCache::next_owner();
+    tokenizer->ignore_merges_ = json.ignore_merges;
+    tokenizer->add_prefix_space_ = json.add_prefix_space;
+    for (const std::string& expression : json.split_expressions) {
+        ATOLL_TRY(PreTokenizer split, PreTokenizer::compile(expression));
+        tokenizer->splits_.push_back(std::move(split));
+    }
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_vocab(json));
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_merges(json));
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_specials(json, bos, eos));
+    tokenizer->add_bos_ = !json.first_token.empty();
+    return tokenizer;
+}
+
+Status ByteLevelTokenizer::add_vocab(const TokenizerJson& json) {
+    for (const auto& [token, id] : json.vocab) vocab_size_ = std::max(vocab_size_, id + 1);
+    for (const auto& token : json.added_tokens) vocab_size_ = std::max(vocab_size_, token.id + 1);
+    bytes_of_.resize(static_cast<std::size_t>(vocab_size_));
+    byte_ids_.fill(-1);
+    for (const auto& [token, id] : json.vocab) {
+        auto bytes = bytes_of_token(token);
+        // Tokens of another alphabet can only be whole: added ones, which stand in added_tokens too.
+        if (!bytes) continue;
+        if (bytes->size() == 1) byte_ids_[static_cast<unsigned char>((*bytes)[0])] = id;
+        bytes_of_[static_cast<std::size_t>(id)] = *bytes;
+        ids_of_.emplace(std::move(*bytes), id);
+    }
+    for (const auto& token : json.added_tokens) {
+        bytes_of_[static_cast<std::size_t>(token.id)] = token.content;
+        if (token.special) special_ids_.insert(token.id);
+        if (token.special) continue;
+        added_.push_back(token);
+        begins_added_[static_cast<unsigned char>(token.content[0])] = true;
+    }
+    std::stable_sort(added_.begin(), added_.end(),
+                     [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
+    const auto* missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1);
+    if (missing == byte_ids_.end()) return {};
+    return bad("model.vocab", "the byte " + std::to_string(missing - byte_ids_.begin()) + " has no token");
+}
+
+Status ByteLevelTokenizer::add_merges(const TokenizerJson& json) {
+    for (std::size_t rank = 0; rank < json.merges.size(); ++rank) {
+        const auto& [left, right] = json.merges[rank];
+        const auto left_id = json.vocab.find(left);
+        const auto right_id = json.vocab.find(right);
+        const auto merged = json.vocab.find(left + right);
+        if (left_id == json.vocab.end() || right_id == json.vocab.end() || merged == json.vocab.end())
+            return bad("model.merges",
+                       "entry " + std::to_string(rank) + " names a token that is not in the vocabulary");
+        merges_.add(left_id->second, right_id->second, static_cast<std::int32_t>(rank), merged->second);
+    }
+    return {};
+}
+
+Status ByteLevelTokenizer::add_specials(const TokenizerJson& json, const std::string& bos, const std::string& eos) {
+    const auto id_of = [&](const std::string& content) -> std::optional<std::int32_t> {
+        for (const auto& token : json.added_tokens)
+            if (token.content == content) return token.id;
+        const auto found = json.vocab.find(content);
+        return found == json.vocab.end() ? std::nullopt : std::optional(found->second);
+    };
+    const std::string& first = json.first_token.empty() ? bos : json.first_token;
+    if (!first.empty() && !(bos_ = id_of(first))) return bad("bos_token", "\"" + first + "\" is no token");
+    if (!eos.empty() && !(eos_ = id_of(eos))) return bad("eos_token", "\"" + eos + "\" is no token");
+    return {};
+}
+
+void ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (!is_utf8(text)) return encode(with_utf8_replaced(text), ids);
+    std::size_t begin = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (!begins_added_[static_cast<unsigned char>(text[at])]) continue;
+        const auto* token = added_at(text.substr(at));
+        if (token == nullptr) continue;
+        encode_text(text.substr(begin, at - begin), ids);
+        ids.push_back(token->id);
+        begin = at + token->content.size();
+        at = begin - 1;
+    }
+    encode_text(text.substr(begin), ids);
+}
+
+const TokenizerJson::AddedToken* ByteLevelTokenizer::added_at(std::string_view text) const {
+    const auto found =
+        std::find_if(added_.begin(), added_.end(), [&](const auto& token) { return text.starts_with(token.content); });
+    return found == added_.end() ? nullptr : &*found;
+}
+
+void ByteLevelTokenizer::encode_text(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (text.empty()) return;
+    std::string prefixed;
+    if (add_prefix_space_ && text[0] != ' ') text = prefixed.append(" ").append(text);
+    std::vector<std::string_view> words = {text};
+    std::vector<std::string_view> parts;
+    for (const PreTokenizer& split : splits_) {
+        parts.clear();
+        for (const std::string_view word : words) split.split(word, parts);
+        words.swap(parts);
+    }
+    WordCache& cache = WordCache::of_this_thread(owner_);
+    for (const std::string_view word : words)
+        cache.append(word, ids, [this](std::string_view text_of_word, std::vector<std::int32_t>& out) {
+            encode_word(text_of_word, out);
+        });
+}
+
+void ByteLevelTokenizer::encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
+    if (ignore_merges_) {
+        if (const auto found = ids_of_.find(std::string(word)); found != ids_of_.end())
+            return ids.push_back(found->second);
+    }
+    std::vector<std::int32_t> symbols;
+    for (const char c : word) symbols.push_back(byte_ids_[static_cast<unsigned char>(c)]);
+    merges_.apply(symbols);
+    ids.insert(ids.end(), symbols.begin(), symbols.end());
+}
+
+std::string ByteLevelTokenizer::decode(std::span<const std::int32_t> ids) const {
+    std::string bytes;
+    for (const std::int32_t id : ids)
+        if (id >= 0 && id < vocab_size_ && !special_ids_.contains(id)) bytes += bytes_of_[static_cast<std::size_t>(id)];
+    return with_utf8_replaced(bytes);
+}
+
+}  // namespace atl::data
