@@ -34,14 +34,16 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run(const Loop& loop) {
     loop_ = loop;
     next_.store(0, std::memory_order_relaxed);
-    busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
     {
         const std::lock_guard lock(mutex_);
-        generation_.fetch_add(1, std::memory_order_release);
+        open_.store(true);
+        generation_.fetch_add(1);
     }
     wake_.notify_all();
     take_tiles(0);
-    for (int spin = 0; busy_.load(std::memory_order_acquire) != 0; ++spin) {
+    // A worker enters inside_ before it looks at open_, so after this either it is waited for or it stays out.
+    open_.store(false);
+    for (int spin = 0; inside_.load() != 0; ++spin) {
         if (spin < kSpins) {
             pause_briefly();
         } else {
@@ -56,12 +58,13 @@ void ThreadPool::work(int thread) {
             pause_briefly();
         {
             std::unique_lock lock(mutex_);
-            wake_.wait(lock, [&] { return stopping_ || generation_.load(std::memory_order_acquire) != seen; });
+            wake_.wait(lock, [&] { return stopping_ || generation_.load() != seen; });
             if (stopping_) return;
-            seen = generation_.load(std::memory_order_acquire);
+            seen = generation_.load();
         }
-        take_tiles(thread);
-        busy_.fetch_sub(1, std::memory_order_release);
+        inside_.fetch_add(1);
+        if (open_.load()) take_tiles(thread);
+        inside_.fetch_sub(1);
     }
 }
 

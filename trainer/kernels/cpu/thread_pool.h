@@ -12,7 +12,8 @@
 namespace atl::kernels::cpu {
 
 // Persistent workers that take tiles of a loop one by one, so that a busy core only takes fewer of them. The caller
-// works too; with one thread everything runs inline. One loop at a time, from one thread.
+// works too, and waits only for workers that have begun a tile: one that the system does not run delays nobody. With
+// one thread everything runs inline. One loop at a time, from one thread.
 class ThreadPool {
   public:
     explicit ThreadPool(int threads);
@@ -48,7 +49,8 @@ class ThreadPool {
 
     Loop loop_;
     std::atomic<std::int64_t> next_{0};
-    std::atomic<int> busy_{0};  // workers that have not finished the current loop
+    std::atomic<bool> open_{false};  // loop_ may be read by a worker that counts itself in inside_ first
+    std::atomic<int> inside_{0};     // workers that look at the current loop
     std::mutex mutex_;
     std::condition_variable wake_;
     std::atomic<std::uint64_t> generation_{0};  // counts loops; written under the mutex
