@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -190,6 +192,25 @@ TEST_F(CheckpointFileTest, AnUnfinishedSaveLeavesTheOldModel) {
         ASSERT_FALSE(status.ok());
         EXPECT_NE(status.error().message.find("\"w\""), std::string::npos);
     }
+    EXPECT_EQ(names_in(out), before);
+    EXPECT_EQ(read(open(out), {"w", {2}, DType::kF32}), (std::vector<float>{1.0F, 2.0F}));
+}
+
+// A limit on the size of files stands in for a full disk: writes fail in the same way.
+TEST_F(CheckpointFileTest, AFullDiskLeavesTheOldModelAndAnErrorThatNamesTheFile) {
+    const auto out = write_model("out", {1.0F, 2.0F});
+    const auto large = write_model("large", std::vector<float>(2'000'000, 0.5F));
+    const auto before = names_in(out);
+    const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+    struct rlimit old_limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old_limit), 0);
+    const struct rlimit limit{1U << 20, old_limit.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const Status status = copy(large, out, from_base(large), 100'000);
+    ::setrlimit(RLIMIT_FSIZE, &old_limit);
+    ::signal(SIGXFSZ, old_handler);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.error().message.find("model.safetensors"), std::string::npos) << status.error().message;
     EXPECT_EQ(names_in(out), before);
     EXPECT_EQ(read(open(out), {"w", {2}, DType::kF32}), (std::vector<float>{1.0F, 2.0F}));
 }

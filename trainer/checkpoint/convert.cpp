@@ -21,10 +21,15 @@ constexpr std::uint16_t kF16Exponent = 0x7c00;
 constexpr std::size_t kBlock = 2048;
 
 // True when no element has an exponent of all ones, which NaN and infinity have.
-template <class Bits>
-bool all_finite(const Bits* values, std::size_t count, Bits exponent) {
-    Bits bad = 0;
-    for (std::size_t i = 0; i < count; ++i) bad |= static_cast<Bits>((values[i] & exponent) == exponent);
+bool all_finite(const std::uint16_t* values, std::size_t count, std::uint16_t exponent) {
+    std::uint16_t bad = 0;
+    for (std::size_t i = 0; i < count; ++i) bad |= static_cast<std::uint16_t>((values[i] & exponent) == exponent);
+    return bad == 0;
+}
+bool all_finite(const float* values, std::size_t count) {
+    std::uint32_t bad = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i]) & kF32Exponent) == kF32Exponent);
     return bad == 0;
 }
 
@@ -103,9 +108,7 @@ void narrow_halves(const float* from, std::uint16_t* to, std::size_t count) {
 bool widen_block(DType dtype, const std::byte* bytes, float* out, std::size_t count) {
     if (dtype == DType::kF32) {
         std::memcpy(out, bytes, count * sizeof(float));
-        std::uint32_t bits[kBlock];
-        std::memcpy(bits, bytes, count * sizeof(float));
-        return all_finite(bits, count, kF32Exponent);
+        return all_finite(out, count);
     }
     std::uint16_t bits[kBlock];
     std::memcpy(bits, bytes, count * sizeof(std::uint16_t));
@@ -119,10 +122,8 @@ bool widen_block(DType dtype, const std::byte* bytes, float* out, std::size_t co
 
 bool narrow_block(DType dtype, const float* values, std::byte* out, std::size_t count) {
     if (dtype == DType::kF32) {
-        std::uint32_t bits[kBlock];
-        std::memcpy(bits, values, count * sizeof(float));
         std::memcpy(out, values, count * sizeof(float));
-        return all_finite(bits, count, kF32Exponent);
+        return all_finite(values, count);
     }
     std::uint16_t bits[kBlock];
     if (dtype == DType::kF16) {
