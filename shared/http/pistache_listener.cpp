@@ -27,6 +27,7 @@ namespace ps = Pistache;
 constexpr const char* kConnectionData = "atoll.connection";
 // Counted from the previous request: an idle or stuck connection ends after it. Longer than any bounded wait.
 constexpr std::chrono::seconds kConnectionIdleMax{300};
+constexpr int kBacklog = 1024;
 
 int socket_of(const ps::Tcp::Peer& peer) {
 #if __has_include(<pistache/em_socket_t.h>)  // 0.4: Fd may be a libevent handle
@@ -226,6 +227,7 @@ class Listener::Impl {
             endpoint->init(ps::Http::Endpoint::options()
                                .threads(options_.threads)
                                .flags(ps::Flags<Flag>(Flag::ReuseAddr) | Flag::NoDelay | Flag::CloseOnExec)
+                               .backlog(kBacklog)  // 0.0.5 stays at its own 128
                                .maxRequestSize(options_.request_bytes_max)
                                .maxResponseSize(options_.response_bytes_max)
                                .headerTimeout(kConnectionIdleMax)

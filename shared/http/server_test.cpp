@@ -251,6 +251,50 @@ TEST(ServerTest, AnAnswerToAClientThatLeftIsDroppedQuietly) {
     EXPECT_EQ(server.client().call(Method::kGet, "/a").value().status, 200);
 }
 
+// The descriptor of a client that left is soon another client's.
+TEST(ServerTest, AnAnswerNeverReachesAnotherClient) {
+    std::mutex mutex;
+    std::vector<Responder> deferred;
+    ServerOptions options;
+    options.drain_time_max = std::chrono::seconds(0);  // the last ones are never answered
+    TestServer server(
+        [&](Server& s) {
+            s.route_async(Method::kGet, "/wait", Access::open(), [&](Request, Responder responder) {
+                const std::lock_guard lock(mutex);
+                deferred.push_back(responder);
+            });
+            s.route(Method::kPost, "/echo", Access::open(), echo);
+        },
+        options);
+    std::atomic<bool> done = false;
+    const std::jthread answerer([&] {
+        while (!done) {
+            std::vector<Responder> taken;
+            {
+                const std::lock_guard lock(mutex);
+                taken.swap(deferred);
+            }
+            for (const Responder& responder : taken) responder.respond(Response::text(200, "for the one who left"));
+            std::this_thread::yield();
+        }
+    });
+    std::vector<std::jthread> threads;
+    std::atomic<int> wrong = 0;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 60; ++i) {
+                leave_early(server.server().port(), "GET /wait HTTP/1.1\r\n\r\n");
+                leave_early(server.server().port(), "GET /wait HTTP/1.1\r\n\r\n");
+                const std::string body = std::to_string(t * 1000 + i);
+                const auto answer = server.client_without_token().call(Method::kPost, "/echo", body);
+                if (!answer.ok() || answer->body.find("\"body\":\"" + body + "\"") == std::string::npos) ++wrong;
+            }
+        });
+    threads.clear();
+    done = true;
+    EXPECT_EQ(wrong, 0);
+}
+
 TEST(ServerTest, AResponderThatIsForgottenAnswers500) {
     TestServer server([](Server& s) { s.route_async(Method::kGet, "/a", Access::open(), [](Request, Responder) {}); });
     EXPECT_EQ(server.client().call(Method::kGet, "/a").value().status, 500);

@@ -49,8 +49,10 @@ Client TestServer::client_without_token() const {
     return Client(options);
 }
 
-std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until) {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+namespace {
+
+UniqueFd connect_and_send(std::uint16_t port, const std::string& bytes) {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -64,6 +66,13 @@ std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std
         if (count <= 0) break;
         sent += static_cast<std::size_t>(count);
     }
+    return fd;
+}
+
+}  // namespace
+
+std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until) {
+    const UniqueFd fd = connect_and_send(port, bytes);
     std::string answer;
     char block[4096];
     while (until.empty() || answer.find(until) == std::string::npos) {
@@ -72,6 +81,10 @@ std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std
         answer.append(block, static_cast<std::size_t>(count));
     }
     return answer;
+}
+
+void leave_early(std::uint16_t port, const std::string& bytes) {
+    connect_and_send(port, bytes);
 }
 
 }  // namespace atl::http

@@ -30,5 +30,7 @@ class TestServer {
 
 // Sends bytes as they are on a new connection and reads until the peer closes or `until` has been read.
 std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until = {});
+// Sends bytes on a new connection and closes it without waiting for the answer.
+void leave_early(std::uint16_t port, const std::string& bytes);
 
 }  // namespace atl::http
