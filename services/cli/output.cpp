@@ -25,8 +25,6 @@ std::string_view advice(ErrorCode code) {
             return "this token's role may not do that; use an operator's or admin's";
         case ErrorCode::kPreconditionFailed:
             return "it changed meanwhile: look at it again, then repeat";
-        case ErrorCode::kUnavailable:
-            return "is the stack up? `atoll status` says";
         default:
             return {};
     }

@@ -54,7 +54,7 @@ Status run_down(const Context& context, bool delete_data) {
 
 nlohmann::json to_json(const stack::ComponentStatus& one) {
     return {{"name", one.name}, {"state", one.state},       {"address", one.address},
-            {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"resident_bytes", one.resident_bytes}};
+            {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"memory_bytes", one.memory_bytes}};
 }
 
 // Fails when a component is not ready, so that scripts can ask.
@@ -68,7 +68,7 @@ Status run_status(const Context& context) {
         json.push_back(to_json(one));
         const bool runs = one.pid != 0;
         table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
-                   runs ? human_bytes(one.resident_bytes) : "-", one.address});
+                   runs ? human_bytes(one.memory_bytes) : "-", one.address});
     }
     std::cout << (context.json ? json.dump(2) + "\n" : table.text());
     if (all_ready) return {};

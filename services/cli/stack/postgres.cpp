@@ -54,12 +54,13 @@ fs::path socket_directory(const Layout& layout) {
     return "/tmp/atoll-" + std::to_string(::geteuid()) + "-" + digest::sha256(layout.state.string()).substr(0, 12);
 }
 
-Status run_checked(std::vector<std::string> argv, const std::string& what) {
+// Its standard output.
+Result<std::string> run_checked(const std::vector<std::string>& argv, const std::string& what) {
     CommandOptions options;
     options.directory = "/";
     options.timeout = std::chrono::minutes(2);
     ATOLL_TRY(const CommandResult result, run_command(argv, options));
-    if (result.exit_code == 0) return {};
+    if (result.exit_code == 0) return result.out;
     return internal_error(what + " failed (exit " + std::to_string(result.exit_code) + "): " + result.err + result.out);
 }
 
@@ -160,12 +161,11 @@ bool postgres_ready(const Layout& layout) {
     const auto run = [&](const char* program, const std::vector<std::string>& arguments) {
         std::vector<std::string> argv = {programs + "/" + program, "-h", directory, "-U", kSuperuser};
         argv.insert(argv.end(), arguments.begin(), arguments.end());
-        return run_checked(std::move(argv), "").ok();
+        return run_checked(argv, program);
     };
-    // An error in a statement of -c is psql's exit status: dividing by zero says that there is no such database.
-    if (!run("psql", {"-qAtd", "postgres", "-c", "select 1 / count(*) from pg_database where datname = 'atoll'"}) &&
-        !run("createdb", {"atoll"}))
-        return false;
+    const auto count =
+        run("psql", {"-qAtd", "postgres", "-c", "select count(*) from pg_database where datname = 'atoll'"});
+    if (!count.ok() || (*count == "0\n" && !run("createdb", {"atoll"}).ok())) return false;
     return write_file_atomic(made, "").ok();
 }
 

@@ -23,7 +23,6 @@ struct Stat {
     pid_t parent = 0;
     pid_t session = 0;
     std::uint64_t start_ticks = 0;
-    std::uint64_t resident_pages = 0;
 };
 
 std::optional<Stat> parse_stat(const std::string& line) {
@@ -38,7 +37,6 @@ std::optional<Stat> parse_stat(const std::string& line) {
         if (number == 4) stat.parent = static_cast<pid_t>(std::stol(field));
         if (number == 6) stat.session = static_cast<pid_t>(std::stol(field));
         if (number == 22) stat.start_ticks = std::stoull(field);
-        if (number == 24) stat.resident_pages = std::stoull(field);
     }
     if (stat.start_ticks == 0) return {};
     return stat;
@@ -106,6 +104,14 @@ int signal_all(const std::vector<Stat>& processes, int signal) {
                                           [&](const Stat& stat) { return ::kill(stat.pid, signal) == 0; }));
 }
 
+// A page that n processes share counts for each by 1/n: Postgres' children share most of theirs.
+std::uint64_t proportional_kibibytes(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/smaps_rollup");
+    for (std::string line; std::getline(file, line);)
+        if (line.rfind("Pss:", 0) == 0) return std::stoull(line.substr(4));
+    return 0;
+}
+
 // Polls until nothing of the session lives; false when `patience` ends first. Whom a leader leaves behind when it ends
 // gets the signal too.
 bool wait_for_end(pid_t leader, int signal, std::chrono::milliseconds patience) {
@@ -162,11 +168,11 @@ double uptime_s(const Process& process) {
     return since_boot_s - static_cast<double>(process.start_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-std::uint64_t resident_bytes(const Process& process) {
-    std::uint64_t pages = 0;
+std::uint64_t memory_bytes(const Process& process) {
+    std::uint64_t kibibytes = 0;
     for (const auto& stat : all_living())
-        if (stat.session == process.pid || stat.parent == process.pid) pages += stat.resident_pages;
-    return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+        if (stat.session == process.pid || stat.parent == process.pid) kibibytes += proportional_kibibytes(stat.pid);
+    return kibibytes * 1024;
 }
 
 Result<int> stop_recorded(const std::filesystem::path& pid_file, int signal, std::chrono::milliseconds patience) {

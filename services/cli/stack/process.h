@@ -29,7 +29,7 @@ Status start_recorded(const std::vector<std::string>& argv, const std::filesyste
 std::optional<Process> running_process(const std::filesystem::path& pid_file);
 
 double uptime_s(const Process& process);
-std::uint64_t resident_bytes(const Process& process);  // with its children's; shared pages count for each
+std::uint64_t memory_bytes(const Process& process);  // with its children's; 0 where the kernel does not tell us
 
 // Sends `signal`, waits; after `patience` SIGKILL to all that is left of its session. Returns how many were killed so,
 // 0 after a graceful end or when nothing ran. The pid file is gone afterwards.

@@ -51,7 +51,8 @@ std::string to_yaml(const json& object, const std::string& indent = "") {
 
 json own_settings(const Stack& stack, const std::string& service) {
     const std::string gateway = "http://" + loopback(stack.ports.gateway);
-    if (service == "store") return {{"root", stack.layout.store().string()}, {"accel_prefix", "/internal/blobs/"}};
+    if (service == "store")
+        return {{"root", (stack.layout.store() / "blobs").string()}, {"accel_prefix", "/internal/blobs/"}};
     if (service == "dispatch")
         return {{"private_key_file", stack.layout.private_key().string()},
                 {"registry_url", gateway + "/registry"},

@@ -257,7 +257,7 @@ Result<std::vector<ComponentStatus>> status(const fs::path& state) {
             one.state = component.ready() ? "ready" : "not ready";
             one.pid = process->pid;
             one.uptime_s = stack::uptime_s(*process);
-            one.resident_bytes = stack::resident_bytes(*process);
+            one.memory_bytes = stack::memory_bytes(*process);
         }
         all.push_back(std::move(one));
     }

@@ -38,7 +38,7 @@ struct ComponentStatus {
     std::string address;
     int pid = 0;
     double uptime_s = 0;
-    std::uint64_t resident_bytes = 0;
+    std::uint64_t memory_bytes = 0;
 };
 // kNotFound when no stack was ever started there.
 Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);
