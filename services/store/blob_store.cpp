@@ -82,7 +82,7 @@ Status BlobStore::write_temporary(const fs::path& path, std::string_view bytes) 
     const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!fd.valid()) return disk_error("creating a blob");
     while (!bytes.empty()) {
-        const int injected = next_write_errno_.exchange(0);
+        const int injected = write_hook_ ? write_hook_() : 0;
         const ssize_t written = injected != 0 ? -1 : ::write(fd.get(), bytes.data(), bytes.size());
         if (injected != 0) errno = injected;
         if (written < 0 && errno == EINTR) continue;

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -30,15 +31,16 @@ class BlobStore {
     // "ab/cd/<sha256>", below the root.
     static std::string relative_path(const std::string& sha256);
 
-    // For tests: the next write fails with this errno (ENOSPC, EIO).
-    void fail_next_write(int error_number) { next_write_errno_ = error_number; }
+    // For tests: called before each write to a blob's file; what it returns, if not 0, is the errno that the write
+    // fails with. Set before the store is used.
+    void set_write_hook(std::function<int()> hook) { write_hook_ = std::move(hook); }
 
   private:
     explicit BlobStore(std::filesystem::path root) : root_(std::move(root)) {}
     Status write_temporary(const std::filesystem::path& path, std::string_view bytes);
 
     std::filesystem::path root_;
-    std::atomic<int> next_write_errno_ = 0;
+    std::function<int()> write_hook_;
 };
 
 }  // namespace atl::store

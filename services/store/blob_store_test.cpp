@@ -51,7 +51,8 @@ TEST_F(BlobStoreTest, BytesThatHashToAnotherNameAreNotKept) {
 }
 
 TEST_F(BlobStoreTest, AFullDiskIsSaidAndNothingBecomesVisible) {
-    blobs_->fail_next_write(ENOSPC);
+    int calls = 0;
+    blobs_->set_write_hook([&] { return ++calls == 1 ? ENOSPC : 0; });
     const auto stored = blobs_->put(sha256_, bytes_);
     ASSERT_FALSE(stored.ok());
     EXPECT_EQ(stored.error().code, ErrorCode::kResourceExhausted);
