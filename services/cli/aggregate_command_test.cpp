@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/json/json.h"
+#include "shared/safetensors/safetensors.h"
+
+namespace atl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The program itself, with no service anywhere.
+class AggregateCommandTest : public testing::Test {
+  protected:
+    fs::path make_model(const std::string& name, const std::vector<float>& weights) {
+        const fs::path directory = temporary_.path() / name;
+        fs::create_directories(directory);
+        std::vector<safetensors::TensorInfo> tensors = {
+            {"w", safetensors::DType::kF32, {static_cast<std::int64_t>(weights.size())}, 0, 0}};
+        std::string bytes = safetensors::make_header(tensors);
+        bytes.append(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float));
+        check(write_file_atomic(directory / "model.safetensors", bytes).ok(), "cannot write a model");
+        check(write_file_atomic(directory / "config.json", "\"" + name + "\"").ok(), "cannot write a model");
+        return directory;
+    }
+    CommandResult aggregate(std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {ATOLL_PROGRAM, "aggregate"});
+        return run_command(arguments).value();
+    }
+    std::vector<float> weights_of(const fs::path& directory, std::size_t count) {
+        const std::string bytes = read_file(directory / "model.safetensors").value();
+        std::vector<float> weights(count);
+        std::memcpy(weights.data(), bytes.data() + bytes.size() - count * sizeof(float), count * sizeof(float));
+        return weights;
+    }
+
+    TemporaryDirectory temporary_;
+    std::string a_ = make_model("a", {0, 4});
+    std::string b_ = make_model("b", {4, 8});
+    std::string out_ = temporary_.path() / "out";
+};
+
+TEST_F(AggregateCommandTest, TheMeanIsPlainWithoutWeights) {
+    const auto result = aggregate({"--strategy", "fedavg", "--out", out_, a_, b_});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{2, 6}));
+    EXPECT_EQ(read_file(fs::path(out_) / "config.json").value(), "\"a\"");
+}
+
+TEST_F(AggregateCommandTest, WeightsAreACommaSeparatedList) {
+    const auto result = aggregate({"--strategy", "fedavg", "--weights", "3,1", "--out", out_, "--json", a_, b_});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{1, 5}));
+    EXPECT_EQ(json::parse(result.out)->at("inputs"), 2);
+}
+
+TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
+    const std::string other = make_model("other", {1, 2, 3});
+    const std::string spoilt = make_model("spoilt", {1, NAN});
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"--strategy", "median", "--out", out_, a_, b_}, "median"},
+        {{"--out", out_, "--weights", "1", a_, b_}, "weights"},
+        {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
+        {{"--out", out_, a_, other}, "\"w\""},
+        {{"--out", out_, a_, spoilt}, "NaN"},
+        {{"--out", out_}, "directories"},
+        {{a_, b_}, "--out"},
+    };
+    for (const auto& [arguments, named] : cases) {
+        const auto result = aggregate(arguments);
+        EXPECT_EQ(result.exit_code, 2) << named;
+        EXPECT_NE(result.err.find(named), std::string::npos) << result.err;
+        EXPECT_FALSE(fs::exists(out_)) << named;
+    }
+}
+
+}  // namespace
+}  // namespace atl::cli
