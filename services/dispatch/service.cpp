@@ -7,6 +7,7 @@
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"
 #include "shared/log/log.h"
@@ -19,27 +20,38 @@ constexpr const char* kSchema = "dispatch";
 constexpr int kPartitions = 8;
 constexpr std::chrono::seconds kBrokerPatience{2};
 
-// Errors park the event: one that cannot be read will not get better.
-Result<AggregationResult> read_answer(const events::Event& event) {
-    json::ObjectReader reader(event.data);
-    reader.required_string("job");
+struct AggregationAnswer {
+    std::string job;
     AggregationResult result;
-    result.round = reader.required_integer("round", 1, 1'000'000);
-    if (event.type == "atoll.aggregation.completed.v1")
-        result.version = reader.required_string("version");
-    else
-        result.error = reader.required_string("error");
-    // The answer may say more.
-    reader.string_or("model", "");
-    return result;
+};
+
+// Only what is needed is looked at: an answer may say more. An error parks the event.
+Result<AggregationAnswer> read_answer(const events::Event& event) {
+    const auto text = [&](const char* key) {
+        const auto found = event.data.find(key);
+        return found != event.data.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    if (!event.data.is_object()) return invalid_argument("data", "the event's data is not an object");
+    AggregationAnswer answer{text("job"), {}};
+    if (answer.job.empty()) return invalid_argument("data.job", "the event names no job");
+    if (!event.data.contains("round") || !event.data["round"].is_number_integer())
+        return invalid_argument("data.round", "the event names no round");
+    answer.result.round = event.data["round"];
+    if (event.type == "atoll.aggregation.failed.v1") {
+        answer.result.error = text("error");
+        return answer;
+    }
+    answer.result.version = text("version");
+    if (!digest::is_sha256(answer.result.version))
+        return invalid_argument("data.version", "the event names no version");
+    return answer;
 }
 
 Status take_answer(pg::Transaction& transaction, const Topics& topics, const events::Event& event) {
     if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
-    ATOLL_TRY(const AggregationResult result, read_answer(event));
-    auto job = lock_job(transaction, event.data.at("job").get<std::string>());
-    if (!job.ok()) return job.error();
-    return apply_decision(transaction, topics, *job, take_aggregation(*job, result, unix_now_ms()));
+    ATOLL_TRY(const AggregationAnswer answer, read_answer(event));
+    ATOLL_TRY(const JobView job, lock_job(transaction, answer.job));
+    return apply_decision(transaction, topics, job, take_aggregation(job, answer.result, unix_now_ms()));
 }
 
 class Service : public service::Running {
@@ -116,8 +128,8 @@ Result<std::unique_ptr<service::Running>> start_with(service::Context& context, 
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
     const Topics topics(settings.topic_prefix);
     // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it.
-    const Status made = kafka::ensure_topics(context.settings.kafka_brokers,
-                                             {topics.jobs, topics.rounds, topics.aggregations}, kPartitions);
+    const Status made =
+        kafka::ensure_topics(context.settings.kafka_brokers, {topics.jobs, topics.aggregations}, kPartitions);
     if (!made.ok()) spdlog::warn("the topics could not be made: {}", made.error().message);
     return std::unique_ptr<service::Running>(
         std::make_unique<Service>(context, std::move(settings), issuer, std::move(seams)));

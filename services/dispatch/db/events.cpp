@@ -37,7 +37,6 @@ Status record_events(pg::Transaction& transaction, const Topics& topics, const s
             transaction.query("INSERT INTO job_events (job_id, number, type, data) VALUES ($1, $2, $3, $4)",
                               {job, ++number, event.type, event.data}));
         ATOLL_RETURN_IF_ERROR(send(transaction, topics.jobs, job, event));
-        if (event.for_aggregation) ATOLL_RETURN_IF_ERROR(send(transaction, topics.rounds, job, event));
     }
     ATOLL_RETURN_IF_ERROR(transaction.query("SELECT pg_notify($1, $2)", {kEventChannel, job}));
     return {};

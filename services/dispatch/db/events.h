@@ -11,9 +11,8 @@ namespace atl::dispatch {
 
 struct Topics {
     explicit Topics(const std::string& prefix)
-        : jobs(prefix + "atoll.jobs"), rounds(prefix + "atoll.rounds"), aggregations(prefix + "atoll.aggregations") {}
-    std::string jobs;          // everything that happens to jobs
-    std::string rounds;        // closed rounds, for aggregation
+        : jobs(prefix + "atoll.jobs"), aggregations(prefix + "atoll.aggregations") {}
+    std::string jobs;          // everything that happens to jobs; aggregation reads the closed rounds from it
     std::string aggregations;  // aggregation's answers
 };
 

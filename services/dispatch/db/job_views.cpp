@@ -55,13 +55,15 @@ Json task_view(const Task& task) {
                  {"state", to_string(task.state)},
                  {"error", task.error},
                  {"attempt", nullptr}};
-    if (task.attempt)
-        view["attempt"] = {{"number", task.attempt->number},
-                           {"step", to_string(task.attempt->step)},
-                           {"batch_id", task.attempt->batch_id},
-                           {"exit_code", task.attempt->exit_code ? Json(*task.attempt->exit_code) : Json()},
-                           {"error", task.attempt->error},
-                           {"progress", task.attempt->last_step}};
+    if (task.attempt) {
+        const Attempt& attempt = *task.attempt;
+        view["attempt"] = attempt.number;
+        view["step"] = to_string(attempt.step);
+        view["batch_id"] = attempt.batch_id;
+        view["exit_code"] = attempt.exit_code ? Json(*attempt.exit_code) : Json();
+        view["attempt_error"] = attempt.error;
+        view["progress"] = attempt.last_step;
+    }
     if (task.kind == TaskKind::kTrain && task.state == TaskState::kDone)
         for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = task.result.at(key);
     return view;

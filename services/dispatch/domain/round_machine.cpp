@@ -13,7 +13,7 @@ using json::Json;
 void add_event(JobDecision& decision, const JobView& job, const char* type, Json data = Json::object()) {
     data["job"] = job.id;
     data["name"] = job.spec.name;
-    decision.events.push_back({type, std::move(data), false});
+    decision.events.push_back({type, std::move(data)});
 }
 
 // Ends the job: what still runs is cancelled, and each site cleans up once it is quiet there.
@@ -132,7 +132,6 @@ void close_training(JobDecision& decision, const JobView& job) {
                {"base", round.base},
                {"strategy", std::move(strategy)},
                {"updates", std::move(updates)}});
-    decision.events.back().for_aggregation = true;
 }
 
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {

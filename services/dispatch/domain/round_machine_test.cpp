@@ -92,7 +92,6 @@ TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
     train(job, 1, "a");
     const JobDecision decision = advance_job(job, 0);
     ASSERT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
-    EXPECT_TRUE(decision.events[0].for_aggregation);
     const Json& data = decision.events[0].data;
     EXPECT_EQ(data.at("base"), "base");
     EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}}));

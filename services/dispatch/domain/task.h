@@ -70,7 +70,6 @@ std::string operation_name(const Task& task);
 struct DomainEvent {
     std::string type;
     json::Json data;
-    bool for_aggregation = false;  // goes to the topic that aggregation consumes as well as to the job's list
 };
 
 }  // namespace atl::dispatch

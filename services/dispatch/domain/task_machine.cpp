@@ -22,7 +22,7 @@ Json event_data(const Task& task) {
 void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
     Json data = event_data(change.task);
     data.update(more);
-    change.events.push_back({type, std::move(data), false});
+    change.events.push_back({type, std::move(data)});
 }
 
 void enter(TaskChange& change, Step step) {

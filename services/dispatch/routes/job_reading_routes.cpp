@@ -110,21 +110,18 @@ std::string last_lines(const std::string& text, std::int64_t count) {
     return text.substr(at + 1);
 }
 
-Json read_logs(Site site, const Task& task, std::int64_t lines) {
-    Json item = {{"task", task.id},
-                 {"kind", to_string(task.kind)},
-                 {"round", task.round},
-                 {"facility", task.facility},
-                 {"attempt", task.attempt->number}};
+// The ends of a task's two streams, each under a heading, as plain text.
+std::string read_logs(Site site, const Task& task, std::int64_t lines) {
     const std::string directory = site.task_directory(task.id, task.attempt->number);
-    for (const auto& [key, file] : {std::pair{"stdout", "stdout.jsonl"}, std::pair{"stderr", "stderr.log"}}) {
+    std::string all;
+    for (const char* file : {"stdout.jsonl", "stderr.log"}) {
         const auto text = site.tail(directory + "/" + file, lines * kTailBytesPerLine);
-        if (text.ok())
-            item[key] = last_lines(*text, lines);
-        else
-            item["error"] = text.error().message;
+        all += "== round " + std::to_string(task.round) + ", " + to_string(task.kind) + " at " + task.facility +
+               ", task " + task.id + ", attempt " + std::to_string(task.attempt->number) + ": " + file + "\n";
+        all += text.ok() ? last_lines(*text, lines) : text.error().message;
+        if (!all.ends_with('\n')) all += '\n';
     }
-    return item;
+    return all;
 }
 
 Response logs(Routing& routing, const Request& request) {
@@ -132,10 +129,9 @@ Response logs(Routing& routing, const Request& request) {
     if (!lines.ok()) return Response::problem(lines.error(), request.request_id);
     const auto places = log_places(routing, request);
     if (!places.ok()) return Response::problem(places.error(), request.request_id);
-    Json items = Json::array();
-    for (const auto& place : *places)
-        items.push_back(read_logs(routing.steps.site(place.facility), place.task, *lines));
-    return Response::json(200, {{"items", std::move(items)}, {"next", nullptr}});
+    std::string all;
+    for (const auto& place : *places) all += read_logs(routing.steps.site(place.facility), place.task, *lines);
+    return Response::text(200, all);
 }
 
 }  // namespace

@@ -145,13 +145,16 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         const Task& task = change.task;
         const bool ends_task = is_finished(task.state) && task.kind != TaskKind::kClean;
         // Locks are taken in one order everywhere: the job, then its tasks.
-        if (!task.job.empty() && (ends_task || !change.events.empty()))
-            ATOLL_RETURN_IF_ERROR(transaction.query("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", {task.job}));
-        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
-        if (!task.job.empty()) {
-            ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-            if (ends_task) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
+        bool job_goes_on = false;
+        if (!task.job.empty() && (ends_task || !change.events.empty())) {
+            ATOLL_TRY(const pg::Rows jobs,
+                      transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {task.job}));
+            job_goes_on = !is_finished(parse_job_state(jobs.text(0, "state")));
         }
+        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
+        // The event that ends a job is its last one.
+        if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
+        if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
         return transaction.commit();
     };
     Status status = once();

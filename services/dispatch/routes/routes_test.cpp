@@ -1,0 +1,140 @@
+#include <gtest/gtest.h>
+
+#include "services/dispatch/test_support.h"
+#include "shared/service/openapi_check.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using json::Json;
+
+class RoutesTest : public DispatchTest {
+  protected:
+    void SetUp() override {
+        DispatchTest::SetUp();
+        if (IsSkipped()) return;
+        start_service();
+        if (!HasFatalFailure()) add_facilities();
+    }
+    http::ClientResponse post(const std::string& path, const Json& body) {
+        return client().call(Method::kPost, path, body.dump()).value();
+    }
+    std::int64_t count(const std::string& table) {
+        auto connection = pg::connect(conninfo_, "dispatch").value();
+        return connection.query("SELECT count(*) AS n FROM " + table)->integer(0, "n");
+    }
+};
+
+TEST_F(RoutesTest, FacilitiesAreMadeReadChangedAndRemoved) {
+    auto admin = client();
+    const auto again = post("/v1/facilities", get("/v1/facilities/leonardo").at("transport"));
+    EXPECT_EQ(again.status, 422);
+    const auto one = admin.call(Method::kGet, "/v1/facilities/leonardo").value();
+    EXPECT_EQ(one.headers.at("etag"), "\"1\"");
+    const std::string patch = R"({"batch": {"slots": 7}})";
+    EXPECT_EQ(admin.call(Method::kPatch, "/v1/facilities/leonardo", patch, {{{"If-Match", "\"0\""}}, {}})->status, 412);
+    const auto patched = admin.call(Method::kPatch, "/v1/facilities/leonardo", patch, {{{"If-Match", "\"1\""}}, {}});
+    EXPECT_EQ(patched->status, 200) << patched->body;
+    EXPECT_EQ(patched->headers.at("etag"), "\"2\"");
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("batch").at("slots"), 7);
+    EXPECT_EQ(get("/v1/facilities?limit=1").at("next"), "karolina");
+    EXPECT_EQ(admin.call(Method::kDelete, "/v1/facilities/leonardo")->status, 204);
+    EXPECT_EQ(admin.call(Method::kGet, "/v1/facilities/leonardo")->status, 404);
+}
+
+TEST_F(RoutesTest, TheSameFacilityTwiceConflicts) {
+    Json facility = get("/v1/facilities/leonardo");
+    facility.erase("created_at");
+    facility.erase("updated_at");
+    EXPECT_EQ(post("/v1/facilities", facility).status, 409);
+}
+
+TEST_F(RoutesTest, ACheckSaysWhatIsMissing) {
+    EXPECT_EQ(get("/v1/facilities").at("items").size(), 2U);
+    const auto good = post("/v1/facilities/leonardo/check", Json::object());
+    EXPECT_EQ(good.json()->at("ok"), true) << good.body;
+    std::filesystem::remove(fake("atoll-trainer"));
+    const Json bad = post("/v1/facilities/leonardo/check", Json::object()).json().value();
+    EXPECT_EQ(bad.at("ok"), false);
+    EXPECT_EQ(bad.at("checks").back().at("name"), "atoll-trainer");
+    EXPECT_EQ(bad.at("checks").back().at("ok"), false);
+}
+
+struct Wrong {
+    const char* pointer;
+    Json value;
+    const char* field;
+};
+
+TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) {
+    const std::vector<Wrong> wrongs = {
+        {"/participants/0/facility", "nowhere", "participants[0].facility"},
+        {"/participants/1/dataset", "unknown", "participants[1].dataset"},
+        {"/participants/1/dataset", "it", "participants[1].dataset"},  // lies at leonardo only
+        {"/participants/0/dataset_version", 9, "participants[0].dataset_version"},
+        {"/evaluation", {{"at", {{{"facility", "karolina"}, {"dataset", "it"}}}}}, "evaluation.at[0].dataset"},
+        {"/model/name", "unknown", "model.name"},
+        {"/model/version", "unknown", "model.version"},
+        {"/strategy", {{"name", "magic"}}, "strategy.name"},
+        {"/training/speed", 9, "training.speed"},
+        {"/colour", "blue", "colour"},
+    };
+    for (const auto& wrong : wrongs) {
+        Json request = job_request(1);
+        request[Json::json_pointer(wrong.pointer)] = wrong.value;
+        const auto answer = post("/v1/jobs", request);
+        EXPECT_EQ(answer.status, 422) << wrong.pointer << ": " << answer.body;
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), wrong.field) << answer.body;
+    }
+    EXPECT_EQ(count("jobs"), 0);
+    EXPECT_EQ(count("tasks"), 0);
+    EXPECT_EQ(count("outbox"), 0);
+}
+
+TEST_F(RoutesTest, OnlyTheRightRolesMayActAndRead) {
+    const std::string job = job_request(1).dump();
+    EXPECT_EQ(client(auth::Role::kViewer).call(Method::kPost, "/v1/jobs", job)->status, 403);
+    EXPECT_EQ(client(auth::Role::kFacility).call(Method::kGet, "/v1/jobs")->status, 403);
+    EXPECT_EQ(client(auth::Role::kViewer).call(Method::kGet, "/v1/jobs")->status, 200);
+    http::ClientOptions without_token;
+    without_token.base_url = base_url_;
+    EXPECT_EQ(http::Client(without_token).call(Method::kGet, "/v1/jobs")->status, 401);
+}
+
+TEST_F(RoutesTest, ARepeatedSubmissionMakesOneJob) {
+    auto admin = client();
+    const auto first = admin.post_json("/v1/jobs", job_request(1), "key").value();
+    const auto second = admin.post_json("/v1/jobs", job_request(1), "key").value();
+    EXPECT_EQ(first.at("id"), second.at("id"));
+    EXPECT_EQ(count("jobs"), 1);
+    EXPECT_EQ(admin.post_json("/v1/jobs", job_request(2), "key").error().code, ErrorCode::kConflict);
+}
+
+TEST_F(RoutesTest, WhatIsNotThereIsNotFound) {
+    for (const char* path : {"/v1/jobs/x", "/v1/jobs/x/rounds", "/v1/jobs/x/events", "/v1/jobs/x/logs",
+                             "/v1/preparations/x", "/v1/facilities/x"})
+        EXPECT_EQ(client().call(Method::kGet, path)->status, 404) << path;
+    for (const char* verb : {"cancel", "pause", "resume"})
+        EXPECT_EQ(post(std::string("/v1/jobs/x/") + verb, Json::object()).status, 404) << verb;
+}
+
+TEST_F(RoutesTest, AWrongQueryIsNamed) {
+    for (const char* query : {"after=x", "wait=soon", "limit=-1"}) {
+        const auto answer = client().call(Method::kGet, std::string("/v1/jobs/x/events?") + query).value();
+        EXPECT_EQ(answer.status, 422) << query;
+        EXPECT_EQ(Json::parse(answer.body).at("field"), std::string(query).substr(0, std::string(query).find('=')));
+    }
+}
+
+TEST_F(RoutesTest, AFacilityWithAHistoryStays) {
+    submit(job_request(1));
+    EXPECT_EQ(client().call(Method::kDelete, "/v1/facilities/leonardo")->status, 409);
+}
+
+TEST_F(RoutesTest, TheOpenApiDocumentFitsTheServer) {
+    for (const auto& fault : service::openapi_faults(definition().openapi, server())) ADD_FAILURE() << fault;
+}
+
+}  // namespace
+}  // namespace atl::dispatch

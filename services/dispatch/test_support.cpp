@@ -1,0 +1,332 @@
+#include "services/dispatch/test_support.h"
+
+#include <fstream>
+
+#include "shared/base/id.h"
+#include "shared/digest/digest.h"
+#include "shared/events/events.h"
+#include "shared/kafka/kafka.h"
+#include "shared/log/log.h"
+
+namespace atl::dispatch {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+const std::string kBaseDigest(64, 'b');
+
+namespace {
+
+// atoll of the site: notes what it was asked, checks that the token came by standard input.
+constexpr const char* kFakeAtoll = R"sh(#!/bin/sh
+here=$(dirname "$0")
+verb=$1
+IFS= read -r token
+case $token in ey*.*.*) ;; *) echo "no token" >&2; exit 1 ;; esac
+case "$*" in *ey*.*.*) echo "the token is in the command line" >&2; exit 1 ;; esac
+echo "$*" >>"$here/$verb"
+[ ! -e "$here/$verb.fails" ] || { echo "made to fail" >&2; exit 1; }
+while [ $# -gt 0 ]; do
+    case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; esac
+    shift
+done
+if [ "$verb" = stage ]; then
+    mkdir -p "$out.partial" && echo "$version" >"$out.partial/config.json" && mv -T "$out.partial" "$out"
+else
+    printf '{"digest":"%s"}\n' "$(cat "$dir/model" | sha256sum | cut -d" " -f1)"
+fi
+)sh";
+
+// atoll-trainer of the site.
+constexpr const char* kFakeTrainer = R"sh(#!/bin/sh
+here=$(dirname "$0")
+verb=$1
+echo "$ATOLL_OPERATION $*" >>"$here/runs"
+while [ $# -gt 0 ]; do
+    case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; esac
+    shift
+done
+while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
+if [ -e "$here/$verb.exits" ]; then echo "made to fail" >&2; exit "$(cat "$here/$verb.exits")"; fi
+case $verb in
+train)
+    mkdir -p "$out"
+    { cat "$model/config.json" run.json; pwd; } >"$out/model"
+    for step in 1 2 3; do
+        echo "{\"step\":$step,\"loss\":$((10 - step)).5,\"lr\":0.1,\"tokens_per_s\":100.5}"
+        sleep 0.02
+    done
+    echo '{"summary":true,"steps":3,"samples":48,"tokens":6144,"loss":7.5,"tokens_per_s":100.5,"wall_s":1.5}'
+    ;;
+eval) echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}' ;;
+tokenize)
+    mkdir -p "$out"
+    printf '{"schema":1,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"
+    printf '"tokens":600,"template":"t","fingerprint":"%064d"}' "${#split}" >>"$out/data.json"
+    ;;
+esac
+)sh";
+
+auth::Verifier verifier(const auth::KeyPair& keys) {
+    return auth::Verifier::from_pem(keys.public_pem).value();
+}
+
+Response none() {
+    return Response::problem(not_found("there is none"), "");
+}
+
+http::Access services_only() {
+    return http::Access::roles({auth::Role::kOperator});
+}
+
+}  // namespace
+
+FakeCatalog::FakeCatalog(const auth::KeyPair& keys) : server_({}, verifier(keys), metrics_) {
+    copies_["it/1/leonardo"] = {{"facility", "leonardo"}, {"path", "datasets/it/1"}};
+    copies_["cs/1/karolina"] = {{"facility", "karolina"}, {"path", "datasets/cs/1"}};
+    add_registry(server_);
+    add_store(server_);
+    check(server_.start().ok(), "the fake catalog does not start");
+}
+
+std::string FakeCatalog::url() const {
+    return "http://127.0.0.1:" + std::to_string(server_.port());
+}
+
+void FakeCatalog::add_registry(http::Server& server) {
+    const auto known = [](const std::string& name) { return name == "it" || name == "cs"; };
+    server.route(Method::kGet, "/v1/datasets/:name", services_only(), [known](const Request& request) {
+        if (!known(request.param("name"))) return none();
+        return Response::json(200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}});
+    });
+    server.route(Method::kGet, "/v1/datasets/:name/versions", services_only(), [](const Request&) {
+        return Response::json(200, {{"items", {{{"version", 1}}}}, {"next", nullptr}});
+    });
+    server.route(Method::kPost, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        Json& made = versions_[request.header("idempotency-key")];
+        if (made.is_null()) made = {{"version", 2 + versions_made_++}, {"body", request.json().value()}};
+        return Response::json(201, made);
+    });
+    server.route(Method::kGet, "/v1/datasets/:name/versions/:version/copies", services_only(),
+                 [this](const Request& request) {
+                     if (request.param("version") == "9") return none();
+                     const std::lock_guard lock(mutex_);
+                     Json items = Json::array();
+                     const std::string prefix = request.param("name") + "/" + request.param("version") + "/";
+                     for (const auto& [key, copy] : copies_)
+                         if (key.starts_with(prefix)) items.push_back(copy);
+                     return Response::json(200, {{"items", items}, {"next", nullptr}});
+                 });
+    server.route(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", services_only(),
+                 [this](const Request& request) {
+                     const std::lock_guard lock(mutex_);
+                     Json copy = request.json().value();
+                     copy["facility"] = request.param("facility");
+                     copies_[request.param("name") + "/" + request.param("version") + "/" + request.param("facility")] =
+                         copy;
+                     return Response::json(200, copy);
+                 });
+}
+
+void FakeCatalog::add_store(http::Server& server) {
+    server.route(Method::kGet, "/v1/models/:name", services_only(), [](const Request& request) {
+        return request.param("name") == "tiny" ? Response::json(200, {{"name", "tiny"}}) : none();
+    });
+    server.route(Method::kPost, "/v1/models", services_only(),
+                 [](const Request& request) { return Response::json(201, request.json().value()); });
+    server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [](const Request& request) {
+        return request.param("version") == "base" ? Response::json(200, {{"digest", kBaseDigest}}) : none();
+    });
+}
+
+FakeAggregation::FakeAggregation(const std::string& brokers, const std::string& topic_prefix)
+    : brokers_(brokers), prefix_(topic_prefix) {
+    check(kafka::ensure_topics(brokers, {prefix_ + "atoll.jobs", prefix_ + "atoll.aggregations"}, 2).ok(),
+          "cannot make topics");
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+std::vector<Json> FakeAggregation::closed_rounds() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+}
+
+void FakeAggregation::run(const std::stop_token& stop) {
+    auto consumer = kafka::Consumer::create(brokers_, prefix_ + "fake", {prefix_ + "atoll.jobs"}).value();
+    auto producer = kafka::Producer::create(brokers_, "fake").value();
+    while (!stop.stop_requested()) {
+        const auto messages = consumer.poll(std::chrono::milliseconds(50));
+        if (!messages.ok()) continue;
+        for (const auto& message : *messages) {
+            const auto event = events::from_json(Json::parse(message.value)).value();
+            if (event.type != "atoll.round.closed.v1") continue;
+            {
+                const std::lock_guard lock(mutex_);
+                closed_.push_back(event.data);
+            }
+            events::Event answer;
+            answer.type = failing_ ? "atoll.aggregation.failed.v1" : "atoll.aggregation.completed.v1";
+            answer.source = "/aggregation";
+            answer.data = {{"job", event.data["job"]}, {"round", event.data["round"]}, {"model", event.data["model"]}};
+            if (failing_)
+                answer.data["error"] = "made to fail";
+            else
+                answer.data["version"] = digest::sha256(event.data["updates"].dump());
+            for (int i = 0; i < copies_; ++i) {
+                answer.id = new_id();
+                EXPECT_TRUE(producer
+                                .send({{.topic = prefix_ + "atoll.aggregations",
+                                        .key = message.key,
+                                        .value = to_json(answer).dump(),
+                                        .headers = {}}})
+                                .ok());
+            }
+        }
+    }
+}
+
+struct DispatchTest::InProcess {
+    service::Settings settings;
+    pg::Pool pool;
+    metrics::Registry metrics;
+    std::unique_ptr<service::Running> running;
+    http::Server server;
+
+    InProcess(service::Settings given, const auth::KeyPair& keys)
+        : settings(std::move(given)), pool(settings.postgres, "dispatch", 12), server({}, verifier(keys), metrics) {}
+    ~InProcess() {
+        if (running != nullptr) running->stop_waiting();
+        server.stop();
+        running.reset();
+    }
+};
+
+void DispatchTest::SetUp() {
+    StackTest::SetUp();
+    if (IsSkipped()) return;
+    spdlog::set_level(spdlog::level::err);
+    keys_ = auth::generate_keys().value();
+    prefix_ = stack().unique("dispatch") + ".";
+    conninfo_ = stack().create_database();
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "private.pem", keys_.private_pem, 0600).ok());
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "public.pem", keys_.public_pem).ok());
+    std::filesystem::create_directories(fake(""));
+    ASSERT_TRUE(write_file_atomic(fake("atoll"), kFakeAtoll, 0755).ok());
+    ASSERT_TRUE(write_file_atomic(fake("atoll-trainer"), kFakeTrainer, 0755).ok());
+    catalog_ = std::make_unique<FakeCatalog>(keys_);
+    aggregation_ = std::make_unique<FakeAggregation>(stack().kafka(), prefix_);
+}
+
+void DispatchTest::TearDown() {
+    stop_service();
+    aggregation_.reset();
+}
+
+std::filesystem::path DispatchTest::config_file(std::uint16_t port) {
+    const std::string directory = directory_.path().string();
+    const Json config = {{"port", port},
+                         {"postgres", conninfo_},
+                         {"kafka_brokers", stack().kafka()},
+                         {"public_key_file", directory + "/public.pem"},
+                         {"dispatch",
+                          {{"private_key_file", directory + "/private.pem"},
+                           {"registry_url", catalog_->url()},
+                           {"store_url", catalog_->url()},
+                           {"poll_interval_ms", 30},
+                           {"batch_poll_interval_ms", 200},
+                           {"programs", fake("").parent_path().string()},
+                           {"control_directory", directory + "/ssh"},
+                           {"topic_prefix", prefix_},
+                           {"lease_s", 1}}}};
+    const auto file = directory_.path() / "dispatch.yaml";
+    EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
+    return file;
+}
+
+void DispatchTest::start_service(WorkerSeams seams) {
+    const Json config = Json::parse(read_file(config_file(0)).value());
+    service::Settings settings;
+    settings.postgres = conninfo_;
+    settings.kafka_brokers = stack().kafka();
+    settings.own = config.at("dispatch");
+    auto connection = pg::connect(conninfo_).value();
+    const auto migrated = pg::migrate(connection, "dispatch", migrations());
+    ASSERT_TRUE(migrated.ok()) << migrated.error().message;
+    service_ = std::make_shared<InProcess>(std::move(settings), keys_);
+    service::Context context{service_->settings, service_->pool, service_->server, service_->metrics};
+    auto running = start_with(context, std::move(seams));
+    ASSERT_TRUE(running.ok()) << running.error().message;
+    service_->running = std::move(running).value();
+    ASSERT_TRUE(service_->server.start().ok());
+    base_url_ = "http://127.0.0.1:" + std::to_string(service_->server.port());
+}
+
+http::Server& DispatchTest::server() {
+    return service_->server;
+}
+
+void DispatchTest::stop_service() {
+    service_.reset();
+}
+
+std::string DispatchTest::token(auth::Role role) {
+    auth::Principal principal;
+    principal.subject = "tester";
+    principal.role = role;
+    if (role == auth::Role::kFacility) principal.scope.emplace().facility = "leonardo";
+    return auth::Issuer::from_pem(keys_.private_pem)->issue(principal, std::chrono::hours(1)).value();
+}
+
+http::Client DispatchTest::client(auth::Role role) {
+    http::ClientOptions options;
+    options.base_url = base_url_;
+    options.token = token(role);
+    return http::Client(options);
+}
+
+void DispatchTest::add_facilities() {
+    for (const char* name : {"leonardo", "karolina"}) {
+        const auto added = client().post_json("/v1/facilities", {{"name", name},
+                                                                 {"transport", {{"kind", "local"}}},
+                                                                 {"batch", {{"kind", "local"}, {"slots", 2}}},
+                                                                 {"work_dir", work_dir(name).string()}});
+        ASSERT_TRUE(added.ok()) << added.error().message;
+    }
+}
+
+Json DispatchTest::job_request(int rounds) const {
+    return {{"name", "fortunes"},
+            {"model", {{"name", "tiny"}, {"version", "base"}}},
+            {"participants",
+             {{{"facility", "leonardo"}, {"dataset", "it"}}, {{"facility", "karolina"}, {"dataset", "cs"}}}},
+            {"rounds", rounds},
+            {"training", {{"steps", 3}, {"lr", 0.1}}}};
+}
+
+std::string DispatchTest::submit(const Json& request) {
+    const auto made = client().post_json("/v1/jobs", request);
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    return made.ok() ? made->at("id").get<std::string>() : "";
+}
+
+Json DispatchTest::get(const std::string& path) {
+    const auto answer = client().get_json(path);
+    EXPECT_TRUE(answer.ok()) << path << ": " << answer.error().message;
+    return answer.ok() ? *answer : Json();
+}
+
+bool DispatchTest::reaches(const std::string& job, const std::string& state) {
+    return eventually([&] { return state_of(job) == state; });
+}
+
+std::vector<std::string> DispatchTest::lines(const std::string& file) const {
+    std::ifstream stream(fake(file));
+    std::vector<std::string> all;
+    for (std::string line; std::getline(stream, line);) all.push_back(line);
+    return all;
+}
+
+}  // namespace atl::dispatch

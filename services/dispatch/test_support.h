@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "services/dispatch/service.h"
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/http/client.h"
+#include "shared/http/server.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl::dispatch {
+
+// The base model's and the tokenizer's digest in the made-up store.
+extern const std::string kBaseDigest;
+
+// A registry and a store of a few fixed things, on one port: the model "tiny" with the tag "base", the datasets "it"
+// (version 1 at "leonardo") and "cs" (version 1 at "karolina"), and what dispatch registers. They want a real token.
+class FakeCatalog {
+  public:
+    explicit FakeCatalog(const auth::KeyPair& keys);
+
+    std::string url() const;
+    int versions_made() const { return versions_made_; }
+
+  private:
+    void add_registry(http::Server& server);
+    void add_store(http::Server& server);
+
+    metrics::Registry metrics_;
+    http::Server server_;
+    std::mutex mutex_;
+    std::map<std::string, json::Json> versions_;  // by Idempotency-Key
+    std::map<std::string, json::Json> copies_;    // "dataset/version/facility"
+    int versions_made_ = 0;
+};
+
+// Aggregation as dispatch sees it: answers each closed round; `copies` says how often.
+class FakeAggregation {
+  public:
+    FakeAggregation(const std::string& brokers, const std::string& topic_prefix);
+    void set_copies(int copies) { copies_ = copies; }
+    void set_failing() { failing_ = true; }
+    std::vector<json::Json> closed_rounds() const;
+
+  private:
+    void run(const std::stop_token& stop);
+
+    std::string brokers_;
+    std::string prefix_;
+    std::atomic<int> copies_ = 1;
+    std::atomic<bool> failing_ = false;
+    mutable std::mutex mutex_;
+    std::vector<json::Json> closed_;
+    std::jthread thread_;
+};
+
+// A database, a catalog, site programs that are shell scripts, and work directories; the service itself is started by
+// start_service() within this process, or by a test as a program with config_file().
+class DispatchTest : public StackTest {
+  protected:
+    void SetUp() override;
+    void TearDown() override;
+
+    void start_service(WorkerSeams seams = {});
+    void stop_service();
+    std::filesystem::path config_file(std::uint16_t port);
+
+    http::Client client(auth::Role role = auth::Role::kAdmin);
+    std::string token(auth::Role role);
+    // Registers "leonardo" and "karolina".
+    void add_facilities();
+    json::Json job_request(int rounds) const;
+    std::string submit(const json::Json& request);
+    json::Json get(const std::string& path);
+    std::string state_of(const std::string& job) { return get("/v1/jobs/" + job).at("state"); }
+    http::Server& server();
+    bool reaches(const std::string& job, const std::string& state);
+
+    std::filesystem::path work_dir(const std::string& facility) const { return directory_.path() / facility; }
+    std::filesystem::path fake(const std::string& file) const { return directory_.path() / "programs" / file; }
+    // Lines of a file of the site programs: "runs" has one for every start of a batch job's trainer.
+    std::vector<std::string> lines(const std::string& file) const;
+
+    TemporaryDirectory directory_;
+    auth::KeyPair keys_;
+    std::string prefix_;
+    std::string conninfo_;
+    std::string base_url_;
+    std::unique_ptr<FakeCatalog> catalog_;
+    std::unique_ptr<FakeAggregation> aggregation_;
+
+    struct InProcess;
+    std::shared_ptr<InProcess> service_;
+};
+
+}  // namespace atl::dispatch

@@ -1,0 +1,216 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "services/dispatch/test_support.h"
+#include "shared/base/id.h"
+#include "shared/http/client.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using json::Json;
+
+class CourseTest : public DispatchTest {
+  protected:
+    void begin(WorkerSeams seams = {}) {
+        start_service(std::move(seams));
+        if (!HasFatalFailure()) add_facilities();
+    }
+    void set(const std::string& file, const std::string& text = "") { std::ofstream(fake(file)) << text; }
+    std::vector<std::string> event_types(const std::string& job) {
+        std::vector<std::string> types;
+        const Json page = get("/v1/jobs/" + job + "/events?limit=1000");
+        for (const auto& event : page.at("items")) types.push_back(event.at("type"));
+        return types;
+    }
+    static std::size_t count(const std::vector<std::string>& list, const std::string& item) {
+        return static_cast<std::size_t>(std::count(list.begin(), list.end(), item));
+    }
+    // How often each operation's trainer was started.
+    std::map<std::string, int> trainings() const {
+        std::map<std::string, int> starts;
+        for (const auto& line : lines("runs"))
+            if (line.find(" train ") != std::string::npos) ++starts[line.substr(0, line.find(' '))];
+        return starts;
+    }
+
+    std::mutex mutex_;
+    std::set<std::string> lost_;
+};
+
+TEST_F(CourseTest, AJobRunsThroughItsRounds) {
+    begin();
+    const std::string job = submit(job_request(2));
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+    const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+    ASSERT_EQ(rounds.size(), 3U) << "the base and two rounds";
+    EXPECT_EQ(rounds[0].at("evaluations").size(), 2U);
+    EXPECT_EQ(rounds[1].at("base"), kBaseDigest);
+    EXPECT_EQ(rounds[2].at("base"), rounds[1].at("version"));
+    EXPECT_EQ(rounds[2].at("evaluations").size(), 6U) << "three models at two sites";
+    EXPECT_EQ(rounds[1].at("tasks").at(0).at("metrics").at("loss"), 7.5);
+    EXPECT_EQ(get("/v1/jobs/" + job).at("version"), rounds[2].at("version"));
+    const auto types = event_types(job);
+    EXPECT_EQ(count(types, "atoll.round.closed.v1"), 2U);
+    EXPECT_EQ(count(types, "atoll.round.evaluated.v1"), 3U);
+    EXPECT_EQ(count(types, "atoll.task.progress.v1"), 12U) << "three steps of four trainings";
+    EXPECT_EQ(types.back(), "atoll.job.completed.v1");
+    const auto closed = aggregation_->closed_rounds();
+    ASSERT_EQ(closed.size(), 2U);
+    EXPECT_EQ(closed[0].at("updates").at(0).at("facility"), "leonardo");
+    EXPECT_EQ(closed[0].at("updates").at(0).at("samples"), 48);
+    for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
+}
+
+TEST_F(CourseTest, AFinishedJobLeavesItsLogsAndNoModels) {
+    begin();
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(reaches(job, "completed"));
+    const auto is_clean = [&] {
+        auto connection = pg::connect(conninfo_, "dispatch").value();
+        return connection.query("SELECT 1 FROM tasks WHERE kind = 'clean' AND state = 'done'")->size() == 2;
+    };
+    ASSERT_TRUE(eventually(is_clean));
+    for (const char* facility : {"leonardo", "karolina"})
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir(facility)))
+            EXPECT_FALSE(entry.path().filename() == "out" || entry.path().filename() == "config.json") << entry.path();
+    const std::string logs = client().call(Method::kGet, "/v1/jobs/" + job + "/logs?tail=2")->body;
+    EXPECT_NE(logs.find("\"summary\":true"), std::string::npos) << logs;
+    EXPECT_EQ(logs.find("\"step\":1,"), std::string::npos) << "only the tail";
+}
+
+TEST_F(CourseTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
+    begin({.lose_result = [this](const Task& task) {
+        const std::lock_guard lock(mutex_);
+        const std::string step = task.attempt ? to_string(task.attempt->step) : "beginning";
+        return task.kind == TaskKind::kTrain && lost_.insert(task.id + step).second;
+    }});
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_GE(lost_.size(), 8U) << "beginning, staging, submitting and collecting of two tasks";
+    ASSERT_EQ(trainings().size(), 2U);
+    for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
+    EXPECT_EQ(count(event_types(job), "atoll.task.done.v1"), 2U);
+}
+
+TEST_F(CourseTest, ADuplicateAnswerOfAggregationHasOneEffect) {
+    begin();
+    aggregation_->set_copies(3);
+    const std::string job = submit(job_request(2));
+    ASSERT_TRUE(reaches(job, "completed"));
+    const auto types = event_types(job);
+    EXPECT_EQ(count(types, "atoll.round.opened.v1"), 2U);
+    EXPECT_EQ(count(types, "atoll.round.aggregated.v1"), 2U);
+    EXPECT_EQ(trainings().size(), 4U);
+}
+
+TEST_F(CourseTest, AFailedAggregationFailsTheJob) {
+    begin();
+    aggregation_->set_failing();
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(reaches(job, "failed"));
+    EXPECT_EQ(get("/v1/jobs/" + job).at("error"), "aggregation of round 1 failed: made to fail");
+}
+
+TEST_F(CourseTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
+    begin();
+    set("train.exits", "1");
+    Json request = job_request(1);
+    request["attempts_max"] = 2;
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::string error = get("/v1/jobs/" + job).at("error");
+    EXPECT_NE(error.find("failed at attempt 2: exit code 1: made to fail"), std::string::npos) << error;
+}
+
+TEST_F(CourseTest, BadInputIsTriedOnce) {
+    begin();
+    set("train.exits", "2");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::string error = get("/v1/jobs/" + job).at("error");
+    EXPECT_NE(error.find("failed at attempt 1: exit code 2"), std::string::npos) << error;
+}
+
+TEST_F(CourseTest, ACancelledJobKillsWhatRuns) {
+    begin();
+    set("train.waits");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return count(event_types(job), "atoll.task.running.v1") >= 2; }));
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/cancel", "{}")->status, 200);
+    EXPECT_EQ(state_of(job), "cancelled");
+    EXPECT_TRUE(eventually([&] {
+        const Json tasks = get("/v1/jobs/" + job).at("tasks");
+        return !tasks.at("train").contains("running") && !tasks.at("train").contains("pending");
+    })) << get("/v1/jobs/" + job).dump(2);
+    EXPECT_EQ(get("/v1/jobs/" + job).at("tasks").at("train").at("cancelled"), 2);
+    EXPECT_EQ(event_types(job).back(), "atoll.job.cancelled.v1");
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 409);
+}
+
+TEST_F(CourseTest, APausedJobStartsNothingUntilItIsResumed) {
+    begin();
+    set("train.waits");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return trainings().size() == 2; }));
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 200);
+    std::filesystem::remove(fake("train.waits"));
+    EXPECT_TRUE(eventually([&] {
+        std::size_t ended = 0;
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path()))
+            ended += entry.path().filename() == "exit.json" && entry.path().string().find("tasks") != std::string::npos;
+        return ended >= 2;
+    }));
+    EXPECT_TRUE(lines("push").empty()) << "the trainings ended, but nothing was collected";
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/resume", "{}")->status, 200);
+    EXPECT_TRUE(reaches(job, "completed"));
+}
+
+TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
+    begin();
+    const Json made = client()
+                          .post_json("/v1/preparations", {{"facility", "karolina"},
+                                                          {"dataset", "it"},
+                                                          {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                                          {"input", "raw/it.jsonl"},
+                                                          {"seq_len", 128},
+                                                          {"validation_percent", 5}})
+                          .value();
+    const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
+    ASSERT_TRUE(eventually([&] { return get(path).at("state") == "done"; })) << get(path).dump(2);
+    EXPECT_EQ(get(path).at("version"), 2);
+    EXPECT_TRUE(std::filesystem::exists(work_dir("karolina") / "datasets/it/2/validation/data.json"));
+    Json request = job_request(1);
+    request["participants"] = {{{"facility", "karolina"}, {"dataset", "it"}, {"dataset_version", 2}}};
+    EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";
+}
+
+TEST_F(CourseTest, EventsAreWaitedForAndReadOnFromACursor) {
+    begin();
+    set("train.waits");
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    const std::string path = "/v1/jobs/" + job + "/events?wait=20s&after=";
+    ASSERT_TRUE(eventually([&] { return count(event_types(job), "atoll.task.running.v1") == 2; }));
+    const std::string cursor = get("/v1/jobs/" + job + "/events?limit=1000").at("next");
+    std::thread release([&] {
+        EXPECT_TRUE(get("/v1/jobs/" + job + "/events?wait=0s&after=" + cursor).at("items").empty());
+        std::filesystem::remove(fake("train.waits"));
+    });
+    const Json page = get(path + cursor);
+    release.join();
+    ASSERT_FALSE(page.at("items").empty()) << "the wait ended without an event";
+    EXPECT_EQ(page.at("items").at(0).at("number").get<std::int64_t>(), std::stoll(cursor) + 1);
+    ASSERT_TRUE(reaches(job, "completed"));
+    const std::string end = get("/v1/jobs/" + job + "/events?limit=1000").at("next");
+    EXPECT_TRUE(get(path + end).at("items").empty()) << "nothing more can come, so nothing is waited for";
+}
+
+}  // namespace
+}  // namespace atl::dispatch

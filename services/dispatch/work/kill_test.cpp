@@ -1,0 +1,104 @@
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <random>
+
+#include "services/dispatch/test_support.h"
+#include "shared/base/subprocess.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+std::uint16_t free_port() {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+    return ntohs(address.sin_port);
+}
+
+// The program atoll-dispatch itself, killed without warning.
+class KillTest : public DispatchTest {
+  protected:
+    void SetUp() override {
+        DispatchTest::SetUp();
+        if (IsSkipped()) return;
+        port_ = free_port();
+        config_ = config_file(port_);
+        base_url_ = "http://127.0.0.1:" + std::to_string(port_);
+    }
+    void TearDown() override {
+        kill_program();
+        DispatchTest::TearDown();
+    }
+    void start_program() {
+        const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "atoll-dispatch";
+        const auto started =
+            start_daemon({program.string(), "--config", config_.string()},
+                         {.log = directory_.path() / "dispatch.log", .environment = {}, .directory = {}});
+        ASSERT_TRUE(started.ok()) << started.error().message;
+        process_ = *started;
+    }
+    void kill_program() {
+        if (process_ <= 0) return;
+        ::kill(process_, SIGKILL);
+        ::waitpid(process_, nullptr, 0);
+        process_ = 0;
+    }
+    bool is_ready() {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.attempts_max = 1;
+        http::Client probe(options);
+        return eventually([&] {
+            const auto answer = probe.call(http::Method::kGet, "/readyz");
+            return answer.ok() && answer->status == 200;
+        });
+    }
+    std::string job_state(const std::string& job) {
+        auto connection = pg::connect(conninfo_, "dispatch").value();
+        return connection.query("SELECT state FROM jobs WHERE id = $1", {job})->text(0, "state");
+    }
+
+    std::uint16_t port_ = 0;
+    std::filesystem::path config_;
+    pid_t process_ = 0;
+};
+
+TEST_F(KillTest, AJobSurvivesKillsAtRandomInstantsAndTrainsEachAttemptOnce) {
+    start_program();
+    ASSERT_TRUE(is_ready()) << read_file(directory_.path() / "dispatch.log").value();
+    add_facilities();
+    const std::string job = submit(job_request(2));
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    int kills = 0;
+    const auto is_over = [&] { return job_state(job) != "running"; };
+    for (; kills < 8 && !is_over(); ++kills) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 900));  // the instant of the kill
+        kill_program();
+        start_program();
+    }
+    ASSERT_TRUE(eventually(is_over));
+    ASSERT_TRUE(is_ready());
+    EXPECT_EQ(job_state(job), "completed") << get("/v1/jobs/" + job).at("error");
+    std::map<std::string, int> starts;
+    for (const auto& line : lines("runs"))
+        if (line.find(" train ") != std::string::npos) ++starts[line.substr(0, line.find(' '))];
+    EXPECT_EQ(starts.size(), 4U) << "two participants, two rounds, no attempt was lost";
+    for (const auto& [operation, count] : starts) EXPECT_EQ(count, 1) << operation;
+    EXPECT_EQ(aggregation_->closed_rounds().size(), 2U) << "each round closed once";
+    std::cout << kills << " kills\n";
+}
+
+}  // namespace
+}  // namespace atl::dispatch
