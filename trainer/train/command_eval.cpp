@@ -36,7 +36,7 @@ class EvalCommand final : public Command {
         options.rank = comm.rank();
         auto memory = RunMemory::allocate(backend, directory.model, options);
         ATOLL_RETURN_IF_ERROR(comm.agree(memory.ok() ? Status() : Status(memory.error())));
-        ATOLL_RETURN_IF_ERROR(comm.agree(load_weights(directory.weights, (*memory)->store(), backend)));
+        ATOLL_RETURN_IF_ERROR(comm.agree(load_weights(*directory.weights, (*memory)->store(), backend)));
         return memory;
     }
 

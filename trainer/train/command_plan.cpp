@@ -44,6 +44,7 @@ class PlanCommand final : public Command {
         ATOLL_TRY(const TrainJob job, prepare_training(config_, *self, static_cast<int>(ranks_)));
         ATOLL_TRY(const auto backend, open_backend(config_, *self));
         const std::int64_t sharing = on_node_ > 0 ? std::min(on_node_, ranks_) : ranks_;
+        measure_peak_flops(*backend);  // makes the buffers that products need
         const std::int64_t program = plan::resident_bytes();
         const std::int64_t limit = memory_ > 0 ? memory_ / sharing : plan::available_bytes() / sharing + program;
         const plan::MemoryPlan plan = measure_with(job, settings_of(job), *backend, 0, static_cast<int>(ranks_));

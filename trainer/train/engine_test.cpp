@@ -112,6 +112,7 @@ class Run {
 
     void initialize() {
         ParameterStore& store = memory_->store();
+        store.clear_moments(*backend_);
         for (std::size_t group = 0; group < store.group_count(); ++group) {
             const GroupCut& cut = store.cut(group);
             const bool sharded = shards_weights(store.sharding());

@@ -31,7 +31,7 @@ Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& con
 }
 
 Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& directory) {
-    const auto fingerprint = data::tokenizer_sha256(directory.weights.directory());
+    const auto fingerprint = data::tokenizer_sha256(directory.path);
     if (!fingerprint.ok()) return {};  // a model without a tokenizer is fine on token files
     return dataset.check_tokenizer(*fingerprint);
 }

@@ -26,7 +26,7 @@ Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend
     ATOLL_TRY(tensor::Memory block, backend.allocate(plan.arena_bytes));
     std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));
     memory->lay_out(backend, model, options);
-    memory->store_.clear(backend);
+    memory->store_.clear_weights(backend);
     return memory;
 }
 

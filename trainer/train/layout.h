@@ -20,7 +20,7 @@ struct LayoutOptions {
 // All of a run's memory: one block, cut before the first step. Not movable: its parts point to each other.
 class RunMemory {
   public:
-    // kResourceExhausted: there is not that much memory.
+    // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory.
     static Result<std::unique_ptr<RunMemory>> allocate(kernels::Backend& backend, const model::Model& model,
                                                        const LayoutOptions& options);
     // What allocate() would take, exactly.

@@ -59,11 +59,13 @@ Tensor ParameterStore::shard_of(const Tensor& tensor, const GroupCut& cut) {
     return tensor.element_count() == cut.shard ? tensor : flat_range(tensor, cut.begin, cut.shard);
 }
 
-void ParameterStore::clear(kernels::Backend& backend) const {
-    for (std::size_t group = 0; group < cuts_.size(); ++group) {
-        backend.zero(weights_[group]);
-        if (!gradients_.empty()) backend.zero(gradients_[group]);
-        for (int which = 0; which < moment_count_; ++which) backend.zero(moments(which, group));
+void ParameterStore::clear_weights(kernels::Backend& backend) const {
+    for (const Tensor& weights : weights_) backend.zero(weights);
+}
+
+void ParameterStore::clear_moments(kernels::Backend& backend) const {
+    for (const auto& moments : moments_) {
+        for (const Tensor& moment : moments) backend.zero(moment);
     }
 }
 

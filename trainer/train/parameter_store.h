@@ -39,8 +39,11 @@ class ParameterStore {
     }
     int moment_count() const { return moment_count_; }
 
-    // Zeros in the moments and in all padding: what must hold before the first step.
-    void clear(kernels::Backend& backend) const;
+    // Zeros in all weights, also their padding: before they are loaded.
+    void clear_weights(kernels::Backend& backend) const;
+    // Zeros in the moments: before the first step. Apart, so that nothing but weights takes memory while the files that
+    // they are read from are mapped.
+    void clear_moments(kernels::Backend& backend) const;
 
     // Applies the optimizer to what this rank keeps moments of. Where only a shard of replicated weights was updated,
     // the ranks exchange them. `decay_norms` false leaves norms without weight decay.

@@ -96,6 +96,28 @@ TEST_F(TrainProgramTest, ValidationComesEveryFewStepsAndAtTheEnd) {
     EXPECT_EQ(member(result.out, "val_loss").size(), 3U) << result.out << result.err;
 }
 
+TEST_F(TrainProgramTest, ThePlanIsWhatARunTakes) {
+    const auto text = read_file(path("config.json"));
+    ASSERT_TRUE(text.ok());
+    auto config = nlohmann::json::parse(*text);
+    config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
+    ASSERT_TRUE(write_file_atomic(path("config.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("wide"), "--dtype", "fp32"}).exit_code, 0);
+    const std::vector<std::string> flags = {"--model",      path("wide"), "--data",    path("data.safetensors"),
+                                            "--batch-size", "16",         "--threads", "1"};
+    for (const char* recompute : {"none", "full"}) {
+        std::vector<std::string> planning = {"plan", "--activation-checkpointing", recompute};
+        std::vector<std::string> training = {
+            "train", "--activation-checkpointing", recompute, "--out", path("out"), "--steps", "2"};
+        planning.insert(planning.end(), flags.begin(), flags.end());
+        training.insert(training.end(), flags.begin(), flags.end());
+        const double planned = member(run(planning).out, "total_bytes").at(0);
+        const double taken = member(run(training).out, "peak_bytes").back();
+        EXPECT_GT(planned, 80e6);
+        EXPECT_NEAR(taken / planned, 1, 0.05) << planned << " planned, " << taken << " taken";
+    }
+}
+
 TEST_F(TrainProgramTest, ZeroStepsWriteTheModelAsItWas) {
     ASSERT_EQ(train("out", {"--steps", "0"}).exit_code, 0);
     EXPECT_EQ(weights("out") == weights("model"), true);

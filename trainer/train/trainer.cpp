@@ -28,13 +28,14 @@ double max_over(comm::Comm& comm, double value) {
 
 }  // namespace
 
-Trainer::Trainer(const TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm)
+Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, double rank_peak_flops)
     : job_(job),
       memory_(memory),
       backend_(backend),
       comm_(comm),
       order_(job.data.rows, job.config.shuffle == "on", static_cast<std::uint64_t>(job.config.seed)),
-      stop_(job.config.time_limit) {}
+      stop_(job.config.time_limit),
+      peak_flops_(sum_over(comm, rank_peak_flops)) {}
 
 Status Trainer::run() {
     started_s_ = now_s();
@@ -50,15 +51,15 @@ Status Trainer::start() {
         std::filesystem::create_directories(job_.config.out, error);
         if (error) status = invalid_argument("--out", job_.config.out + ": " + error.message());
     }
-    if (status.ok()) status = load_weights(job_.directory.weights, memory_.store(), backend_);
+    if (status.ok()) status = load_weights(*job_.directory.weights, memory_.store(), backend_);
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
+    job_.directory.weights.reset();
+    memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
         auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity());
         ATOLL_RETURN_IF_ERROR(comm_.agree(loaded.ok() ? Status() : Status(loaded.error())));
         progress_ = loaded->value_or(Progress{});
     }
-    const double peak = job_.config.peak_tflops > 0 ? job_.config.peak_tflops * 1e12 : measure_peak_flops(backend_);
-    peak_flops_ = sum_over(comm_, peak);
     return {};
 }
 

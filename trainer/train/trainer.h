@@ -11,13 +11,14 @@ namespace atl::train {
 // Runs a prepared job: steps, validations, state, the final model. Rank 0 prints.
 class Trainer {
   public:
-    Trainer(const TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm);
+    // rank_peak_flops: of this rank, for mfu; 0: unknown.
+    Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, double rank_peak_flops);
 
     // The outcome is the same on every rank.
     Status run();
 
   private:
-    Status start();  // loads the weights, or a saved state
+    Status start();  // loads the weights, or a saved state; closes the model directory
     Status steps();  // until done or stopped
     Status finish();
     Result<StepMetrics> step(std::int64_t number);
@@ -36,16 +37,16 @@ class Trainer {
     std::string identity() const;
     Summary summary() const;
 
-    const TrainJob& job_;
+    TrainJob& job_;
     RunMemory& memory_;
     kernels::Backend& backend_;
     comm::Comm& comm_;
     data::RowOrder order_;
     data::Batch buffer_;
     StopRequest stop_;
+    double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
     double final_loss_ = 0;
-    double peak_flops_ = 0;       // of all ranks together; 0: unknown
     double started_s_ = 0;        // on the steady clock
     std::int64_t run_steps_ = 0;  // done by this process
     bool stopped_ = false;

@@ -72,7 +72,7 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     ATOLL_TRY(checkpoint::WeightReader weights, checkpoint::WeightReader::open(directory));
     const std::vector<std::string> ignorable = ignorable_tensors(config);
     ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built), ignorable));
-    return ModelDirectory{std::move(built), std::move(weights)};
+    return ModelDirectory{directory, std::move(built), std::move(weights)};
 }
 
 Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend) {

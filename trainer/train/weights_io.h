@@ -13,8 +13,9 @@ namespace atl::train {
 
 // A model directory: what it is and where its weights are.
 struct ModelDirectory {
+    std::filesystem::path path;
     model::Model model;
-    checkpoint::WeightReader weights;
+    std::optional<checkpoint::WeightReader> weights;  // reset it once they are loaded: mapped files count as memory
 };
 
 // Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
