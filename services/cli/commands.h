@@ -5,7 +5,7 @@
 // One function a group of commands: adds them to the program. Each lives in the file of its name.
 namespace atl::cli {
 
-void add_stack_commands(CLI::App& program, Context& context);     // up down status
+void add_stack_commands(CLI::App& program, Context& context);     // up down status credentials
 void add_gateway_command(CLI::App& program, Context& context);    // gateway
 void add_facility_commands(CLI::App& program, Context& context);  // facility add|check|list|show|remove|trust
 void add_dataset_commands(CLI::App& program, Context& context);   // dataset prepare|register|list|show

@@ -81,6 +81,23 @@ Status run_gateway(const stack::GatewayOptions& options) {
     return replace_process(argv);
 }
 
+Status run_credentials(const std::filesystem::path& out) {
+    for (const char* name : {"keys", "tokens"}) {
+        std::error_code error;
+        std::filesystem::create_directories(out / name, error);
+        if (!error) std::filesystem::permissions(out / name, std::filesystem::perms::owner_all, error);
+        if (error) return invalid_argument("--out", "cannot make " + (out / name).string() + ": " + error.message());
+    }
+    return stack::make_credentials(stack::Layout{out});
+}
+
+void add_credentials(CLI::App& program, Context& context) {
+    auto* command = program.add_subcommand("credentials", "make signing keys and tokens (images and charts use this)");
+    const auto out = std::make_shared<std::filesystem::path>();
+    command->add_option("--out", *out, "directory for keys/ and tokens/; what is there and lasts is kept")->required();
+    on_run(*command, context, [out] { return run_credentials(*out); });
+}
+
 }  // namespace
 
 void add_stack_commands(CLI::App& program, Context& context) {
@@ -95,6 +112,7 @@ void add_stack_commands(CLI::App& program, Context& context) {
     const auto delete_data = std::make_shared<bool>(false);
     down->add_flag("--delete", *delete_data, "afterwards delete everything in the state directory but the logs");
     on_run(*down, context, [&context, delete_data] { return run_down(context, *delete_data); });
+    add_credentials(program, context);
     auto* status = program.add_subcommand("status", "what runs on this machine");
     on_run(*status, context, [&context] { return run_status(context); });
 }

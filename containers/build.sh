@@ -1,0 +1,18 @@
+#!/bin/bash
+# build.sh OUT TARGET…: the build stage of every image, in the root of the sources. Installs what building needs,
+# builds the targets, and leaves OUT/bin and OUT/packages: the Debian packages with the libraries that they load.
+set -euo pipefail
+out=$1
+shift
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q
+# Not the stack's own programs, nor what only tests need.
+grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|fortunes|git|curl|procps|openssh)' packages.txt |
+    xargs apt-get install -y -q --no-install-recommends
+cmake --preset release -DATOLL_TESTS=OFF ${ATOLL_CMAKE_OPTIONS:-}
+cmake --build build/release -j "$(nproc)" --target "$@"
+mkdir -p "$out/bin"
+for target; do install -s "build/release/bin/$target" "$out/bin/"; done
+# The package of each library; "/lib" is a link to "/usr/lib" that dpkg does not know of.
+ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u | xargs -n 1 dpkg -S |
+    sed 's/:.*//' | sort -u >"$out/packages"
