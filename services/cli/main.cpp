@@ -14,7 +14,7 @@ constexpr const char* kAbout =
     R"(Atoll: one language model, trained by many supercomputers, while every text stays where it is.
 
   atoll up                                    start a coordinator on this machine
-  atoll facility add leonardo --ssh leonardo --batch slurm --work-dir /scratch/me/atoll
+  atoll facility add leonardo --ssh leonardo --work-dir /scratch/me/atoll
   atoll job submit job.yaml && atoll job watch newest)";
 
 void add_global_flags(CLI::App& program, Context& context) {

@@ -199,7 +199,7 @@ TEST_F(CourseTest, EventsAreWaitedForAndReadOnFromACursor) {
     const std::string path = "/v1/jobs/" + job + "/events?wait=20s&after=";
     ASSERT_TRUE(eventually([&] { return count(event_types(job), "atoll.task.running.v1") == 2; }));
     const std::string cursor = get("/v1/jobs/" + job + "/events?limit=1000").at("next");
-    std::thread release([&] {
+    std::jthread release([&] {
         EXPECT_TRUE(get("/v1/jobs/" + job + "/events?wait=0s&after=" + cursor).at("items").empty());
         std::filesystem::remove(fake("train.waits"));
     });
