@@ -7,10 +7,9 @@ IFS= read -r token || exit 75
 mkdir -p "$work/models" || exit 1
 for digest; do
     target=$work/models/$digest
-    mkdir -p "$target.pins" || exit 1
     (
         flock -w 3000 9 || exit 75
-        : >"$target.pins/$pin" || exit 1
+        mkdir -p "$target.pins" && touch "$target.pins/$pin" || exit 1
         [ ! -d "$target" ] || exit 0
         printf '%s\n' "$token" |
             "$program" stage --store "$store" --version "$digest" --out "$target" --token-stdin >&2
