@@ -1,0 +1,147 @@
+#include "tests/e2e/small_federation.h"
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <random>
+
+#include "tests/e2e/demo/corpus.h"
+#include "tests/e2e/demo/process.h"
+
+namespace atl::e2e {
+namespace {
+
+using demo::run_program;
+using json::Json;
+
+constexpr int kSequenceLength = 32;
+
+// Sentences of invented words; the seed is the language.
+std::vector<std::string> invented_documents(unsigned seed, int count) {
+    std::mt19937 random(seed);
+    std::vector<std::string> words(60);
+    for (std::string& word : words)
+        for (unsigned syllable = 0; syllable < 2 + random() % 2; ++syllable) {
+            word += static_cast<char>('a' + random() % 20);
+            word += "aeiou"[random() % 5];
+        }
+    std::vector<std::string> documents;
+    for (int i = 0; i < count; ++i) {
+        std::string text;
+        for (unsigned word = 0; word < 12 + random() % 12; ++word) text += words[random() % words.size()] + " ";
+        documents.push_back(text + std::to_string(i));
+    }
+    return documents;
+}
+
+Json tiny_config() {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"vocab_size", 320},
+            {"hidden_size", 32},
+            {"intermediate_size", 64},
+            {"num_hidden_layers", 2},
+            {"num_attention_heads", 2},
+            {"num_key_value_heads", 2},
+            {"hidden_act", "silu"},
+            {"max_position_embeddings", 64},
+            {"rms_norm_eps", 1e-5},
+            {"rope_theta", 10000.0},
+            {"tie_word_embeddings", false},
+            {"torch_dtype", "float16"},
+            {"initializer_range", 0.02},
+            {"bos_token_id", 1},
+            {"eos_token_id", 2}};
+}
+
+}  // namespace
+
+std::string SmallFederation::program(const std::string& name) {
+    return std::string(ATOLL_PROGRAMS) + "/" + name;
+}
+
+SmallFederation::~SmallFederation() {
+    if (!is_up_) return;
+    const auto ended = run_program({program("atoll"), "down", "--state", path("stack")});
+    if (!ended.ok()) std::fprintf(stderr, "%s\n", ended.error().message.c_str());
+}
+
+Status SmallFederation::up() {
+    std::vector<std::string> command = {program("atoll"), "up", "--state", path("stack")};
+    if (!is_up_) command.insert(command.end(), {"--port-base", "0"});  // later the ports that it had
+    is_up_ = true;
+    ATOLL_RETURN_IF_ERROR(run_program(command));
+    ATOLL_TRY(address_, demo::read_stack(path("stack")));
+    coordinator_.emplace(address_);
+    return {};
+}
+
+Status SmallFederation::set_up() {
+    ATOLL_RETURN_IF_ERROR(up());
+    ATOLL_RETURN_IF_ERROR(make_base());
+    for (const char* facility : {"a", "b"}) ATOLL_RETURN_IF_ERROR(register_site(facility));
+    return {};
+}
+
+Status SmallFederation::make_base() {
+    std::vector<std::string> documents = invented_documents(1, 100);
+    for (std::string& document : invented_documents(2, 100)) documents.push_back(std::move(document));
+    const std::string trainer = program("atoll-trainer");
+    ATOLL_RETURN_IF_ERROR(demo::write_jsonl(path("public.jsonl"), "", documents));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(path("config.json"), tiny_config().dump()));
+    ATOLL_RETURN_IF_ERROR(run_program({trainer, "tokenizer-train", "--input", path("public.jsonl"), "--vocab-size",
+                                       "320", "--out", path("tokenizer")}));
+    ATOLL_RETURN_IF_ERROR(run_program({trainer, "init", "--config", path("config.json"), "--tokenizer",
+                                       path("tokenizer"), "--out", path("base"), "--seed", "1"}));
+    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "push", "--state", path("stack"), "--model", "tiny",
+                                       "--kind", "base", "--tag", "base", "--dir", path("base")}));
+    return {};
+}
+
+Status SmallFederation::register_site(const std::string& facility) {
+    const auto work = path("site-" + facility);
+    ATOLL_RETURN_IF_ERROR(
+        demo::write_jsonl(work / "corpus.jsonl", "", invented_documents(facility == "a" ? 1U : 2U, 300)));
+    ATOLL_RETURN_IF_ERROR(coordinator_->add_local_facility(facility, work));
+    ATOLL_RETURN_IF_ERROR(coordinator_->add_dataset(
+        {{"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}}));
+    ATOLL_TRY(const std::string id, coordinator_->prepare({{"facility", facility},
+                                                           {"dataset", "text-" + facility},
+                                                           {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                                           {"input", "corpus.jsonl"},
+                                                           {"seq_len", kSequenceLength},
+                                                           {"batching", "packing"},
+                                                           {"validation_percent", 10}}));
+    return coordinator_->await_preparation(id, std::chrono::seconds(60));
+}
+
+Json SmallFederation::job_spec(const std::string& name, int rounds) const {
+    return {{"name", name},
+            {"model", {{"name", "tiny"}, {"version", "base"}}},
+            {"rounds", rounds},
+            {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
+            {"training", {{"steps", 4}, {"batch_size", 8}, {"lr", 1e-2}}},
+            {"participants", {{{"facility", "a"}, {"dataset", "text-a"}}, {{"facility", "b"}, {"dataset", "text-b"}}}}};
+}
+
+Status SmallFederation::kill_component(const std::string& component) {
+    ATOLL_TRY(const std::string record, read_file(path("stack") / "run" / (component + ".pid")));
+    const int pid = std::atoi(record.c_str());
+    check(pid > 1, "no process id is recorded for " + component);
+    if (::kill(pid, SIGKILL) != 0) return internal_error("cannot kill " + component);
+    return {};
+}
+
+Result<int> SmallFederation::count_versions(const std::string& model, const std::string& kind) {
+    http::ClientOptions options;
+    options.base_url = address_.gateway;
+    options.token = address_.token;
+    http::Client client(options);
+    ATOLL_TRY(const Json page, client.get_json("/store/v1/models/" + model + "/versions?limit=1000"));
+    int count = 0;
+    for (const Json& version : page["items"]) count += version["kind"] == kind ? 1 : 0;
+    return count;
+}
+
+}  // namespace atl::e2e

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/base/file.h"
+#include "tests/e2e/demo/federation.h"
+
+namespace atl::e2e {
+
+// A whole stack of its own, two local facilities with a few dozen made-up documents each, and a model that trains in
+// milliseconds: what tests of the running system need. Everything ends and disappears with the object.
+class SmallFederation {
+  public:
+    SmallFederation() = default;
+    ~SmallFederation();
+
+    // Starts the stack, makes and pushes the base model, registers facilities "a" and "b" and their data sets.
+    Status set_up();
+
+    demo::Coordinator& coordinator() { return *coordinator_; }
+    const demo::StackAddress& address() const { return address_; }
+    std::filesystem::path path(const std::string& name) const { return directory_.path() / name; }
+
+    json::Json job_spec(const std::string& name, int rounds) const;
+    // Starts what does not run, as an operator would after a crash.
+    Status up();
+    // SIGKILL to one component, by the process id that the stack recorded.
+    Status kill_component(const std::string& component);
+    // The versions of a model that have this kind.
+    Result<int> count_versions(const std::string& model, const std::string& kind);
+
+    static std::string program(const std::string& name);
+
+  private:
+    Status make_base();
+    Status register_site(const std::string& facility);
+
+    TemporaryDirectory directory_{"atoll-e2e"};
+    demo::StackAddress address_;
+    std::optional<demo::Coordinator> coordinator_;
+    bool is_up_ = false;
+};
+
+}  // namespace atl::e2e
