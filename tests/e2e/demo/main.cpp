@@ -37,8 +37,8 @@ struct Site {
 
 const std::vector<Site>& sites() {
     static const std::vector<Site> all = {
-        {"leonardo", "it", "fortunes-it", "scrivi un seguente documento:: ", "/usr/share/games/fortunes/it", "GPL-2.0"},
-        {"karolina", "cs", "fortunes-cs", "Napište dokument:: ", "/usr/share/games/fortunes/cs", "GPL-2.0"}};
+        {"leonardo", "it", "fortunes-it", "scrivi un seguente documento::", "/usr/share/games/fortunes/it", "GPL-2.0"},
+        {"karolina", "cs", "fortunes-cs", "Napište dokument::", "/usr/share/games/fortunes/cs", "GPL-2.0"}};
     return all;
 }
 
@@ -48,6 +48,7 @@ struct Options {
     int rounds = 10;
     int steps = 20;
     int warm_up_steps = 60;
+    bool down = false;
 };
 
 // The training settings that every model here is trained with: keys of the trainer's run.json.
@@ -82,6 +83,7 @@ class Demo {
     explicit Demo(Options options) : options_(std::move(options)) {}
 
     Status run();
+    Status down();
 
   private:
     std::string program(const std::string& name) const { return (options_.programs / name).string(); }
@@ -106,7 +108,7 @@ class Demo {
     Options options_;
     Report report_;
     std::optional<Coordinator> coordinator_;
-    std::map<std::string, std::vector<std::string>> public_documents_;  // language -> documents
+    std::string gateway_;
     Clock::time_point started_ = Clock::now();
 };
 
@@ -143,7 +145,7 @@ Status Demo::make_corpora() {
 
 Status Demo::tokenize(const std::string& input, const std::string& out, const std::string& split) {
     ATOLL_RETURN_IF_ERROR(run_program({program("atoll-trainer"), "tokenize", "--tokenizer", work("tokenizer"),
-                                       "--input", input, "--template", "{{instruction}}{{text}}", "--out", out,
+                                       "--input", input, "--template", "{{instruction}} {{text}}", "--out", out,
                                        "--seq-len", std::to_string(kSequenceLength), "--batching", "packing", "--split",
                                        split, "--validation-percent", std::to_string(kValidationPercent)}));
     return {};
@@ -198,6 +200,7 @@ Status Demo::start_stack() {
     if (run_attached({program("atoll"), "up", "--state", work("stack")}) != 0)
         return internal_error("`atoll up` failed; its words are above");
     ATOLL_TRY(const StackAddress stack, read_stack(work("stack")));
+    gateway_ = stack.gateway;
     coordinator_.emplace(stack);
     return {};
 }
@@ -213,7 +216,7 @@ Status Demo::register_all() {
         ATOLL_RETURN_IF_ERROR(coordinator_->add_dataset({{"name", site.dataset},
                                                          {"language", site.language},
                                                          {"license", site.license},
-                                                         {"template", "{{instruction}}{{text}}"},
+                                                         {"template", "{{instruction}} {{text}}"},
                                                          {"source", "Debian package " + site.dataset}}));
         ATOLL_TRY(std::string id, coordinator_->prepare({{"facility", site.facility},
                                                          {"dataset", site.dataset},
@@ -321,8 +324,8 @@ Status Demo::train_pooled() {
 
 Status Demo::generate_samples() {
     const fs::path model = work("global");
-    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "pull", "--state", work("stack"), "--model",
-                                       "fortunes", "--version", report_.rounds.back().model, "--out", model}));
+    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "pull", "--state", work("stack"),
+                                       "fortunes@" + report_.rounds.back().model, "--out", model}));
     for (const Site& site : sites()) {
         ATOLL_TRY(std::string text,
                   run_program({program("atoll-trainer"), "generate", "--model", model, "--prompt", site.instruction,
@@ -347,11 +350,22 @@ Status Demo::finish() {
         all_hold = all_hold && verdict.holds;
     }
     fmt::print("\n{:.0f} s in all; report: {}\n", total, (options_.state / "report.json").string());
+    fmt::print("The stack still runs at {}; `./dev demo --down` ends it.\n", gateway_);
     if (!all_hold) return internal_error("the federation did not give what it must");
     return {};
 }
 
+Status Demo::down() {
+    if (!fs::exists(work("stack"))) return {};
+    if (run_attached({program("atoll"), "down", "--state", work("stack")}) != 0)
+        return internal_error("`atoll down` failed; its words are above");
+    return {};
+}
+
+// Every demo begins from nothing: what an earlier one left is ended and removed.
 Status Demo::run() {
+    ATOLL_RETURN_IF_ERROR(down());
+    fs::remove_all(options_.state);
     fs::create_directories(options_.state);
     ATOLL_RETURN_IF_ERROR(
         phase("text", "documents of two Debian packages, a site each", [&] { return make_corpora(); }));
@@ -385,8 +399,10 @@ int main(int argc, char** argv) {
     app.add_option("--warm-up-steps", options.warm_up_steps, "Steps of the base model on the public sample")
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
+    app.add_flag("--down", options.down, "End the stack that an earlier demo left running");
     CLI11_PARSE(app, argc, argv);
-    const atl::Status status = Demo(options).run();
+    Demo demo(options);
+    const atl::Status status = options.down ? demo.down() : demo.run();
     if (status.ok()) return 0;
     fmt::print(stderr, "atoll-demo: {}\n", status.error().message);
     return 1;
