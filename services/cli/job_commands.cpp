@@ -121,11 +121,17 @@ void print_round(const json& round) {
     std::cout << "round " << text(round, "round") << "  " << text(round, "state");
     if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
     std::cout << "\n";
-    Table table({"facility", "task", "state", "step", "attempt", "error"});
+    Table tasks({"facility", "task", "state", "step", "attempt", "loss", "tokens/s", "error"});
     for (const json& task : round.value("tasks", json::array()))
-        table.add({text(task, "facility"), text(task, "kind"), text(task, "state"), text(task, "step"),
-                   text(task, "attempt"), text(task, "error")});
-    std::cout << table.text();
+        tasks.add({text(task, "facility"), text(task, "kind"), text(task, "state"), text(task, "step"),
+                   text(task, "attempt"), text(task, "progress", "loss"), text(task, "progress", "tokens_per_s"),
+                   text(task, "error")});
+    std::cout << tasks.text();
+    Table evaluations({"model of", "dataset", "at", "perplexity", "tokens"});
+    for (const json& one : round.value("evaluations", json::array()))
+        evaluations.add({text(one, "which"), text(one, "dataset"), text(one, "facility"), text(one, "perplexity"),
+                         text(one, "tokens")});
+    if (!round.value("evaluations", json::array()).empty()) std::cout << evaluations.text();
 }
 
 Status run_round_show(const Context& context, const std::string& given, int number) {

@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kRoundsShown = 8;
+
 std::int64_t integer(const json& object, const char* key) {
     const auto member = object.find(key);
     return member != object.end() && member->is_number() ? member->get<std::int64_t>() : 0;
@@ -92,29 +94,39 @@ std::string JobCourse::take_evaluated(const json& data) {
     return line;
 }
 
-std::string JobCourse::picture() const {
-    std::string all = fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_,
-                                  ended() ? "  " + final_state_ : std::string());
-    Table work({"facility", "training", "step", "loss", "tokens/s"});
+std::string JobCourse::training_table() const {
+    Table table({"facility", "training", "step", "loss", "tokens/s"});
     for (const auto& [facility, now] : training_) {
         const std::string steps = steps_ > 0 ? fmt::format("{}/{}", now.step, steps_) : std::to_string(now.step);
         const bool began = now.step > 0;
-        work.add({facility, now.state, began ? steps : "", began ? human_number(now.loss) : "",
-                  began ? fmt::format("{:.0f}", now.tokens_per_s) : ""});
+        table.add({facility, now.state, began ? steps : "", began ? human_number(now.loss) : "",
+                   began ? fmt::format("{:.0f}", now.tokens_per_s) : ""});
     }
-    if (!training_.empty()) all += work.text();
-    if (perplexity_.empty()) return all;
+    return training_.empty() ? std::string() : table.text();
+}
+
+// The base, the global models of the last rounds, and the newest round's updates: it must fit on a small terminal.
+std::string JobCourse::perplexity_table() const {
+    if (perplexity_.empty()) return {};
     std::vector<std::string> header = {"perplexity of"};
     header.insert(header.end(), sites_.begin(), sites_.end());
-    Table evaluations(header);
+    Table table(header);
+    const std::int64_t newest = perplexity_.rbegin()->first.first;
     for (const auto& [model, by_site] : perplexity_) {
         const auto& [round, which] = model;
+        const bool global = which == "global" && round > newest - kRoundsShown;
+        if (which != "base" && !global && round != newest) continue;
         std::vector<std::string> row = {which == "base" ? "base model" : fmt::format("round {} {}", round, which)};
         for (const std::string& site : sites_)
             row.push_back(by_site.count(site) != 0 ? human_number(by_site.at(site)) : "");
-        evaluations.add(std::move(row));
+        table.add(std::move(row));
     }
-    return all + evaluations.text();
+    return table.text();
+}
+
+std::string JobCourse::picture() const {
+    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, ended() ? "  " + final_state_ : "") +
+           training_table() + perplexity_table();
 }
 
 }  // namespace atl::cli

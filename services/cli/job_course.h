@@ -21,7 +21,8 @@ class JobCourse {
     const std::string& final_state() const { return final_state_; }  // "completed", "failed", "cancelled"
     const std::string& error() const { return error_; }
 
-    // The whole picture, lines of text: the current round by facility, and the perplexities of every round so far.
+    // The whole picture, lines of text: the current round by facility, and perplexities of the base, of the last
+    // rounds' global models and of the newest updates.
     std::string picture() const;
 
   private:
@@ -33,6 +34,8 @@ class JobCourse {
     };
     std::string take_task(const std::string& what, const nlohmann::json& data);
     std::string take_evaluated(const nlohmann::json& data);
+    std::string training_table() const;
+    std::string perplexity_table() const;
 
     std::string name_;
     std::int64_t rounds_ = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace atl::cli {
@@ -60,6 +61,24 @@ TEST(JobCourseTest, PerplexitiesFormARowAModelAndAColumnASite) {
     EXPECT_NE(picture.find("perplexity of     it at leonardo  cs at karolina"), std::string::npos) << picture;
     EXPECT_NE(picture.find("round 1 global    166             181"), std::string::npos) << picture;
     EXPECT_NE(picture.find("round 1 leonardo  125             2197"), std::string::npos) << picture;
+}
+
+TEST(JobCourseTest, ThePictureOfALongJobStaysSmall) {
+    JobCourse course = demo_course();
+    for (int round = 0; round <= 50; ++round)
+        course.take(event("atoll.round.evaluated.v1",
+                          {{"round", round},
+                           {"sites",
+                            {{{"facility", "leonardo"},
+                              {"dataset", "it"},
+                              {"evaluations",
+                               {{{"which", round == 0 ? "base" : "global"}, {"perplexity", 100 + round}},
+                                {{"which", "leonardo"}, {"perplexity", 200 + round}}}}}}}}));
+    const std::string picture = course.picture();
+    EXPECT_LE(std::count(picture.begin(), picture.end(), '\n'), 20) << picture;
+    for (const char* shown : {"base model", "round 43 global", "round 50 global", "round 50 leonardo"})
+        EXPECT_NE(picture.find(shown), std::string::npos) << shown << " is missing in\n" << picture;
+    EXPECT_EQ(picture.find("round 49 leonardo"), std::string::npos) << picture;
 }
 
 TEST(JobCourseTest, AFailedJobEndsWithItsReason) {
