@@ -16,9 +16,9 @@ constexpr std::chrono::minutes kTransferTimeMax{60};
 constexpr std::chrono::seconds kLookTimeMax{30};
 constexpr std::int64_t kProbeBytesMax = 256 << 10;
 constexpr std::size_t kErrorBytesMax = 1000;
-constexpr int kExitUnknown = 75;  // EX_TEMPFAIL: the script could not find out
-constexpr int kExitAbsent = 66;   // EX_NOINPUT
-constexpr int kExitBadInput = 2;  // of atoll and atoll-trainer
+constexpr int kExitUnknown = 75;   // EX_TEMPFAIL: the script could not find out
+constexpr int kExitAbsent = 66;    // EX_NOINPUT
+constexpr int kExitBadInput = 65;  // EX_DATAERR: a program of ours calls its input wrong
 
 std::string last_bytes(const std::string& text, std::size_t count) {
     return text.size() > count ? text.substr(text.size() - count) : text;

@@ -36,8 +36,8 @@ struct SiteCheck {
 };
 
 // One facility as dispatch works with it: its paths, and the small scripts that run there. Errors of every call:
-// kUnavailable, nothing is known; kInvalidArgument, it can never work (a program's exit status 2); else it failed.
-// Not thread-safe; cheap to make.
+// kUnavailable, nothing is known; kInvalidArgument, it can never work (a program calls its input wrong); else it
+// failed. Not thread-safe; cheap to make.
 class Site {
   public:
     // `programs` is where atoll and atoll-trainer are when the facility does not say.

@@ -1,5 +1,6 @@
 # $1 atoll, $2 store, $3 work directory, $4 pin, $5… version digests. Standard input: the token, one line.
-# A pin is a file named after the job (or preparation) that needs the version; see clean.sh.
+# A pin is a file named after the job (or preparation) that needs the version; see clean.sh. Pins change only under the
+# version's lock. Exit 65: the program calls its input wrong.
 program=$1 store=$2 work=$3 pin=$4
 shift 4
 umask 077
@@ -13,5 +14,8 @@ for digest; do
         [ ! -d "$target" ] || exit 0
         printf '%s\n' "$token" |
             "$program" stage --store "$store" --version "$digest" --out "$target" --token-stdin >&2
+        status=$?
+        [ "$status" -ne 2 ] || exit 65
+        exit "$status"
     ) 9>"$target.lock" || exit $?
 done

@@ -1,0 +1,94 @@
+#include "services/dispatch/site/site.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "shared/base/file.h"
+
+namespace atl::dispatch {
+namespace {
+
+class SiteTest : public testing::Test {
+  protected:
+    Site site() {
+        Facility facility;
+        facility.name = "leonardo";
+        facility.batch.kind = "local";
+        facility.work_dir = (directory_.path() / "work").string();
+        return Site(facility, make_local_transport(), directory_.path().string());
+    }
+    // The site's `atoll`, with $out set from --out.
+    void program(const std::string& body) {
+        const std::string text =
+            "#!/bin/sh\ncase $1 in stage) out=$7 ;; esac\n" + body + "\n";  // stage --store U --version D --out O
+        ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll", text, 0755).ok());
+    }
+    bool exists(const std::string& path) { return std::filesystem::exists(directory_.path() / "work" / path); }
+
+    TemporaryDirectory directory_;
+};
+
+TEST_F(SiteTest, AStagedVersionGoesWithItsLastPin) {
+    program("mkdir -p \"$out\"");
+    ASSERT_TRUE(site().stage({"v"}, "job1", "url", "token").ok());
+    ASSERT_TRUE(site().stage({"v"}, "job2", "url", "token").ok());
+    ASSERT_TRUE(site().clean("job1", {}).ok());
+    EXPECT_TRUE(exists("models/v"));
+    ASSERT_TRUE(site().clean("job2", {}).ok());
+    EXPECT_FALSE(exists("models/v"));
+    ASSERT_TRUE(site().clean("job2", {}).ok()) << "again, with nothing left";
+}
+
+TEST_F(SiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
+    program("mkdir -p \"$out\"");
+    std::jthread cleaner([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) EXPECT_TRUE(site().clean("other", {}).ok());
+    });
+    std::jthread other([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) EXPECT_TRUE(site().stage({"v"}, "other", "url", "token").ok());
+    });
+    for (int i = 0; i < 25; ++i) {
+        const Status staged = site().stage({"v"}, "mine", "url", "token");
+        ASSERT_TRUE(staged.ok()) << staged.error().message;
+        ASSERT_TRUE(exists("models/v"));
+        ASSERT_TRUE(site().clean("mine", {}).ok());
+    }
+}
+
+TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
+    program("echo 'no such version' >&2; exit 2");
+    const Status wrong = site().stage({"v"}, "job", "url", "token");
+    EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(wrong.error().message.find("no such version"), std::string::npos);
+    program("exit 1");
+    EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models/v.pins/job", "").ok());
+    std::filesystem::remove_all(directory_.path() / "work/models");
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models", "a file in the way").ok());
+    EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+}
+
+TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2").ok());
+    const auto first = site().probe(attempt.string(), 0);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    ASSERT_EQ(first->lines.size(), 1U);
+    EXPECT_FALSE(first->started || first->exit_code);
+    ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2}\n").ok());
+    ASSERT_TRUE(write_file_atomic(attempt / "exit.json", "{\"exit_code\":3}\n").ok());
+    const auto second = site().probe(attempt.string(), first->log_offset);
+    ASSERT_EQ(second->lines.size(), 1U);
+    EXPECT_EQ(second->lines[0].at("step"), 2);
+    EXPECT_EQ(second->exit_code, 3);
+    EXPECT_TRUE(site().probe("/nonexistent", 0)->lines.empty());
+}
+
+TEST_F(SiteTest, TextsOfUnknownOriginBecomePrintable) {
+    EXPECT_EQ(printable(std::string("a\0b\x1b[31m\xff\nc", 11)), "ab[31m\xef\xbf\xbd\nc");
+}
+
+}  // namespace
+}  // namespace atl::dispatch
