@@ -10,7 +10,7 @@ failures=0
 plant() {
     rm -rf "${tree:?}"/*
     mkdir -p "$tree"/{shared/{base,pg},services/{store,registry},trainer/model}
-    for folder in shared/base shared/pg services/store services/registry trainer; do
+    for folder in services/store services/registry trainer shared; do
         echo "# A page" >"$tree/$folder/README.md"
     done
     printf '#pragma once\n\n#include "shared/base/result.h"\n' >"$tree/services/store/store.h"
@@ -53,5 +53,6 @@ echo 'file(GLOB sources *.cpp)' >"$tree/shared/pg/a.cmake" && expect 'a.cmake:1:
 echo 'int x; ' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: white space'
 printf 'int x;\r\n' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a carriage return'
 printf 'int x;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:0: no newline'
+rm "$tree/services/store/README.md" && expect 'services/store/README.md:1: a module without its page'
 
 [ "$failures" = 0 ] && echo "every rule catches its breach"

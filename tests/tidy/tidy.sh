@@ -117,7 +117,15 @@ check_habits() {
 }
 
 
-breaches=$(check_libraries; check_layers; check_sizes; check_habits)
+# Each service explains itself on a page; so do the trainer and the shared libraries.
+check_pages() {
+    local folder
+    for folder in services/*/ trainer/ shared/; do
+        [ ! -d "$folder" ] || [ -e "$folder/README.md" ] || echo "${folder}README.md:1:" | report "a module without its page"
+    done
+}
+
+breaches=$(check_libraries; check_layers; check_sizes; check_habits; check_pages)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1

@@ -1,0 +1,40 @@
+#include "tests/e2e/demo/scenario.h"
+
+namespace atl::demo {
+
+using json::Json;
+
+const std::vector<Site>& sites() {
+    static const std::vector<Site> all = {
+        {"leonardo", "it", "fortunes-it", "scrivi un seguente documento::", "/usr/share/games/fortunes/it", "GPL-2.0"},
+        {"karolina", "cs", "fortunes-cs", "Napište dokument::", "/usr/share/games/fortunes/cs", "GPL-2.0"}};
+    return all;
+}
+
+Json training_settings(int steps, int batch_size) {
+    return {{"steps", steps},      {"batch_size", batch_size}, {"lr", 3e-3},         {"schedule", "constant"},
+            {"warmup_steps", 5},   {"optimizer", "adamw"},     {"beta1", 0.9},       {"beta2", 0.95},
+            {"weight_decay", 0.1}, {"max_grad_norm", 1.0},     {"precision", "fp32"}};
+}
+
+Json model_config() {
+    return {{"architectures", {"LlamaForCausalLM"}},
+            {"model_type", "llama"},
+            {"vocab_size", 2000},
+            {"hidden_size", 128},
+            {"intermediate_size", 352},
+            {"num_hidden_layers", 4},
+            {"num_attention_heads", 4},
+            {"num_key_value_heads", 4},
+            {"hidden_act", "silu"},
+            {"max_position_embeddings", 256},
+            {"rms_norm_eps", 1e-5},
+            {"rope_theta", 10000.0},
+            {"tie_word_embeddings", false},
+            {"torch_dtype", "float16"},
+            {"initializer_range", 0.02},
+            {"bos_token_id", 1},
+            {"eos_token_id", 2}};
+}
+
+}  // namespace atl::demo
