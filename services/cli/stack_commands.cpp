@@ -44,7 +44,9 @@ Status run_up(const Context& context, stack::UpOptions options) {
 }
 
 Status run_down(const Context& context, bool delete_data) {
-    ATOLL_TRY(const stack::DownResult result, stack::down(context.state_directory, delete_data, reporter()));
+    auto down = stack::down(context.state_directory, delete_data, reporter());
+    if (!down.ok() && down.error().code != ErrorCode::kNotFound) return down.error();
+    const stack::DownResult result = down.ok() ? std::move(*down) : stack::DownResult();
     if (context.json)
         std::cout << nlohmann::json{{"stopped", result.stopped}, {"killed", result.killed}}.dump(2) << "\n";
     else if (result.stopped.empty() && result.killed.empty())

@@ -79,11 +79,9 @@ Status Connection::script(const std::string& sql) {
 
 bool Connection::healthy() const {
     PGconn* connection = impl_->handle.get();
-    // A server that went away has said so and closed its end, which only reading until nothing is left shows.
-    while (PQstatus(connection) == CONNECTION_OK && readable(PQsocket(connection), std::chrono::milliseconds(0)) &&
-           PQconsumeInput(connection) == 1) {
-    }
-    return PQstatus(connection) == CONNECTION_OK && PQtransactionStatus(connection) == PQTRANS_IDLE;
+    // What a server says unasked is most often its farewell, and its end of the socket may close only a moment later.
+    return PQstatus(connection) == CONNECTION_OK && PQtransactionStatus(connection) == PQTRANS_IDLE &&
+           !readable(PQsocket(connection), std::chrono::milliseconds(0));
 }
 
 Result<bool> Connection::wait_for_notification(std::chrono::milliseconds timeout) {

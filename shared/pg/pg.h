@@ -77,7 +77,7 @@ class Connection {
 
     Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
     Status script(const std::string& sql);  // several statements, no parameters
-    bool healthy() const;                   // connected and outside any transaction
+    bool healthy() const;                   // connected, outside any transaction, and nothing unread
     // Waits for NOTIFY on a channel that was LISTENed to; true if one came.
     Result<bool> wait_for_notification(std::chrono::milliseconds timeout);
 

@@ -29,7 +29,8 @@ class ForgetfulTransport : public Transport {
 class LocalBatchTest : public testing::Test {
   protected:
     BatchOperation operation(const std::string& name) const {
-        return {"atoll-" + name, (work_.path() / "tasks" / name / "1").string()};
+        return {"atoll-" + work_.path().filename().string() + "-" + name,
+                (work_.path() / "tasks" / name / "1").string()};
     }
     // A job that adds a line to `runs` and then waits until the file `go` is there.
     BatchSubmission submission(const std::string& name) const {
