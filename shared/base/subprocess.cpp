@@ -28,6 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTermToKill{2000};
 constexpr milliseconds kTickWithoutPidfd{20};
+constexpr milliseconds kTickToNoticeStop{200};
 // What a child wrote before it exited is at most what its pipes hold; a grandchild that inherited them (such as an
 // ssh control master) may keep writing for ever.
 constexpr std::size_t kDrainBytesMax = 2U << 20;
@@ -171,7 +172,8 @@ class Running {
     }
 
     void enforce_deadline() {
-        if (Clock::now() < deadline_) return;
+        const bool stopped = options_.stop.stop_requested() && !result_.timed_out;
+        if (Clock::now() < deadline_ && !stopped) return;
         ::kill(-pid_, result_.timed_out ? SIGKILL : SIGTERM);
         result_.timed_out = true;
         deadline_ = Clock::now() + kTermToKill;
@@ -184,6 +186,7 @@ class Running {
                                    {pidfd_.get(), POLLIN, 0}}};  // poll ignores negative descriptors
         auto wait = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
         if (!pidfd_.valid()) wait = std::min(wait, kTickWithoutPidfd);
+        if (options_.stop.stop_possible()) wait = std::min(wait, kTickToNoticeStop);
         const auto wait_ms = std::clamp<std::int64_t>(wait.count(), 0, 60000);
         if (::poll(fds.data(), fds.size(), static_cast<int>(wait_ms)) <= 0) return;
         if (fds[0].revents != 0) feed();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct CommandOptions {
     std::map<std::string, std::string> environment;  // added to ours
     std::filesystem::path directory;                 // working directory; empty: ours
     std::chrono::milliseconds timeout{60000};        // then SIGTERM to its process group, SIGKILL 2 s later
+    std::stop_token stop;                            // a request counts as the timeout: noticed within 0.2 s
     std::size_t output_bytes_max = 16U << 20;        // of each stream; the rest is read and dropped
 };
 

@@ -131,5 +131,16 @@ TEST(SubprocessTest, ADaemonHasItsOwnSessionAndWritesToItsLog) {
     EXPECT_EQ(::waitpid(*pid, nullptr, 0), *pid);
 }
 
+TEST(SubprocessTest, AStopRequestEndsACommandAsATimeoutDoes) {
+    std::stop_source source;
+    CommandOptions options;
+    options.stop = source.get_token();
+    std::jthread stopper([&] { source.request_stop(); });
+    const auto result = run_command({"sleep", "60"}, options);
+    ASSERT_TRUE(result.ok());
+    EXPECT_TRUE(result->timed_out);
+    EXPECT_EQ(result->exit_code, 128 + 15);
+}
+
 }  // namespace
 }  // namespace atl

@@ -107,6 +107,12 @@ Result<bool> renew_lease(pg::Connection& connection, const std::string& task, st
     return rows.affected() == 1;
 }
 
+Status release_lease(pg::Connection& connection, const std::string& task, std::int64_t fence) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE tasks SET lease_until = NULL WHERE id = $1 AND fence = $2", {task, fence}));
+    return {};
+}
+
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max) {
     ATOLL_TRY(const pg::Rows rows,
               connection.query("SELECT " + sql_to_ms("min(next_step_at)") + " - " + sql_to_ms("clock_timestamp()") +

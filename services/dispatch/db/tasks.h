@@ -24,6 +24,8 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::ch
 // False: the lease is lost.
 Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,
                          std::chrono::seconds duration);
+// Gives a task back as it was, due at once.
+Status release_lease(pg::Connection& connection, const std::string& task, std::int64_t fence);
 // How long until the next task is due, at most `max`.
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max);
 

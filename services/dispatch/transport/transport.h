@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,12 @@ class Transport {
     virtual Result<CommandResult> run(const RemoteScript& script) = 0;
 };
 
-std::unique_ptr<Transport> make_local_transport();
+// A stop request ends the scripts that run with kUnavailable; what they began may go on at the site.
+std::unique_ptr<Transport> make_local_transport(std::stop_token stop = {});
 // `control_directory` (short path, mode 0700) holds the multiplexed connections' sockets.
-std::unique_ptr<Transport> make_ssh_transport(const TransportSpec& spec, std::filesystem::path control_directory);
-std::unique_ptr<Transport> make_transport(const TransportSpec& spec, const std::filesystem::path& control_directory);
+std::unique_ptr<Transport> make_ssh_transport(const TransportSpec& spec, const std::filesystem::path& control_directory,
+                                              std::stop_token stop = {});
+std::unique_ptr<Transport> make_transport(const TransportSpec& spec, const std::filesystem::path& control_directory,
+                                          std::stop_token stop = {});
 
 }  // namespace atl::dispatch

@@ -98,6 +98,19 @@ TEST_F(CourseTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) 
     EXPECT_EQ(count(event_types(job), "atoll.task.done.v1"), 2U);
 }
 
+TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
+    begin();
+    set("stage.waits");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return !lines("stage").empty(); }));
+    stop_service();  // returns although staging waits
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until IS NOT NULL")->size(), 0);
+    std::filesystem::remove(fake("stage.waits"));
+    start_service();
+    EXPECT_TRUE(reaches(job, "completed"));
+}
+
 TEST_F(CourseTest, ADuplicateAnswerOfAggregationHasOneEffect) {
     begin();
     aggregation_->set_copies(3);

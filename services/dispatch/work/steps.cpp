@@ -80,7 +80,7 @@ Site Steps::site(const Facility& facility) {
     const std::lock_guard lock(mutex_);
     Way& way = ways_[facility.name];
     if (way.transport == nullptr || way.spec != facility.transport)
-        way = {facility.transport, make_transport(facility.transport, settings_.control_directory)};
+        way = {facility.transport, make_transport(facility.transport, settings_.control_directory, stop_.get_token())};
     // At a remote site nothing is known of our own directories: there the programs are found in PATH.
     return Site(facility, way.transport, facility.transport.kind == "local" ? settings_.programs : "");
 }

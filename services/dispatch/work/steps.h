@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 
 #include "services/dispatch/catalog.h"
@@ -19,6 +20,10 @@ namespace atl::dispatch {
 class Steps {
   public:
     Steps(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool);
+
+    // Ends the scripts that run, for good: their outcome is Unknown.
+    void stop() { stop_.request_stop(); }
+    bool is_stopped() const { return stop_.stop_requested(); }
 
     // The facility with its transport, which is kept between calls.
     Site site(const Facility& facility);
@@ -43,6 +48,7 @@ class Steps {
     const Catalog& catalog_;
     auth::Issuer issuer_;
     pg::Pool& pool_;
+    std::stop_source stop_;
     std::mutex mutex_;
     struct Way {
         TransportSpec spec;

@@ -55,6 +55,7 @@ WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& t
 }
 
 WorkerPool::~WorkerPool() {
+    steps_.stop();
     for (auto& thread : threads_) thread.request_stop();
     threads_.clear();
 }
@@ -98,23 +99,32 @@ Result<bool> WorkerPool::work_once() {
     }
     bool is_known = true;
     const TaskChange change = step(*leased, is_known);
-    const bool lost = seams_.lose_result && seams_.lose_result(leased->task);
-    const Status saved = lost ? Status() : save(*leased, change);
+    const Status written = write(*leased, change, is_known);
     {
         const std::lock_guard lock(mutex_);
         held_.erase(leased->task.id);
     }
-    if (lost) return true;
+    ATOLL_RETURN_IF_ERROR(written);
+    if (change.next_in_ms == 0) poke();
+    return true;
+}
+
+Status WorkerPool::write(const LeasedTask& leased, const TaskChange& change, bool is_known) {
+    if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
+    if (!is_known && steps_.is_stopped()) {
+        // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
+        ATOLL_TRY(auto connection, pool_.acquire());
+        return release_lease(*connection, leased.task.id, leased.fence);
+    }
+    const Status saved = save(leased, change);
     if (!saved.ok() && saved.error().code == ErrorCode::kPreconditionFailed) {
         spdlog::warn("{}; this result is dropped", saved.error().message);
-        return true;
+        return {};
     }
     ATOLL_RETURN_IF_ERROR(saved);
     ATOLL_TRY(auto connection, pool_.acquire());
-    const Pace& pace = steps_.pace(leased->facility);
-    ATOLL_RETURN_IF_ERROR(note_answer(*connection, leased->facility.name, is_known, pace.retry_ms, pace.retry_ms_max));
-    if (change.next_in_ms == 0) poke();
-    return true;
+    const Pace& pace = steps_.pace(leased.facility);
+    return note_answer(*connection, leased.facility.name, is_known, pace.retry_ms, pace.retry_ms_max);
 }
 
 TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {

@@ -31,7 +31,7 @@ class WorkerPool {
   public:
     WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, Steps& steps, metrics::Registry& metrics,
                WorkerSeams seams = {});
-    ~WorkerPool();  // waits for the steps in hand
+    ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 
     void poke();  // new work may be due
 
@@ -40,6 +40,8 @@ class WorkerPool {
     void keep(const std::stop_token& stop);
     Result<bool> work_once();  // false: nothing was due
     TaskChange step(const LeasedTask& leased, bool& is_known);
+    // What the step gave, under the fence; and whether the facility answered.
+    Status write(const LeasedTask& leased, const TaskChange& change, bool is_known);
     Status save(const LeasedTask& leased, const TaskChange& change);
     Status keep_leases();
     Status close_late_rounds();
