@@ -135,9 +135,14 @@ Status start_until_ready(const Component& component, const Layout& layout, const
 
 Status bring_up(const Component& component, const Layout& layout, const Report& report) {
     const auto start = Clock::now();
-    const bool runs = running_process(layout.pid_file(component.name)).has_value();
-    ATOLL_RETURN_IF_ERROR(runs ? wait_until_ready(component, layout, report)
-                               : start_until_ready(component, layout, report));
+    const auto is_running = [&] { return running_process(layout.pid_file(component.name)).has_value(); };
+    bool runs = is_running();
+    Status status = runs ? wait_until_ready(component, layout, report) : Status();
+    if (!runs || !is_running()) {  // also one that was dying when we came
+        runs = false;
+        status = start_until_ready(component, layout, report);
+    }
+    ATOLL_RETURN_IF_ERROR(status);
     report(component.name + (runs ? ": runs already" : ": ready after " + human_seconds(seconds_since(start))) + "  " +
            component.address);
     return {};
