@@ -13,6 +13,7 @@ cmake --preset release -DATOLL_TESTS=OFF ${ATOLL_CMAKE_OPTIONS:-}
 cmake --build build/release -j "$(nproc)" --target "$@"
 mkdir -p "$out/bin"
 for target; do install -s "build/release/bin/$target" "$out/bin/"; done
-# The package of each library; "/lib" is a link to "/usr/lib" that dpkg does not know of.
-ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u | xargs -n 1 dpkg -S |
-    sed 's/:.*//' | sort -u >"$out/packages"
+# The package of each library. dpkg knows some by "/lib/…", though "/lib" is a link to "/usr/lib".
+ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u | while read -r library; do
+    dpkg -S "$library" 2>/dev/null || dpkg -S "${library#/usr}"
+done | sed 's/:.*//' | sort -u >"$out/packages"
