@@ -9,7 +9,7 @@ apt-get update -q
 # Not the stack's own programs, nor what only tests need.
 grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|fortunes|git|curl|procps|openssh)' packages.txt |
     xargs apt-get install -y -q --no-install-recommends
-cmake --preset release -DATOLL_TESTS=OFF ${ATOLL_CMAKE_OPTIONS:-}
+cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF ${ATOLL_CMAKE_OPTIONS:-}
 cmake --build build/release -j "$(nproc)" --target "$@"
 mkdir -p "$out/bin"
 for target; do install -s "build/release/bin/$target" "$out/bin/"; done
