@@ -137,7 +137,7 @@ Status Demo::train(const std::string& base, const std::string& data, const std::
                                                      "--sharding",
                                                      "full_shard"}));
     ATOLL_TRY(const Json summary, last_json_line(output));
-    fmt::print("   {} steps, last loss {:.3f}, {:.0f} tokens/s on 2 ranks\n", summary["steps"].get<int>(),
+    fmt::print("   {} steps, mean loss {:.3f}, {:.0f} tokens/s on 2 ranks\n", summary["steps"].get<int>(),
                summary["loss"].get<double>(), summary["tokens_per_s"].get<double>());
     return {};
 }
