@@ -26,7 +26,7 @@ TEST_P(GenerationGoldenTest, GreedyTokensAreThoseOfTransformers) {
     EXPECT_EQ(tokens, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GenerationGoldenTest, ::testing::Values("mha", "gqa_tied"));
+INSTANTIATE_TEST_SUITE_P(All, GenerationGoldenTest, ::testing::Values("mha", "gqa_tied", "dynamic_rope"));
 
 // Whole prompts and one-token steps must give the same logits: each position of the golden batch is a prompt's end.
 TEST(GenerationTest, LogitsOfEveryPositionAreThoseOfTransformers) {

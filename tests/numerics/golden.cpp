@@ -7,8 +7,8 @@
 namespace atl::numerics {
 namespace {
 
-std::string folder(const std::string& name) {
-    return std::string(ATOLL_GOLDEN_DIR) + "/llama/" + name;
+std::string folder(const std::string& name, const std::string& family) {
+    return std::string(ATOLL_GOLDEN_DIR) + "/" + family + "/" + name;
 }
 
 template <class T>
@@ -23,9 +23,9 @@ std::vector<T> read(const safetensors::File& file, const std::string& name) {
 
 }  // namespace
 
-Golden::Golden(const std::string& name)
-    : file_(safetensors::File::open(folder(name) + "/golden.safetensors").value()),
-      config_(model::load_config(folder(name)).value()),
+Golden::Golden(const std::string& name, const std::string& family)
+    : file_(safetensors::File::open(folder(name, family) + "/golden.safetensors").value()),
+      config_(model::load_config(folder(name, family)).value()),
       input_ids_(integers("input_ids")),
       labels_(integers("labels")),
       segment_ids_(integers("segment_ids")) {
@@ -53,8 +53,11 @@ model::BatchRows Golden::rows() const {
     return {.shape = shape_, .input_ids = input_ids_, .labels = labels_, .segment_ids = segment_ids_};
 }
 
-model::ResidentModel Golden::load(kernels::Backend& backend) const {
-    model::ResidentModel resident(model::make_model(config_).value(), backend);
+model::ResidentModel Golden::load(kernels::Backend& backend,
+                                  const std::function<void(model::ModelConfig&)>& change) const {
+    model::ModelConfig config = config_;
+    if (change) change(config);
+    model::ResidentModel resident(model::make_model(config).value(), backend);
     for (const std::string& name : names("weight:")) {
         const std::vector<float> values = floats("weight:" + name);
         const auto weight = resident.weight(name);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,10 @@
 
 namespace atl::numerics {
 
-// One case of goldens/llama, as make_llama_goldens.py wrote it.
+// One case of goldens/FAMILY, as tests/numerics/make_FAMILY_goldens.py wrote it.
 class Golden {
   public:
-    explicit Golden(const std::string& name);
+    explicit Golden(const std::string& name, const std::string& family = "llama");
 
     const model::ModelConfig& config() const { return config_; }
     std::vector<float> floats(const std::string& tensor) const;
@@ -21,8 +22,9 @@ class Golden {
 
     // The batch; spans point into this object.
     model::BatchRows rows() const;
-    // The model with the golden weights.
-    model::ResidentModel load(kernels::Backend& backend) const;
+    // The model with the golden weights; a control may `change` the configuration first.
+    model::ResidentModel load(kernels::Backend& backend,
+                              const std::function<void(model::ModelConfig&)>& change = {}) const;
 
   private:
     safetensors::File file_;

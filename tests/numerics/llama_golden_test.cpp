@@ -26,7 +26,7 @@ void PrintTo(const Case& value, std::ostream* out) {
 
 std::vector<Case> all_cases() {
     std::vector<Case> cases;
-    for (const char* golden : {"mha", "gqa_tied", "llama3_rope", "packed"}) {
+    for (const char* golden : {"mha", "gqa_tied", "llama3_rope", "dynamic_rope", "packed"}) {
         for (const auto& set : kernels::cpu_instruction_sets()) cases.push_back({golden, set});
     }
     return cases;
@@ -123,6 +123,15 @@ TEST(LlamaPackingTest, DocumentsThatSeeEachOtherAreFarOff) {
     auto rows = golden.rows();
     rows.segment_ids = {};
     const double loss = golden.load(*backend).train(rows);
+    EXPECT_GT(std::abs(loss / static_cast<double>(golden.floats("loss")[0]) - 1.0), 100 * kLossTolerance);
+}
+
+TEST(LlamaDynamicRopeTest, TheRotationOfTheShortContextIsFarOff) {
+    const Golden golden("dynamic_rope");
+    const auto backend = kernels::make_cpu_backend(1).value();
+    const double loss =
+        golden.load(*backend, [](model::ModelConfig& config) { config.rope.kind = model::RopeKind::kDefault; })
+            .train(golden.rows());
     EXPECT_GT(std::abs(loss / static_cast<double>(golden.floats("loss")[0]) - 1.0), 100 * kLossTolerance);
 }
 

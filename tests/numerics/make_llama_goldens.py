@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the golden numbers of tiny Llamas with PyTorch and transformers.
 
-Usage: make_llama_goldens.py OUT_DIR      (needs torch, transformers, safetensors; written with torch 2.15 and
+Usage: make_llama_goldens.py OUT_DIR [CASE…]      (needs torch, transformers, safetensors; written with torch 2.15 and
                                            transformers 5.23, CPU, one thread)
 
 Each case is a directory: config.json, and golden.safetensors with
@@ -32,6 +32,8 @@ CASES = {
     "llama3_rope": dict(intermediate_size=48, num_attention_heads=4, num_key_value_heads=1, head_dim=16,
                         rope_parameters=dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0,
                                              high_freq_factor=4.0, original_max_position_embeddings=32)),
+    "dynamic_rope": dict(intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=8,
+                         rope_parameters=dict(rope_type="dynamic", rope_theta=50.0, factor=3.0)),
     "packed": dict(intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
                    rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0)),
 }
@@ -97,7 +99,7 @@ def make_case(name, options, out):
     for key, parameter in model.named_parameters():
         tensors[f"gradient:{key}"] = parameter.grad.float()
     tensors.update(input_ids=ids.int(), labels=labels.int(), logits=logits.float(), loss=loss.detach().float().view(1))
-    if name in ("mha", "gqa_tied"):
+    if name in ("mha", "gqa_tied", "dynamic_rope"):
         generated = model.generate(ids[:1, :5], attention_mask=torch.ones(1, 5, dtype=torch.long), max_new_tokens=12,
                                    do_sample=False, pad_token_id=0)
         tensors["tokens"] = generated[0, 5:].int()
@@ -106,7 +108,7 @@ def make_case(name, options, out):
     text = {key: value for key, value in config.to_dict().items() if key not in ("_attn_implementation",)}
     text["architectures"] = ["LlamaForCausalLM"]
     text["dtype"] = "float32"
-    if name == "llama3_rope":
+    if name in ("llama3_rope", "dynamic_rope"):
         text = version4_dialect(text)
     (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True, default=str) + "\n")
     save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "golden.safetensors")
@@ -115,8 +117,8 @@ def make_case(name, options, out):
 
 def main():
     torch.set_num_threads(1)
-    for name, options in CASES.items():
-        make_case(name, options, pathlib.Path(sys.argv[1]))
+    for name in sys.argv[2:] or CASES:
+        make_case(name, CASES[name], pathlib.Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 #include "trainer/model/batch.h"
 
-#include <cmath>
 #include <string>
 
 #include "trainer/model/config.h"
@@ -36,28 +35,20 @@ Status check_rows(const BatchRows& rows, const BatchShape& largest) {
     return {};
 }
 
-}  // namespace
-
-std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t length) {
-    const std::vector<float> frequencies = config.rope_frequencies();
-    std::vector<float> table(static_cast<std::size_t>(length * config.head_dim));
-    float* row = table.data();
-    for (std::int64_t position = 0; position < length; ++position, row += config.head_dim) {
-        for (std::size_t i = 0; i < frequencies.size(); ++i) {
-            // In fp32, as transformers multiplies; so the angles of far positions agree.
-            const float angle = static_cast<float>(position) * frequencies[i];
-            row[i] = std::cos(angle);
-            row[frequencies.size() + i] = std::sin(angle);
-        }
-    }
-    return table;
+Error refuse_packing(std::int64_t length) {
+    return invalid_argument("segment_ids", "several documents in a row of " + std::to_string(length) +
+                                               " tokens are not built for rope type 'dynamic' beyond "
+                                               "max_position_embeddings: use padding, or shorter rows");
 }
+
+}  // namespace
 
 BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
                                     BatchShape largest) {
     BatchBuffers buffers;
     buffers.largest_ = largest;
     buffers.vocab_size_ = config.vocab_size;
+    buffers.one_document_a_row_ = config.rotation_depends_on(largest.length);
     const auto rows = [&] {
         return arena.allocate(Category::kWorkspace, DType::kI32, {largest.batch, largest.length});
     };
@@ -69,7 +60,7 @@ BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& back
     buffers.storage_.rope_table = arena.allocate(Category::kWorkspace, DType::kF32, {largest.length, config.head_dim});
     buffers.batch_ = buffers.storage_;
     if (arena.is_measuring()) return buffers;
-    backend.copy_from_host(make_rope_table(config, largest.length).data(), buffers.storage_.rope_table);
+    backend.copy_from_host(make_rope_table(config, 0, largest.length).data(), buffers.storage_.rope_table);
     const auto count = static_cast<std::size_t>(largest.rows());
     buffers.targets_.resize(count);
     buffers.positions_.resize(count);
@@ -94,6 +85,7 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
                 return rows.segment_ids.empty() || rows.segment_ids[next] == rows.segment_ids[next - 1];
             };
             if (t > 0 && !continues(at)) start = t;
+            if (start > 0 && one_document_a_row_) return refuse_packing(length);
             starts_[at] = static_cast<std::int32_t>(start);
             positions_[at] = static_cast<std::int32_t>(t - start);
             const bool has_target = t + 1 < length && continues(at + 1);

@@ -51,20 +51,22 @@ class BatchBuffers {
                                  BatchShape largest);
 
     // Checks, shifts and copies the rows. Returns the number of counted targets of each sequence, valid until the next
-    // load. kInvalidArgument: an id or a label outside the vocabulary, more rows or tokens than fit.
+    // load. kInvalidArgument: an id or a label outside the vocabulary, more rows or tokens than fit, or several
+    // documents in a row whose rotation depends on its length (transformers' would depend on the rest of the batch).
     Result<std::span<const std::int64_t>> load(kernels::Backend& backend, const BatchRows& rows);
     const Batch& batch() const { return batch_; }
 
   private:
     BatchShape largest_;
     std::int64_t vocab_size_ = 0;
+    bool one_document_a_row_ = false;
     Batch storage_;  // views of the largest shape
     Batch batch_;    // views of the shape that was loaded
     std::vector<std::int32_t> targets_, positions_, starts_;
     std::vector<std::int64_t> counts_;
 };
 
-// fp32 [length, D]: cosines and sines of positions 0 … length − 1.
-std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t length);
+// fp32 [end − begin, D]: cosines and sines of positions begin … end − 1 in a sequence of `end` tokens.
+std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t begin, std::int64_t end);
 
 }  // namespace atl::model

@@ -12,12 +12,12 @@
 namespace atl::model {
 
 // How rotary frequencies are stretched for contexts longer than the model was pretrained on.
-enum class RopeKind : std::uint8_t { kDefault, kLinear, kLlama3 };
+enum class RopeKind : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3 };
 
 struct RopeConfig {
     RopeKind kind = RopeKind::kDefault;
     double theta = 10000.0;
-    double factor = 1.0;                                // linear, llama3
+    double factor = 1.0;                                // linear, dynamic, llama3
     double low_freq_factor = 1.0;                       // llama3
     double high_freq_factor = 4.0;                      // llama3
     std::int64_t original_max_position_embeddings = 0;  // llama3
@@ -41,8 +41,16 @@ struct ModelConfig {
     std::int64_t bos_token_id = -1;             // -1: none
     std::vector<std::int64_t> eos_token_ids;    // empty: none
 
-    // Rotations per position of each pair of channels, [head_dim / 2], as transformers computes them.
-    std::vector<float> rope_frequencies() const;
+    // Rotations per position of each pair of channels, [head_dim / 2], as transformers computes them for a sequence of
+    // `length` tokens (which matters to RopeKind::kDynamic only).
+    std::vector<float> rope_frequencies(std::int64_t length = 0) const;
+
+    // The most tokens of a sequence: max_position_embeddings, or no limit where rotary scaling follows the length.
+    std::int64_t length_max() const;
+    // Whether a sequence's rotation depends on how long it is.
+    bool rotation_depends_on(std::int64_t length) const {
+        return rope.kind == RopeKind::kDynamic && length > max_position_embeddings;
+    }
 };
 
 // Reads both dialects: version 4's rope_theta, rope_scaling, torch_dtype and version 5's rope_parameters, dtype.

@@ -50,6 +50,41 @@ TEST(ConfigTest, ReadsTheDialectOfVersionFour) {
     EXPECT_FLOAT_EQ(config.rope_frequencies()[0], 0.5F);
 }
 
+// What transformers 5.23 computes for this configuration (head_dim 16) and sequences of 48, 64 and 200 tokens.
+TEST(ConfigTest, DynamicFrequenciesFollowTheLengthBeyondTheContext) {
+    json object = version5();
+    object["rope_parameters"] = {{"rope_type", "dynamic"}, {"rope_theta", 5000.0}, {"factor", 2.0}};
+    const ModelConfig config = parse_config(object.dump()).value();
+    EXPECT_EQ(config.rope.kind, RopeKind::kDynamic);
+    EXPECT_EQ(config.rope_frequencies(48), config.rope_frequencies(64));
+    EXPECT_NEAR(config.rope_frequencies(64)[5], 0.004876898602, 1e-8);
+    EXPECT_NEAR(config.rope_frequencies(200)[5], 0.001491915551, 1e-8);
+    EXPECT_FALSE(config.rotation_depends_on(64));
+    EXPECT_TRUE(config.rotation_depends_on(65));
+}
+
+TEST(ConfigTest, BothDialectsOfEveryRotaryScalingAreTheSame) {
+    for (const json& scaling : {json{{"rope_type", "default"}}, json{{"rope_type", "linear"}, {"factor", 4.0}},
+                                json{{"rope_type", "dynamic"}, {"factor", 2.0}},
+                                json{{"rope_type", "llama3"},
+                                     {"factor", 8.0},
+                                     {"low_freq_factor", 1.0},
+                                     {"high_freq_factor", 4.0},
+                                     {"original_max_position_embeddings", 16}}}) {
+        json five = version5(), four = version5();
+        five["rope_parameters"] = scaling;
+        five["rope_parameters"]["rope_theta"] = 7000.0;
+        four.erase("rope_parameters");
+        four["rope_theta"] = 7000.0;
+        four["rope_scaling"] = scaling;
+        const auto expected = parse_config(five.dump()).value().rope_frequencies(100);
+        EXPECT_EQ(parse_config(four.dump()).value().rope_frequencies(100), expected) << scaling;
+        four["rope_scaling"]["type"] = four["rope_scaling"]["rope_type"];
+        four["rope_scaling"].erase("rope_type");
+        EXPECT_EQ(parse_config(four.dump()).value().rope_frequencies(100), expected) << "type of " << scaling;
+    }
+}
+
 struct Wrong {
     const char* field;  // what the error must name
     json change;        // merged into the configuration; null removes a key
@@ -80,6 +115,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"pretraining_tp", {{"pretraining_tp", 2}}}, Wrong{"sliding_window", {{"sliding_window", 128}}},
         Wrong{"quantization_config", {{"quantization_config", {{"bits", 4}}}}},
         Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},
+        Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "longrope"}}}}},
+        Wrong{"rope_parameters.rope_type",
+              {{"head_dim", 2}, {"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}},
+        Wrong{"rope_scaling", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}},
+        Wrong{"rope_parameters.factor", {{"rope_parameters", {{"rope_type", "dynamic"}}}}},
         Wrong{"rope_parameters.factor", {{"rope_parameters", {{"rope_type", "linear"}}}}},
         Wrong{"rope_parameters.partial_rotary_factor", {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}},
         Wrong{"vocab_size", {{"vocab_size", nullptr}}}, Wrong{"vocab_size", {{"vocab_size", 1.5}}},

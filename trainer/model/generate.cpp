@@ -24,10 +24,9 @@ Status check_prompt(const ModelConfig& config, std::span<const std::int32_t> pro
         return invalid_argument("options", "need tokens_max ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1");
     }
     const auto length = static_cast<std::int64_t>(prompt.size()) + options.tokens_max;
-    if (length > config.max_position_embeddings) {
+    if (length > config.length_max()) {
         return invalid_argument("max-tokens", "prompt and new tokens are " + std::to_string(length) +
-                                                  ", the model's context is " +
-                                                  std::to_string(config.max_position_embeddings));
+                                                  ", the model's context is " + std::to_string(config.length_max()));
     }
     return {};
 }
@@ -44,7 +43,6 @@ Result<Generation> Generation::start(const Model& model, kernels::Backend& backe
     ATOLL_TRY(tensor::Memory memory, backend.allocate(generation.memory_.peak_bytes()));
     generation.memory_ = Arena(std::move(memory));
     generation.lay_out(generation.memory_, step_tokens_max, tokens_max);
-    backend.copy_from_host(make_rope_table(model.config, tokens_max).data(), generation.rope_table_);
     return generation;
 }
 
@@ -84,6 +82,9 @@ void Generation::step(std::span<const std::int32_t> tokens, std::span<float> log
     std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(past_));
     backend_->copy_from_host(tokens.data(), batch.input_ids);
     backend_->copy_from_host(positions.data(), batch.positions);
+    // Cached keys keep the rotation of the length at which they came, as in transformers.
+    backend_->copy_from_host(make_rope_table(model_->config, past_, past_ + count).data(),
+                             rope_table_.row_range(past_, count));
     Arena scratch = Arena::borrowing(static_cast<std::byte*>(workspace_.data()), workspace_.byte_count());
     const Context context{.backend = *backend_, .workspace = scratch, .batch = batch};
     const Tensor hidden = hidden_.row_range(0, count);

@@ -55,7 +55,7 @@ std::int32_t sample_token(std::span<const float> logits, double temperature, dou
 
 // Continues the prompt with a key/value cache. on_token gets every new token and returns false to stop; an end-of-
 // sequence token stops as well and is not handed on. kInvalidArgument: an empty prompt, an id outside the vocabulary,
-// or more tokens than max_position_embeddings.
+// or more tokens than ModelConfig::length_max().
 Status generate(const Model& model, kernels::Backend& backend, WeightSource& weights,
                 std::span<const std::int32_t> prompt, const GenerateOptions& options,
                 const std::function<bool(std::int32_t)>& on_token);

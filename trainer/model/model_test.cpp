@@ -175,6 +175,26 @@ TEST(PackingTest, PackedRowsEqualSeparateOnes) {
     EXPECT_LE(std::sqrt(difference / size), 1e-6);
 }
 
+TEST(PackingTest, DocumentsWhoseRotationDependsOnTheirLengthAreRefused) {
+    ModelConfig config = tiny(true);
+    config.rope = {.kind = RopeKind::kDynamic, .factor = 2.0};
+    const auto backend = kernels::make_cpu_backend(1).value();
+    const std::vector<std::int32_t> ids(64, 3);
+    std::vector<std::int32_t> segments(64, 1);
+    const auto load = [&](std::int64_t length) {
+        const BatchShape shape{64 / length, length};
+        tensor::Arena measured = tensor::Arena::measuring();
+        BatchBuffers::allocate(measured, *backend, config, shape);
+        tensor::Arena arena(backend->allocate(measured.peak_bytes()).value());
+        auto buffers = BatchBuffers::allocate(arena, *backend, config, shape);
+        return buffers.load(*backend, {.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = segments}).ok();
+    };
+    EXPECT_TRUE(load(64));
+    segments.back() = 2;
+    EXPECT_FALSE(load(64));
+    EXPECT_TRUE(load(32));  // within max_position_embeddings the length does not matter
+}
+
 TEST(SamplingTest, TheNucleusKeepsTheLikeliestTokens) {
     const std::vector<float> logits = {std::log(0.1F), std::log(0.6F), std::log(0.3F)};
     EXPECT_EQ(sample_token(logits, 0.0, 1.0, 0.99), 1);

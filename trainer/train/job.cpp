@@ -24,10 +24,10 @@ Result<T> agreed(comm::Comm& comm, Result<T> mine) {
 
 Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
     if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
-    if (dataset.seq_len() <= config.max_position_embeddings) return {};
+    if (dataset.seq_len() <= config.length_max()) return {};
     return invalid_argument(path, "its rows of " + std::to_string(dataset.seq_len()) +
                                       " tokens are longer than the model's max_position_embeddings, " +
-                                      std::to_string(config.max_position_embeddings));
+                                      std::to_string(config.length_max()));
 }
 
 Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& directory) {
