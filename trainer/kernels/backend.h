@@ -46,7 +46,8 @@ struct SgdStep {
 
 // A device: its memory and every operation that a model, an optimizer or a driver needs. All calls come from one
 // thread; a device may run them asynchronously, in order. Tensors are contiguous fp32 unless said otherwise, and wrong
-// shapes are programmer's errors. Results do not depend on the number of threads. "accumulate" adds to what the output
+// shapes are programmer's errors. A storage format is fp32, fp16 or bf16: weights may be kept in one; all computing and
+// all results are fp32. Results do not depend on the number of threads. "accumulate" adds to what the output
 // holds instead of overwriting it. Outputs do not alias inputs unless said so.
 class Backend {
   public:
@@ -65,7 +66,8 @@ class Backend {
     virtual void synchronize() = 0;  // returns when everything asked for is done
 
     // --- linear algebra ---
-    // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range).
+    // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range). b may be in a storage format:
+    // the product is that of its fp32 copy, bit for bit, but that copy is never made.
     virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) = 0;
 
@@ -77,13 +79,14 @@ class Backend {
     virtual void convert(const Tensor& from, const Tensor& to) = 0;  // fp32 <-> fp16/bf16, round to nearest even
 
     // --- embedding ---
-    // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V).
+    // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V). The table may be in a storage format.
     virtual void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) = 0;
     virtual void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
                                     bool accumulate) = 0;
 
     // --- RMS norm (Zhang & Sennrich, arXiv:1910.07467) ---
     // out [N, C] = x · rstd · weight [C], rstd [N] = 1/sqrt(mean(x²) + epsilon). rstd is what the backward pass needs.
+    // All of these take a weight in a storage format too.
     virtual void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                                  const Tensor& rstd) = 0;
     // The same of sum = x + delta, in one pass; sum may be x or delta.

@@ -31,7 +31,7 @@ Tensor GroupView::view(const Tensor& flat, std::size_t first, std::size_t count)
         check(parameter.shape.back() == columns, "only matrices of as many columns can be stacked");
         elements += parameter.element_count();
     }
-    return Tensor(flat.f32() + begin.offset, tensor::DType::kF32, {elements / columns, columns});
+    return Tensor(flat.at(begin.offset), flat.dtype(), {elements / columns, columns});
 }
 
 }  // namespace atl::model

@@ -31,12 +31,13 @@ struct Parameter {
     std::int64_t element_count() const;
 };
 
-// Parameters that are gathered, reduced and updated together: one flat fp32 buffer, the parameters one after another
+// Parameters that are gathered, reduced and updated together: one flat buffer, the parameters one after another
 // without gaps. (So query, key and value, and gate and up, are also one matrix each.)
 struct ParameterGroup {
     std::string name;  // "embedding", "layers.0", "head"
     std::vector<Parameter> parameters;
     std::int64_t element_count = 0;
+    tensor::DType storage = tensor::DType::kF32;  // the format that the weights are kept in; a driver may change it
 
     void add(Parameter parameter);  // sets its offset
 };
@@ -45,8 +46,8 @@ struct ParameterGroup {
 class GroupView {
   public:
     GroupView() = default;
-    // weights and gradients: fp32 [element_count]; no gradients in a forward pass. With accumulate the block adds to
-    // the gradients, else it overwrites them.
+    // weights [element_count] in the group's storage format, gradients fp32 [element_count]; none in a forward pass.
+    // With accumulate the block adds to the gradients, else it overwrites them.
     GroupView(const ParameterGroup& group, const Tensor& weights, const Tensor& gradients = {},
               bool accumulate = false);
 

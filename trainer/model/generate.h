@@ -15,7 +15,7 @@ namespace atl::model {
 class WeightSource {
   public:
     virtual ~WeightSource() = default;
-    // fp32 [element_count]; valid until the next call for another block.
+    // [element_count] in any storage format; valid until the next call for another block.
     virtual Tensor weights(std::size_t group) = 0;
 };
 

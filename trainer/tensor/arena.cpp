@@ -53,7 +53,7 @@ Arena::Arena(Memory memory) : memory_(std::move(memory)), data_(memory_.data()),
 Tensor Arena::allocate(Category category, DType dtype, std::initializer_list<std::int64_t> shape) {
     std::int64_t count = 1;
     for (const std::int64_t dim : shape) count *= dim;
-    return Tensor(allocate_bytes(category, count * tensor::size_bytes(dtype)), dtype, shape);
+    return Tensor(allocate_bytes(category, tensor::size_bytes(dtype, count)), dtype, shape);
 }
 
 std::byte* Arena::allocate_bytes(Category category, std::int64_t bytes) {

@@ -27,6 +27,15 @@ std::int32_t* Tensor::i32() const {
     return static_cast<std::int32_t*>(data_);
 }
 
+std::span<std::byte> Tensor::bytes() const {
+    check(contiguous(), "only contiguous tensors have their bytes in a row");
+    return {static_cast<std::byte*>(data_), static_cast<std::size_t>(byte_count())};
+}
+
+void* Tensor::at(std::int64_t index) const {
+    return data_ == nullptr ? nullptr : static_cast<std::byte*>(data_) + size_bytes(dtype_, index);
+}
+
 Tensor Tensor::reshape(std::initializer_list<std::int64_t> shape) const {
     const Tensor other(data_, dtype_, shape);
     check(contiguous() && other.element_count() == element_count(), "reshape keeps the elements");
@@ -36,7 +45,7 @@ Tensor Tensor::reshape(std::initializer_list<std::int64_t> shape) const {
 Tensor Tensor::row_range(std::int64_t begin, std::int64_t count) const {
     check(begin >= 0 && count >= 0 && begin + count <= rows(), "row range outside the tensor");
     Tensor view = *this;
-    if (data_ != nullptr) view.data_ = static_cast<std::byte*>(data_) + begin * row_stride_ * size_bytes(dtype_);
+    view.data_ = at(begin * row_stride_);
     view.rank_ = 2;
     view.shape_ = {count, columns(), 0, 0};
     return view;
@@ -45,7 +54,7 @@ Tensor Tensor::row_range(std::int64_t begin, std::int64_t count) const {
 Tensor Tensor::column_range(std::int64_t begin, std::int64_t count) const {
     check(begin >= 0 && count >= 0 && begin + count <= columns(), "column range outside the tensor");
     Tensor view = *this;
-    if (data_ != nullptr) view.data_ = static_cast<std::byte*>(data_) + begin * size_bytes(dtype_);
+    view.data_ = at(begin);
     view.rank_ = 2;
     view.shape_ = {rows(), count, 0, 0};
     return view;

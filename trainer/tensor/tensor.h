@@ -4,15 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 
 #include "shared/base/check.h"
 
 namespace atl::tensor {
 
+// kF16 and kBF16 are storage formats: what they hold is widened to fp32 before anything is computed with it.
 enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32 };
 
-constexpr std::int64_t size_bytes(DType dtype) {
-    return dtype == DType::kF16 || dtype == DType::kBF16 ? 2 : 4;
+// Of `count` neighbouring elements.
+constexpr std::int64_t size_bytes(DType dtype, std::int64_t count = 1) {
+    return count * (dtype == DType::kF16 || dtype == DType::kBF16 ? 2 : 4);
 }
 
 // A non-owning, row-major view: up to four dimensions, the last one dense. Cheap to copy. A const Tensor is a view that
@@ -35,10 +38,14 @@ class Tensor {
     std::int64_t row_stride() const { return row_stride_; }
     bool contiguous() const { return row_stride_ == columns(); }
     std::int64_t element_count() const { return rows() * columns(); }
-    std::int64_t byte_count() const { return element_count() * size_bytes(dtype_); }
+    std::int64_t byte_count() const { return size_bytes(dtype_, element_count()); }
 
     float* f32() const;
     std::int32_t* i32() const;
+    // Of a contiguous tensor in host memory, whatever its dtype.
+    std::span<std::byte> bytes() const;
+    // Where element `index` of the first row begins; null stays null.
+    void* at(std::int64_t index) const;
 
     // The same elements in another shape of as many elements; the tensor must be contiguous.
     Tensor reshape(std::initializer_list<std::int64_t> shape) const;

@@ -58,6 +58,7 @@ struct Variant {
     Recompute recompute = Recompute::kNone;
     std::int64_t accumulation = 1;
     bool tied = false;
+    tensor::DType storage = tensor::DType::kF32;  // of the weights
 };
 
 struct Outcome {
@@ -71,6 +72,7 @@ class Run {
   public:
     Run(comm::Comm& comm, const Variant& variant)
         : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend()) {
+        for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
         LayoutOptions options;
         micro_ = kGlobalRows / comm.size() / variant.accumulation;
         options.engine = {{micro_, kLength}, true, variant.accumulation, comm.size(), variant.recompute};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <vector>
@@ -15,17 +16,22 @@ class PieceGatherer {
   public:
     PieceGatherer(kernels::Backend& backend, comm::Comm& comm);
 
-    // `kept` is the whole buffer, or this rank's shard of it. On rank 0, take() gets the group's real elements
-    // (without padding), in order. Every rank takes part, also after a failure of rank 0, which the others cannot see.
+    // `kept` is the whole buffer, or this rank's shard of it, in any dtype. On rank 0, take() gets the group's real
+    // elements (without padding), in order. Every rank takes part, also after a failure of rank 0, which the others
+    // cannot see.
+    void gather_bytes(const tensor::Tensor& kept, const GroupCut& cut,
+                      const std::function<void(std::span<const std::byte>)>& take);
+    // The same of weights, widened to fp32.
     void gather(const tensor::Tensor& kept, const GroupCut& cut,
                 const std::function<void(std::span<const float>)>& take);
 
-    static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // 4 MiB
+    static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // 4 MiB of fp32
 
   private:
     kernels::Backend& backend_;
     comm::Comm& comm_;
-    std::vector<float> buffer_;
+    std::vector<std::byte> buffer_;
+    std::vector<float> widened_;  // on rank 0
 };
 
 }  // namespace atl::train

@@ -1,16 +1,10 @@
 #include "trainer/train/parameter_store.h"
 
-#include <span>
-
 namespace atl::train {
 namespace {
 
 using tensor::Category;
 using tensor::DType;
-
-std::span<float> elements(const Tensor& tensor) {
-    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
-}
 
 }  // namespace
 
@@ -25,7 +19,7 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     for (std::size_t group = 0; group < store.cuts_.size(); ++group) {
         const GroupCut& cut = store.cuts_[group];
         store.weights_.push_back(
-            arena.allocate(Category::kWeights, DType::kF32, {length(cut, shards_weights(store.sharding_))}));
+            arena.allocate(Category::kWeights, store.storage(group), {length(cut, shards_weights(store.sharding_))}));
         if (optimizer == nullptr) continue;
         store.gradients_.push_back(
             arena.allocate(Category::kGradients, DType::kF32, {length(cut, shards_gradients(store.sharding_))}));
@@ -75,8 +69,7 @@ void ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const o
         update_group(backend, optimizer, update, group);
         if (shards_moments(sharding_) && !shards_weights(sharding_)) {
             backend.synchronize();
-            comm.all_gather(std::as_bytes(elements(weight_shard(group))),
-                            std::as_writable_bytes(elements(weights(group))));
+            comm.all_gather(weight_shard(group).bytes(), weights(group).bytes());
         }
     }
 }

@@ -13,8 +13,8 @@ namespace atl::train {
 using tensor::Arena;
 using tensor::Tensor;
 
-// What a rank keeps of the model between steps: its weights, gradients and moments, whole or its shard, one flat fp32
-// buffer a group. With one rank the shard is the whole.
+// What a rank keeps of the model between steps: its weights, gradients and moments, whole or its shard, one flat buffer
+// a group: weights in the group's storage format, all else fp32. With one rank the shard is the whole.
 class ParameterStore {
   public:
     // Without an optimizer (evaluation) there are weights only. With a measuring arena only the memory is counted.
@@ -25,6 +25,7 @@ class ParameterStore {
     Sharding sharding() const { return sharding_; }
     const GroupCut& cut(std::size_t group) const { return cuts_[group]; }
     std::size_t group_count() const { return cuts_.size(); }
+    tensor::DType storage(std::size_t group) const { return model_->groups[group].storage; }
 
     // [whole] if every rank keeps all weights, else [shard].
     const Tensor& weights(std::size_t group) const { return weights_[group]; }

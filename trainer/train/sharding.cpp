@@ -6,7 +6,8 @@
 namespace atl::train {
 namespace {
 
-constexpr std::int64_t kAlignmentElements = tensor::kAlignmentBytes / 4;
+// Whole cache lines in every storage format, so that the cut does not depend on it.
+constexpr std::int64_t kAlignmentElements = 64;
 
 }  // namespace
 
@@ -44,7 +45,7 @@ std::vector<Piece> pieces_of(const model::ParameterGroup& group, std::int64_t be
 tensor::Tensor flat_range(const tensor::Tensor& flat, std::int64_t begin, std::int64_t count) {
     check(begin >= 0 && begin + count <= flat.element_count(), "flat_range: outside the buffer");
     if (begin == 0 && count == flat.element_count()) return flat;
-    return {static_cast<float*>(flat.data()) + begin, tensor::DType::kF32, {count}};
+    return {flat.at(begin), flat.dtype(), {count}};
 }
 
 }  // namespace atl::train

@@ -8,6 +8,7 @@
 
 #include "shared/safetensors/file.h"
 #include "trainer/train/gather_pieces.h"
+#include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
@@ -34,7 +35,7 @@ std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
             tensors.push_back({tensor_name(kind, store.model().groups[group]),
-                               safetensors::DType::kF32,
+                               file_dtype(kept(store, kind, group).dtype()),
                                {store.cut(group).element_count},
                                0,
                                0});
@@ -73,7 +74,7 @@ std::string difference(const std::string& mine, const std::string& theirs) {
 Status load_tensor(const safetensors::File& file, const std::string& name, const Tensor& into, const GroupCut& cut,
                    kernels::Backend& backend) {
     const safetensors::TensorInfo* info = file.header().find(name);
-    if (info == nullptr || info->dtype != safetensors::DType::kF32 || info->element_count() != cut.element_count) {
+    if (info == nullptr || info->dtype != file_dtype(into.dtype()) || info->element_count() != cut.element_count) {
         return invalid_argument(file.path().string(),
                                 "the training state lacks '" + name + "' or has it in another size");
     }
@@ -81,7 +82,7 @@ Status load_tensor(const safetensors::File& file, const std::string& name, const
     const std::int64_t count = std::min(into.element_count(), cut.element_count - begin);
     if (count <= 0) return {};
     const std::span<const std::byte> bytes = file.bytes(*info);
-    backend.copy_from_host(bytes.data() + begin * 4, flat_range(into, 0, count));
+    backend.copy_from_host(bytes.data() + tensor::size_bytes(into.dtype(), begin), flat_range(into, 0, count));
     return {};
 }
 
@@ -129,8 +130,8 @@ Status save_state(const std::filesystem::path& file, const ParameterStore& store
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
-            pieces.gather(kept(store, kind, group), store.cut(group), [&](std::span<const float> values) {
-                if (status.ok()) status = writer->append(std::as_bytes(values));
+            pieces.gather_bytes(kept(store, kind, group), store.cut(group), [&](std::span<const std::byte> piece) {
+                if (status.ok()) status = writer->append(piece);
             });
         }
     }

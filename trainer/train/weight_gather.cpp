@@ -5,8 +5,9 @@
 namespace atl::train {
 namespace {
 
-std::span<float> elements(const Tensor& tensor) {
-    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
+// How many bytes a group takes of a buffer that several groups share.
+std::int64_t room(const ParameterStore& store, std::size_t group) {
+    return tensor::aligned(tensor::size_bytes(store.storage(group), store.cut(group).whole));
 }
 
 }  // namespace
@@ -20,7 +21,7 @@ WeightGather WeightGather::lay_out(Arena& arena, const ParameterStore& store) {
         std::int64_t size = 0;
         std::vector<Tensor> resident;
         for (const std::size_t group : block->groups()) {
-            size += store.cut(group).whole;
+            size += room(store, group);
             resident.push_back(store.weights(group));
         }
         largest = std::max(largest, size);
@@ -29,7 +30,7 @@ WeightGather WeightGather::lay_out(Arena& arena, const ParameterStore& store) {
     }
     if (!shards_weights(store.sharding())) return gather;
     for (Slot& slot : gather.slots_) {
-        slot.buffer = arena.allocate(tensor::Category::kGather, tensor::DType::kF32, {largest});
+        slot.buffer = arena.allocate_bytes(tensor::Category::kGather, largest);
         slot.weights.reserve(groups_max);
         slot.transfers.reserve(groups_max);
     }
@@ -47,11 +48,10 @@ void WeightGather::begin(comm::Comm& comm, Slot& slot, std::size_t block) {
     slot.weights.clear();
     std::int64_t at = 0;
     for (const std::size_t group : store_->model().blocks[block]->groups()) {
-        const Tensor whole = flat_range(slot.buffer, at, store_->cut(group).whole);
-        slot.transfers.push_back(comm.start_all_gather(std::as_bytes(elements(store_->weights(group))),
-                                                       std::as_writable_bytes(elements(whole))));
+        const Tensor whole(slot.buffer + at, store_->storage(group), {store_->cut(group).whole});
+        slot.transfers.push_back(comm.start_all_gather(store_->weights(group).bytes(), whole.bytes()));
         slot.weights.push_back(whole);
-        at += whole.element_count();
+        at += room(*store_, group);
     }
 }
 

@@ -27,7 +27,7 @@ class WeightGather {
     static constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
     struct Slot {
         std::size_t block = kNoBlock;
-        Tensor buffer;                          // room for the whole groups of any block
+        std::byte* buffer = nullptr;            // room for the whole groups of any block
         std::vector<Tensor> weights;            // views of it
         std::vector<comm::Transfer> transfers;  // under way
     };

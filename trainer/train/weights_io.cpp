@@ -5,6 +5,7 @@
 
 #include "trainer/model/config.h"
 #include "trainer/train/gather_pieces.h"
+#include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
@@ -28,6 +29,22 @@ std::vector<std::string> ignorable_tensors(const model::ModelConfig& config) {
     return names;
 }
 
+// Writes fp32 values into weights of any storage format. `name` is the parameter's, for the error: beyond the format's
+// range.
+Status put_weights(std::span<const float> values, const Tensor& weights, kernels::Backend& backend,
+                   const std::string& name) {
+    if (weights.dtype() == tensor::DType::kF32) {
+        backend.copy_from_host(values.data(), weights);
+        return {};
+    }
+    std::vector<std::byte> narrowed(static_cast<std::size_t>(weights.byte_count()));
+    if (!checkpoint::narrow(file_dtype(weights.dtype()), values, narrowed)) {
+        return invalid_argument("--precision", "a value of '" + name + "' is beyond what the format can hold");
+    }
+    backend.copy_from_host(narrowed.data(), weights);
+    return {};
+}
+
 Status load_group(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend,
                   std::size_t group, std::vector<float>& buffer) {
     const model::ParameterGroup& parameters = store.model().groups[group];
@@ -40,7 +57,8 @@ Status load_group(const checkpoint::WeightReader& weights, const ParameterStore&
             const std::int64_t count = std::min(kPieceElements, piece.count - done);
             const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
             ATOLL_RETURN_IF_ERROR(weights.read(name, piece.begin + done, piece.begin + done + count, values));
-            backend.copy_from_host(values.data(), flat_range(store.weights(group), piece.at + done, count));
+            ATOLL_RETURN_IF_ERROR(
+                put_weights(values, flat_range(store.weights(group), piece.at + done, count), backend, name));
         }
     }
     return {};

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "trainer/kernels/cpu/gemm.h"
+#include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
 namespace {
@@ -21,7 +21,7 @@ void check_same_count(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const Loops& loops, int threads) : loops_(loops), pool_(threads) {}
+CpuBackend::CpuBackend(const Loops& loops, int threads) : loops_(loops), pool_(threads), gemm_(pool_, loops) {}
 
 std::string CpuBackend::name() const {
     const int threads = pool_.threads();
@@ -70,8 +70,8 @@ void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
     check((transpose_b ? b.rows() : b.columns()) == n, "matmul: b and c differ in columns");
     check((transpose_b ? b.columns() : b.rows()) == k, "matmul: a and b differ in the inner dimension");
     if (m == 0 || n == 0) return;
-    gemm(pool_, m, n, k, {a.f32(), a.row_stride(), transpose_a}, {b.f32(), b.row_stride(), transpose_b}, c.f32(),
-         c.row_stride(), accumulate);
+    gemm_.multiply(m, n, k, {a.f32(), a.row_stride(), transpose_a},
+                   {{b.data(), b.dtype(), b.row_stride()}, transpose_b}, c.f32(), c.row_stride(), accumulate);
 }
 
 void CpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {
@@ -117,8 +117,7 @@ void CpuBackend::convert(const Tensor& from, const Tensor& to) {
           "convert goes between fp32 and fp16 or bf16");
     for_ranges(from.element_count(), kTileElements, [&](auto begin, auto end) {
         if (widens) {
-            const auto* const source = static_cast<const std::uint16_t*>(from.data()) + begin;
-            (half == DType::kF16 ? loops_.f16_to_f32 : loops_.bf16_to_f32)(source, to.f32() + begin, end - begin);
+            widen(loops_, half, from.data(), begin, end - begin, to.f32() + begin);
         } else {
             auto* const target = static_cast<std::uint16_t*>(to.data()) + begin;
             (half == DType::kF16 ? loops_.f32_to_f16 : loops_.f32_to_bf16)(from.f32() + begin, target, end - begin);

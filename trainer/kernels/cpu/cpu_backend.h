@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/cpu/gemm.h"
 #include "trainer/kernels/cpu/loops.h"
 #include "trainer/kernels/cpu/thread_pool.h"
 
@@ -83,10 +84,15 @@ class CpuBackend final : public Backend {
               float direction);
     std::int64_t scratch_bytes(std::int64_t keys, std::int64_t head_channels, bool backward) const;
 
+    // The weight of a norm in fp32: itself, or widened into widened_weight_ until the next call.
+    const float* norm_weight(const Tensor& weight, std::int64_t channels);
+
     const Loops& loops_;
     ThreadPool pool_;
+    Gemm gemm_;
     std::vector<double> partial_sums_;      // of reduce(): one a tile
     std::vector<float> partial_gradients_;  // of rmsnorm_backward(): [kNormTiles, C]
+    std::vector<float> widened_weight_;     // of norm_weight(): [C]
 };
 
 // Rows that make a tile of about 16k elements: small enough to spread, large enough to pay for handing out.

@@ -1,7 +1,6 @@
 // The layers of CpuBackend: each function checks the shapes, cuts the work into tiles and calls the loops.
 
 #include <algorithm>
-#include <cstring>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
 
@@ -30,8 +29,7 @@ void CpuBackend::embedding_forward(const Tensor& table, const Tensor& ids, const
     check_matrix(out, rows, columns);
     for_ranges(rows, rows_of_tile(columns), [&](auto begin, auto end) {
         for (std::int64_t row = begin; row < end; ++row) {
-            std::memcpy(out.f32() + row * columns, table.f32() + ids.i32()[row] * columns,
-                        static_cast<std::size_t>(columns) * sizeof(float));
+            widen(loops_, table.dtype(), table.data(), ids.i32()[row] * columns, columns, out.f32() + row * columns);
         }
     });
 }
@@ -51,14 +49,22 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& out_gradien
     });
 }
 
+const float* CpuBackend::norm_weight(const Tensor& weight, std::int64_t channels) {
+    check_count(weight, channels);
+    if (weight.dtype() == DType::kF32) return weight.f32();
+    widened_weight_.resize(static_cast<std::size_t>(channels));
+    widen(loops_, weight.dtype(), weight.data(), 0, channels, widened_weight_.data());
+    return widened_weight_.data();
+}
+
 void CpuBackend::rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                                  const Tensor& rstd) {
     const std::int64_t rows = x.rows(), columns = x.columns();
     check_matrix(out, rows, columns);
-    check_count(weight, columns);
+    const float* const weights = norm_weight(weight, columns);
     check_count(rstd, rows);
     for_ranges(rows, rows_of_tile(columns), [&](auto begin, auto end) {
-        loops_.rmsnorm_forward({begin, end, columns}, x.f32(), weight.f32(), epsilon, out.f32(), rstd.f32());
+        loops_.rmsnorm_forward({begin, end, columns}, x.f32(), weights, epsilon, out.f32(), rstd.f32());
     });
 }
 
@@ -68,21 +74,21 @@ void CpuBackend::add_rmsnorm_forward(const Tensor& x, const Tensor& delta, const
     check_matrix(delta, rows, columns);
     check_matrix(sum, rows, columns);
     check_matrix(out, rows, columns);
-    check_count(weight, columns);
+    const float* const weights = norm_weight(weight, columns);
     check_count(rstd, rows);
     for_ranges(rows, rows_of_tile(columns), [&](auto begin, auto end) {
-        loops_.add_rmsnorm_forward({begin, end, columns}, x.f32(), delta.f32(), weight.f32(), epsilon, sum.f32(),
-                                   out.f32(), rstd.f32());
+        loops_.add_rmsnorm_forward({begin, end, columns}, x.f32(), delta.f32(), weights, epsilon, sum.f32(), out.f32(),
+                                   rstd.f32());
     });
 }
 
 void CpuBackend::rmsnorm_apply(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out) {
     const std::int64_t rows = x.rows(), columns = x.columns();
     check_matrix(out, rows, columns);
-    check_count(weight, columns);
+    const float* const weights = norm_weight(weight, columns);
     check_count(rstd, rows);
     for_ranges(rows, rows_of_tile(columns), [&](auto begin, auto end) {
-        loops_.rmsnorm_apply({begin, end, columns}, x.f32(), weight.f32(), rstd.f32(), out.f32());
+        loops_.rmsnorm_apply({begin, end, columns}, x.f32(), weights, rstd.f32(), out.f32());
     });
 }
 
@@ -92,14 +98,14 @@ void CpuBackend::rmsnorm_backward(const Tensor& x, const Tensor& weight, const T
     const std::int64_t rows = x.rows(), columns = x.columns();
     check_matrix(out_gradient, rows, columns);
     check_matrix(x_gradient, rows, columns);
-    check_count(weight, columns);
+    const float* const weights = norm_weight(weight, columns);
     check_count(rstd, rows);
     check_count(weight_gradient, columns);
     const float* const residual = residual_gradient.empty() ? nullptr : residual_gradient.f32();
     partial_gradients_.assign(static_cast<std::size_t>(kNormTiles * columns), 0.0F);
     const std::int64_t tile = std::max<std::int64_t>(1, (rows + kNormTiles - 1) / kNormTiles);
     for_ranges(rows, tile, [&](auto begin, auto end) {
-        loops_.rmsnorm_backward({begin, end, columns}, x.f32(), weight.f32(), rstd.f32(), out_gradient.f32(), residual,
+        loops_.rmsnorm_backward({begin, end, columns}, x.f32(), weights, rstd.f32(), out_gradient.f32(), residual,
                                 x_gradient.f32(), partial_gradients_.data() + begin / tile * columns);
     });
     if (!accumulate) zero(weight_gradient);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trainer/kernels/cpu/thread_pool.h"
+#include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
 
@@ -13,10 +15,33 @@ struct GemmOperand {
     bool transposed;
 };
 
-// c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate. OpenBLAS on one thread a tile; the tiles depend on
-// the shape alone, so the bits do not depend on the number of threads.
-void gemm(ThreadPool& pool, std::int64_t m, std::int64_t n, std::int64_t k, GemmOperand a, GemmOperand b, float* c,
-          std::int64_t c_stride, bool accumulate);
+// An operand in any storage format.
+struct StoredOperand {
+    StoredMatrix matrix;
+    bool transposed;
+};
+
+// Matrix products by OpenBLAS, on one thread a tile; the tiles depend on the shape alone, so the bits do not depend on
+// the number of threads. A tile takes the right operand block by block. A block that is not fp32 is widened into
+// scratch that fits a core's cache: the whole matrix never exists in fp32. fp32 goes through the same blocks, so a
+// stored matrix gives the bits that its fp32 copy would.
+class Gemm {
+  public:
+    Gemm(ThreadPool& pool, const Loops& loops);
+
+    // c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate.
+    void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const StoredOperand& b,
+                  float* c, std::int64_t c_stride, bool accumulate);
+
+  private:
+    struct Tile;
+    void run_tile(const Tile& tile, float* scratch) const;
+    GemmOperand block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const;
+
+    ThreadPool& pool_;
+    const Loops& loops_;
+    std::vector<float> scratch_;  // a block for each thread
+};
 
 // OpenBLAS' name for the kernels it chose for this machine: "SkylakeX", "Haswell", …
 const char* blas_kernels();

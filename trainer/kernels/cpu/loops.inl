@@ -1,6 +1,9 @@
 // Included once for each instruction set, with ATOLL_INSTRUCTION_SET naming it.
 
 #include <cstdint>
+#if defined(__F16C__) || defined(__AVX512F__)
+#include <immintrin.h>  // its functions are always inlined
+#endif
 
 #include "trainer/kernels/cpu/loops.h"
 

@@ -15,7 +15,7 @@ struct InstructionSet {
 
 #if defined(__x86_64__)
 bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
 
 bool has_avx512() {
