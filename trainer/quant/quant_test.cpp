@@ -1,0 +1,125 @@
+// Against bitsandbytes: tests/numerics/make_quant_goldens.py made the numbers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "shared/safetensors/file.h"
+#include "trainer/quant/int8.h"
+#include "trainer/quant/nf4.h"
+
+namespace atl::quant {
+namespace {
+
+constexpr std::int64_t kRows = 215, kColumns = 96, kCount = kRows * kColumns;
+
+std::vector<float> matrix() {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < kCount; ++i) {
+        const std::int64_t mixed = (i * 2654435761 + i / 7 * 40503) % (1 << 24);
+        const auto value = static_cast<float>(mixed - (1 << 23)) * 0x1p-26F;
+        values.push_back(i >= 64 && i < 128 ? 0.0F : std::ldexp(value, static_cast<int>(i / kColumns % 5) - 3));
+    }
+    return values;
+}
+
+class QuantGoldenTest : public testing::Test {
+  protected:
+    template <class T>
+    std::vector<T> golden(const std::string& name) const {
+        const auto* tensor = file_.header().find(name);
+        EXPECT_NE(tensor, nullptr) << name;
+        const auto bytes = file_.bytes(*tensor);
+        std::vector<T> values(bytes.size() / sizeof(T));
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    }
+
+    std::vector<std::byte> nf4(std::size_t piece) const {
+        std::vector<std::byte> storage(static_cast<std::size_t>(layout_.size));
+        Nf4Quantizer quantizer(kCount, storage);
+        for (std::size_t at = 0; at < values_.size(); at += piece) {
+            quantizer.append(std::span(values_).subspan(at, std::min(piece, values_.size() - at)));
+        }
+        quantizer.finish();
+        return storage;
+    }
+
+    template <class T>
+    static std::vector<T> part(std::span<const std::byte> storage, std::int64_t at, std::size_t count) {
+        std::vector<T> values(count);
+        std::memcpy(values.data(), storage.data() + at, count * sizeof(T));
+        return values;
+    }
+
+    const safetensors::File file_ = safetensors::File::open(ATOLL_GOLDEN_DIR "/quant/golden.safetensors").value();
+    const std::vector<float> values_ = matrix();
+    const Nf4Layout layout_{kCount};
+};
+
+TEST_F(QuantGoldenTest, TheCodeBooksAreThoseOfBitsandbytes) {
+    EXPECT_TRUE(std::ranges::equal(kNf4Values, golden<float>("nf4.code")));
+    EXPECT_TRUE(std::ranges::equal(dynamic_values(), golden<float>("dynamic")));
+}
+
+TEST_F(QuantGoldenTest, Nf4CodesAndScalesAreExactlyThoseOfBitsandbytes) {
+    const auto storage = nf4(values_.size());
+    const auto codes = golden<std::uint8_t>("nf4.codes"), scales = golden<std::uint8_t>("nf4.scales");
+    EXPECT_EQ(part<std::uint8_t>(storage, layout_.codes, codes.size()), codes);
+    EXPECT_EQ(part<std::uint8_t>(storage, layout_.scales, scales.size()), scales);
+    const auto magnitudes = golden<float>("nf4.magnitudes");
+    const auto stored = part<float>(storage, layout_.magnitudes, magnitudes.size());
+    for (std::size_t i = 0; i < stored.size(); ++i) EXPECT_NEAR(stored[i] / magnitudes[i], 1, 1e-6);
+    EXPECT_NEAR(part<float>(storage, 0, 1)[0] / golden<float>("nf4.mean")[0], 1, 1e-6);
+}
+
+TEST_F(QuantGoldenTest, Nf4DecodesToTheCodeTimesTheFactorOfItsBlock) {
+    const auto storage = nf4(values_.size());
+    const auto codes = golden<std::uint8_t>("nf4.codes");
+    const auto factors = golden<float>("nf4.factors");
+    std::vector<float> decoded(kCount);
+    dequantize_nf4(storage, kCount, 0, decoded);
+    for (std::size_t i = 0; i < decoded.size(); ++i) {
+        const unsigned code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15U;
+        ASSERT_NEAR(decoded[i], kNf4Values[code] * factors[i / 64], 1e-7F) << i;
+    }
+    for (std::size_t i = 64; i < 128; ++i) ASSERT_EQ(decoded[i], 0.0F);
+}
+
+TEST_F(QuantGoldenTest, Nf4DoesNotDependOnThePiecesOrTheRange) {
+    const auto whole = nf4(values_.size());
+    for (const std::size_t piece : {1U, 63U, 96U, 1000U}) EXPECT_EQ(nf4(piece) == whole, true) << piece;
+    std::vector<float> decoded(kCount), some(203);
+    dequantize_nf4(whole, kCount, 0, decoded);
+    dequantize_nf4(whole, kCount, 1001, some);
+    EXPECT_TRUE(std::ranges::equal(some, std::span(decoded).subspan(1001, some.size())));
+}
+
+TEST_F(QuantGoldenTest, Int8CodesAreExactlyThoseOfBitsandbytes) {
+    const Int8Layout layout(kRows, kColumns);
+    std::vector<std::byte> storage(static_cast<std::size_t>(layout.size));
+    quantize_int8(kRows, kColumns, 0, std::span(values_).first(100 * kColumns), storage);
+    quantize_int8(kRows, kColumns, 100, std::span(values_).subspan(100 * kColumns), storage);
+    EXPECT_EQ(part<std::int8_t>(storage, layout.codes, kCount), golden<std::int8_t>("int8.codes"));
+    const auto magnitudes = golden<float>("int8.magnitudes");
+    std::vector<float> decoded(kCount);
+    dequantize_int8(storage, kRows, kColumns, 0, decoded);
+    for (std::size_t i = 0; i < decoded.size(); ++i) {
+        ASSERT_NEAR(decoded[i], values_[i], magnitudes[i / kColumns] / 253) << i;
+    }
+}
+
+TEST(Int8Test, ARowOfZerosStaysZeros) {
+    const std::vector<float> zeros(8, 0.0F);
+    std::vector<std::byte> storage(static_cast<std::size_t>(Int8Layout(2, 4).size), std::byte{7});
+    quantize_int8(2, 4, 0, zeros, storage);
+    std::vector<float> decoded(8, 1.0F);
+    dequantize_int8(storage, 2, 4, 0, decoded);
+    EXPECT_EQ(decoded, zeros);
+}
+
+}  // namespace
+}  // namespace atl::quant
