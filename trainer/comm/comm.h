@@ -54,8 +54,8 @@ class Comm {
     virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
     virtual void barrier() = 0;
 
-    // The ranks that named the same colour, in this group's order, as a group of their own.
-    virtual std::unique_ptr<Comm> split(int color) = 0;
+    // The ranks that named the same colour as a group of their own, ordered by `order` and then as in this group.
+    virtual std::unique_ptr<Comm> split(int color, int order = 0) = 0;
 
     // How many ranks of this group run on this machine, at least 1.
     virtual int ranks_on_node() = 0;

@@ -102,9 +102,9 @@ class MpiComm final : public Comm {
 
     void barrier() override { MPI_Barrier(comm_); }
 
-    std::unique_ptr<Comm> split(int color) override {
+    std::unique_ptr<Comm> split(int color, int order) override {
         MPI_Comm part = MPI_COMM_NULL;
-        MPI_Comm_split(comm_, color, rank_, &part);
+        MPI_Comm_split(comm_, color, order, &part);
         return std::make_unique<MpiComm>(part, false);
     }
 

@@ -106,6 +106,12 @@ TEST(MpiCommTest, SplitsIntoGroupsOfAColour) {
     part->barrier();
 }
 
+TEST(MpiCommTest, AGroupIsInTheOrderThatItsRanksNamed) {
+    const auto reversed = world->split(0, -world->rank());
+    EXPECT_EQ(reversed->size(), world->size());
+    EXPECT_EQ(reversed->rank(), world->size() - 1 - world->rank());
+}
+
 TEST(MpiCommTest, AllRanksSeeAFailureAndTheLowestRankTellsIt) {
     const Status mine = world->rank() >= 1 ? Status(invalid_argument("data", "it is bad")) : Status();
     const Status seen = world->agree(mine);

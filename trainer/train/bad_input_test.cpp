@@ -26,9 +26,18 @@ TEST_F(BadInputTest, WrongFlagsAreNamed) {
 
 TEST_F(BadInputTest, WhatIsNotBuiltIsRefusedByName) {
     expect_refused(train("out", {"--steps", "1", "--tp", "2"}), "--tp");
-    expect_refused(train("out", {"--steps", "1", "--sharding", "hybrid_shard"}), "--sharding");
     expect_refused(train("out", {"--steps", "1", "--precision", "bf16"}), "--precision");
     expect_refused(train("out", {"--steps", "1", "--lora-rank", "8"}), "--lora-rank");
+}
+
+TEST_F(BadInputTest, AShardGroupThatDoesNotDivideTheRanksIsRefused) {
+    expect_refused(train("out", {"--steps", "1", "--sharding", "hybrid_shard", "--shard-group", "3"}, 2),
+                   "--shard-group: 2 ranks do not divide into groups of 3");
+    expect_refused(train("out", {"--steps", "1", "--sharding", "full_shard", "--shard-group", "1"}), "--shard-group");
+    expect_refused(run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--sharding",
+                        "hybrid_shard", "--shard-group", "3"},
+                       2),
+                   "--shard-group");
 }
 
 TEST_F(BadInputTest, AnUnknownKeyOfTheRunFileIsNamed) {

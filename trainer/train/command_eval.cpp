@@ -16,7 +16,8 @@ class EvalCommand final : public Command {
         ATOLL_TRY(const CheckedData data, open_data(config_.data, "--data", config_.val_samples, directory, *comm));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
-        const Perplexity perplexity = evaluate(*memory, *backend, *comm, data, micro(data));
+        RankGroups ranks(*comm, memory->store().division());
+        const Perplexity perplexity = evaluate(*memory, *backend, ranks, data, micro(data));
         if (comm->rank() == 0) print_line(to_json_line(perplexity));
         return {};
     }
@@ -26,14 +27,21 @@ class EvalCommand final : public Command {
         return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
     }
 
+    Result<Division> division(comm::Comm& comm) const {
+        ATOLL_TRY(const Sharding sharding, parse_sharding(config_.sharding));
+        const RankCounts counts = rank_counts(comm);
+        ATOLL_TRY(const int shard_group, plan_shard_group(config_, counts.ranks, counts.on_node));
+        return divide(sharding, comm.rank(), comm.size(), shard_group);
+    }
+
     Result<std::unique_ptr<RunMemory>> prepare(const ModelDirectory& directory, const CheckedData& data,
                                                kernels::Backend& backend, comm::Comm& comm) {
         LayoutOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;
-        options.engine.ranks = comm.size();
-        ATOLL_TRY(options.sharding, parse_sharding(config_.sharding));
-        options.rank = comm.rank();
+        const auto divided = division(comm);
+        ATOLL_RETURN_IF_ERROR(comm.agree(divided.ok() ? Status() : Status(divided.error())));
+        options.division = *divided;
         auto memory = RunMemory::allocate(backend, directory.model, options);
         ATOLL_RETURN_IF_ERROR(comm.agree(memory.ok() ? Status() : Status(memory.error())));
         ATOLL_RETURN_IF_ERROR(comm.agree(load_weights(*directory.weights, (*memory)->store(), backend)));

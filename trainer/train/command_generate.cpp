@@ -39,10 +39,10 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(const auto tokenizer, data::Tokenizer::open(config_.model));
         ATOLL_TRY(const auto backend, open_backend(config_, *self));
         auto arena = Arena::measuring();
-        ParameterStore::lay_out(arena, directory.model, Sharding::kNone, 0, 1, nullptr);
+        ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
         ATOLL_TRY(tensor::Memory memory, backend->allocate(arena.peak_bytes()));
         arena = Arena(std::move(memory));
-        const auto store = ParameterStore::lay_out(arena, directory.model, Sharding::kNone, 0, 1, nullptr);
+        const auto store = ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
         ATOLL_RETURN_IF_ERROR(load_weights(*directory.weights, store, *backend));
         ResidentWeights weights(store);
         return print_continuation(directory.model, *backend, weights, *tokenizer);

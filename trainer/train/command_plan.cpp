@@ -41,9 +41,10 @@ class PlanCommand final : public Command {
         if (memory_ < 0) return invalid_argument("--memory-bytes", "must be at least 1");
         const auto self = comm::make_self();
         if (config_.steps == 0) config_.epochs = 1;
-        ATOLL_TRY(const TrainJob job, prepare_training(config_, *self, static_cast<int>(ranks_)));
-        ATOLL_TRY(const auto backend, open_backend(config_, *self));
         const std::int64_t sharing = on_node_ > 0 ? std::min(on_node_, ranks_) : ranks_;
+        const RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
+        ATOLL_TRY(const TrainJob job, prepare_training(config_, *self, counts));
+        ATOLL_TRY(const auto backend, open_backend(config_, *self));
         measure_peak_flops(*backend);  // makes the buffers that products need
         const std::int64_t program = plan::resident_bytes();
         const std::int64_t limit = memory_ > 0 ? memory_ / sharing : plan::available_bytes() / sharing + program;

@@ -14,7 +14,7 @@ class TrainCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
-        ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, comm->size()));
+        ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, rank_counts(*comm)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         // Before memory is judged: it makes the buffers that products need.
         const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measure_peak_flops(*backend);

@@ -151,6 +151,18 @@ Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
     return plan;
 }
 
+Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_node) {
+    if (!config.sharding.starts_with("hybrid_")) {
+        if (config.shard_group == 0) return 0;
+        return invalid_argument("--shard-group", "belongs to --sharding hybrid_shard and hybrid_shard_zero2");
+    }
+    const std::int64_t group = config.shard_group > 0 ? config.shard_group : ranks_on_node;
+    if (group <= ranks && ranks % group == 0) return static_cast<int>(group);
+    return invalid_argument("--shard-group", count_text(ranks) + (ranks == 1 ? " rank does" : " ranks do") +
+                                                 " not divide into groups of " + count_text(group) +
+                                                 (config.shard_group > 0 ? "" : ", the ranks of one machine"));
+}
+
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch) {
     if (config.steps > 0 && config.epochs > 0) {
         return invalid_argument("--epochs", "give --steps or --epochs, not both");

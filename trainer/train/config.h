@@ -109,6 +109,10 @@ struct BatchPlan {
 // kInvalidArgument names the flag that makes the rows not divide.
 Result<BatchPlan> plan_batch(const RunConfig& config, int ranks);
 
+// How many consecutive ranks share a copy in the hybrid modes: --shard-group, or those of one machine; 0 in the other
+// modes. kInvalidArgument when it does not divide the ranks, or is given without a hybrid mode.
+Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_node);
+
 // The number of steps: --steps, or as many as it takes to see every row --epochs times.
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch);
 

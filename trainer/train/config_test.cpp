@@ -48,7 +48,6 @@ TEST(RunConfigTest, WrongValuesAreRefusedByFlag) {
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     RunConfig config;
     const std::vector<std::pair<const char*, const char*>> unbuilt = {{"precision", "fp8"},
-                                                                      {"sharding", "hybrid_shard"},
                                                                       {"tp", "2"},
                                                                       {"pp", "4"},
                                                                       {"device", "cuda"},
@@ -58,7 +57,6 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
                                                                       {"offload-optimizer", "nvme"},
                                                                       {"offload-dir", "/tmp"},
                                                                       {"bucket-bytes", "1024"},
-                                                                      {"shard-group", "2"},
                                                                       {"lora-targets", "q_proj"}};
     for (const auto& [name, text] : unbuilt) {
         const Status status = set(config, name, text);

@@ -17,7 +17,7 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
     engine.model_ = &store.model();
     engine.options_ = options;
     engine.gather_ = WeightGather::lay_out(arena, store);
-    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.ranks, options.accumulation);
+    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.accumulation);
     engine.lay_out_activations(arena, backend);
     return engine;
 }
@@ -80,10 +80,10 @@ void Engine::forward(kernels::Backend& backend, comm::Comm& comm, const model::B
                                    input_of(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
 }
 
-void Engine::backward(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, std::size_t block,
+void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
                       const model::Loss& loss) {
-    const std::span<const Tensor> weights = gather_.acquire(comm, block);
-    if (block > 0) gather_.prefetch(comm, block - 1);
+    const std::span<const Tensor> weights = gather_.acquire(ranks.copy(), block);
+    if (block > 0) gather_.prefetch(ranks.copy(), block - 1);
     const bool is_last = block + 1 == model_->blocks.size();
     const model::Block& this_block = *model_->blocks[block];
     const model::Context context{backend, workspace_, batch};
@@ -94,27 +94,28 @@ void Engine::backward(kernels::Backend& backend, comm::Comm& comm, const model::
         this_block.forward(context, views(block, weights, {}), input, input_of(block + 1, batch.shape), saved_[block],
                            nullptr);
     }
-    this_block.backward(context, views(block, weights, reduce_.lend(backend, comm, block)), input, saved_[block],
+    this_block.backward(context, views(block, weights, reduce_.lend(backend, ranks, block)), input, saved_[block],
                         is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient, is_last ? &loss : nullptr);
 }
 
-double Engine::train(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, float gradient_scale,
+double Engine::train(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, float gradient_scale,
                      bool last) {
     const std::size_t count = model_->blocks.size();
     const model::Loss loss{flat_range(token_losses_, 0, batch.shape.rows()), gradient_scale};
-    for (std::size_t block = 0; block + 1 < count; ++block) forward(backend, comm, &batch, block, loss);
-    if (!model_->blocks.back()->backward_includes_forward()) forward(backend, comm, &batch, count - 1, loss);
+    for (std::size_t block = 0; block + 1 < count; ++block) forward(backend, ranks.copy(), &batch, block, loss);
+    if (!model_->blocks.back()->backward_includes_forward()) forward(backend, ranks.copy(), &batch, count - 1, loss);
     for (std::size_t block = count; block-- > 0;) {
-        backward(backend, comm, batch, block, loss);
-        reduce_.block_done(backend, comm, block, last);
+        backward(backend, ranks, batch, block, loss);
+        reduce_.block_done(backend, ranks, block, last);
     }
     return backend.sum(loss.token_losses);
 }
 
-double Engine::evaluate(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch) {
+double Engine::evaluate(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch) {
     const std::int64_t rows = batch == nullptr ? 0 : batch->shape.rows();
     const model::Loss loss{rows == 0 ? Tensor() : flat_range(token_losses_, 0, rows), 0.0F};
-    for (std::size_t block = 0; block < model_->blocks.size(); ++block) forward(backend, comm, batch, block, loss);
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block)
+        forward(backend, ranks.copy(), batch, block, loss);
     return batch == nullptr ? 0 : backend.sum(loss.token_losses);
 }
 

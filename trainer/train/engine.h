@@ -17,7 +17,6 @@ struct EngineOptions {
     model::BatchShape largest;      // of a micro-batch
     bool train = true;              // false: evaluation only, nothing is kept for a backward pass
     std::int64_t accumulation = 1;  // micro-steps a step
-    int ranks = 1;
     Recompute recompute = Recompute::kNone;
 };
 
@@ -30,10 +29,10 @@ class Engine {
                           const EngineOptions& options);
 
     // Forward and backward: adds the gradient of gradient_scale · (the sum of the token losses) and returns that sum.
-    double train(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, float gradient_scale,
+    double train(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, float gradient_scale,
                  bool last);
     // The sum of the token losses. A rank without rows passes null and takes part in the gathers.
-    double evaluate(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch);
+    double evaluate(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch);
 
     GradientReduce& gradients() { return reduce_; }
     void weights_changed() { gather_.invalidate(); }
@@ -45,7 +44,7 @@ class Engine {
     // Null batch: only takes part in the gathers.
     void forward(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch, std::size_t block,
                  const model::Loss& loss);
-    void backward(kernels::Backend& backend, comm::Comm& comm, const model::Batch& batch, std::size_t block,
+    void backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss);
     // [rows, C], empty for the first block and after the last.
     Tensor input_of(std::size_t block, const model::BatchShape& shape) const;

@@ -58,6 +58,7 @@ struct Variant {
     Recompute recompute = Recompute::kNone;
     std::int64_t accumulation = 1;
     bool tied = false;
+    int shard_group = 0;                          // of the hybrid modes
     tensor::DType storage = tensor::DType::kF32;  // of the weights
 };
 
@@ -75,13 +76,13 @@ class Run {
         for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
         LayoutOptions options;
         micro_ = kGlobalRows / comm.size() / variant.accumulation;
-        options.engine = {{micro_, kLength}, true, variant.accumulation, comm.size(), variant.recompute};
-        options.sharding = variant.sharding;
-        options.rank = comm.rank();
+        options.engine = {{micro_, kLength}, true, variant.accumulation, variant.recompute};
+        options.division = divide(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
         auto memory = RunMemory::allocate(*backend_, model_, options);
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
+        ranks_ = std::make_unique<RankGroups>(comm, options.division);
         initialize();
     }
 
@@ -91,7 +92,7 @@ class Run {
         std::array<double, 1> sum{};
         for (std::int64_t micro = 0; micro < variant_.accumulation; ++micro) {
             load(rows_of_step(0), (comm_.rank() * variant_.accumulation + micro) * micro_);
-            sum[0] += memory_->engine().evaluate(*backend_, comm_, &memory_->batch().batch());
+            sum[0] += memory_->engine().evaluate(*backend_, *ranks_, &memory_->batch().batch());
         }
         comm_.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
@@ -142,22 +143,24 @@ class Run {
 
     double step(int number) {
         const Rows rows = rows_of_step(number);
-        std::array<double, 3> sums{};
+        std::array<double, 2> sums{};
+        double squares = 0;
         for (std::int64_t micro = 0; micro < variant_.accumulation; ++micro) {
             sums[1] += static_cast<double>(load(rows, (comm_.rank() * variant_.accumulation + micro) * micro_));
-            sums[0] += memory_->engine().train(*backend_, comm_, memory_->batch().batch(), 0.125F,
+            sums[0] += memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F,
                                                micro + 1 == variant_.accumulation);
         }
         GradientReduce& gradients = memory_->engine().gradients();
-        gradients.finish(*backend_, comm_);
+        gradients.finish(*backend_, *ranks_);
         for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
-            sums[2] += backend_->sum_of_squares(memory_->store().gradient_shard(group));
+            squares += backend_->sum_of_squares(memory_->store().own_gradients(group));
         }
         comm_.all_reduce(sums, comm::Reduction::kSum);
-        gradients.share(comm_);
+        ranks_->by_shard().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
+        gradients.share(*ranks_);
         const double scale = 8 / sums[1];
-        const double norm = std::sqrt(sums[2]) * scale;
-        memory_->store().update(*backend_, comm_, optimizer_,
+        const double norm = std::sqrt(squares) * scale;
+        memory_->store().update(*backend_, ranks_->copy(), optimizer_,
                                 {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false});
         memory_->engine().weights_changed();
         return sums[0] / sums[1];
@@ -170,6 +173,7 @@ class Run {
     optim::Optimizer optimizer_{optim::Kind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0};
     std::int64_t micro_ = 0;
     std::unique_ptr<RunMemory> memory_;
+    std::unique_ptr<RankGroups> ranks_;
 };
 
 Outcome run_world(const Variant& variant) {
@@ -222,6 +226,22 @@ TEST_P(EngineTest, EveryShardingGivesTheSameBits) {
     }
 }
 
+// With 4 ranks these are 1, 2 and 4 copies; with 2 ranks 1 and 2.
+TEST_P(EngineTest, HybridShardingGivesTheSameBits) {
+    const Outcome reference = run_world({Sharding::kFullShard, Recompute::kNone, 1, GetParam()});
+    const Outcome alone = run_alone(GetParam());
+    for (const Sharding sharding : {Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+        for (int group = 1; group <= world->size(); group *= 2) {
+            SCOPED_TRACE(group);
+            const Outcome outcome = run_world({sharding, Recompute::kNone, 1, GetParam(), group});
+            EXPECT_EQ(outcome.losses, reference.losses);
+            EXPECT_EQ(outcome.weights, reference.weights);
+            EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+            expect_near(run_world({sharding, Recompute::kFull, 2, GetParam(), group}), alone, 2e-5);
+        }
+    }
+}
+
 TEST_P(EngineTest, RecomputationChangesNoBit) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard}) {
         const Outcome kept = run_world({sharding, Recompute::kNone, 2, GetParam()});
@@ -238,8 +258,8 @@ TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
         const model::Model model = tiny_model(false);
         const optim::Optimizer optimizer;
         LayoutOptions options;
-        options.engine = {{1, kLength}, true, 1, 4, Recompute::kNone};
-        options.sharding = sharding;
+        options.engine = {{1, kLength}, true, 1, Recompute::kNone};
+        options.division = divide(sharding, 0, 4, 2);
         options.optimizer = &optimizer;
         const auto backend = kernels::make_cpu_backend(1);
         return RunMemory::measure(**backend, model, options);
@@ -253,6 +273,9 @@ TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
     EXPECT_EQ(weights(bytes(Sharding::kNone)), 4 * weights(bytes(Sharding::kFullShard)));
     EXPECT_EQ(moments(bytes(Sharding::kNone)), 4 * moments(bytes(Sharding::kShardOptimizer)));
     EXPECT_EQ(moments(bytes(Sharding::kNone)), 2 * weights(bytes(Sharding::kNone)));
+    EXPECT_EQ(weights(bytes(Sharding::kNone)), 2 * weights(bytes(Sharding::kHybridShard)));
+    EXPECT_EQ(weights(bytes(Sharding::kNone)), weights(bytes(Sharding::kHybridShardZero2)));
+    EXPECT_EQ(moments(bytes(Sharding::kNone)), 2 * moments(bytes(Sharding::kHybridShardZero2)));
 }
 
 }  // namespace

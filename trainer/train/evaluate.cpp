@@ -15,9 +15,10 @@ std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data:
     return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});
 }
 
-Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const CheckedData& data,
+Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
                     std::int64_t micro) {
     const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
+    comm::Comm& comm = ranks.world();
     data::Batch buffer;
     std::array<double, 2> sums{};  // losses, targets
     for (std::int64_t at = 0; at < data.rows; at += micro * comm.size()) {
@@ -26,7 +27,7 @@ Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, comm::Comm& co
         if (count > 0) {
             sums[1] += static_cast<double>(load_rows(memory, backend, data.dataset, order, begin, count, buffer));
         }
-        sums[0] += memory.engine().evaluate(backend, comm, count > 0 ? &memory.batch().batch() : nullptr);
+        sums[0] += memory.engine().evaluate(backend, ranks, count > 0 ? &memory.batch().batch() : nullptr);
     }
     comm.all_reduce(sums, comm::Reduction::kSum);
     return perplexity_of(sums[0], sums[1]);

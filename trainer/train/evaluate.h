@@ -7,7 +7,7 @@ namespace atl::train {
 
 // The token-weighted mean loss over the data's rows, in file order, `micro` rows a rank at a time. Every rank takes
 // part and gets the same result.
-Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const CheckedData& data,
+Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
                     std::int64_t micro);
 
 // Copies rows at positions [begin, begin + count) of the order into the device's batch. Returns how many targets

@@ -13,7 +13,7 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
     LayoutOptions options = layout_of(job, rank, ranks);
     const auto sharding = parse_sharding(settings.sharding);
     check(sharding.ok(), "a plan with a sharding that is not built");
-    options.sharding = *sharding;
+    options.division = divide(*sharding, rank, ranks, job.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.accumulation = settings.grad_accum;
     options.engine.recompute = settings.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;

@@ -23,13 +23,50 @@ std::vector<char> shared_groups(const model::Model& model) {
     return uses;
 }
 
+// The part of a shard that one of the ranks that keep it adds up.
+std::span<float> part_of(const comm::Comm& replicas, const Tensor& shard) {
+    const std::int64_t count = shard.element_count() / replicas.size();
+    return elements(flat_range(shard, count * replicas.rank(), count));
+}
+
 }  // namespace
 
-GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store, int ranks,
-                                       std::int64_t accumulation) {
+CopyReduce CopyReduce::lay_out(Arena& arena, const ParameterStore& store) {
+    CopyReduce reduce;
+    if (store.division().copies() == 1) return reduce;
+    std::int64_t largest = 0;
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        largest = std::max(largest, store.cut(group).shard);
+    }
+    reduce.scratch_ = arena.allocate(Category::kWorkspace, DType::kF32, {largest});
+    return reduce;
+}
+
+void CopyReduce::add(comm::Comm& replicas, const Tensor& shard) {
+    begin_gather(replicas);
+    reducing_ = shard;
+    reduce_ = replicas.start_reduce_scatter(elements(shard), part_of(replicas, shard),
+                                            elements(flat_range(scratch_, 0, shard.element_count())));
+}
+
+void CopyReduce::begin_gather(comm::Comm& replicas) {
+    if (reducing_.empty()) return;
+    replicas.wait(reduce_);
+    replicas.wait(gather_);
+    gather_ = replicas.start_all_gather(std::as_bytes(part_of(replicas, reducing_)),
+                                        std::as_writable_bytes(elements(reducing_)));
+    reducing_ = Tensor();
+}
+
+void CopyReduce::finish(comm::Comm& replicas) {
+    begin_gather(replicas);
+    replicas.wait(gather_);
+    gather_ = {};
+}
+
+GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store, std::int64_t accumulation) {
     GradientReduce reduce;
     reduce.store_ = &store;
-    reduce.ranks_ = ranks;
     reduce.first_block_ = store.model().first_block_of_group();
     reduce.holds_.assign(store.group_count(), 0);
     reduce.reduced_.assign(store.group_count(), 0);
@@ -43,7 +80,8 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
         }
     }
     reduce.has_own_ = shards_gradients(store.sharding()) ? shared : std::vector<char>(store.group_count(), 1);
-    if (ranks > 1) reduce.lay_out_lanes(arena, accumulation);
+    if (store.division().ranks > 1) reduce.lay_out_lanes(arena, accumulation);
+    reduce.copies_ = CopyReduce::lay_out(arena, store);
     return reduce;
 }
 
@@ -62,7 +100,7 @@ void GradientReduce::lay_out_lanes(Arena& arena, std::int64_t accumulation) {
         passing = std::max(passing, block_passing);
         scratch = std::max(scratch, block_scratch);
     }
-    if (shards_gradients(store_->sharding()) && accumulation > 1) landing = scratch / ranks_;
+    if (shards_gradients(store_->sharding()) && accumulation > 1) landing = scratch / shard_ranks();
     for (Lane& lane : lanes_) {
         if (passing > 0) lane.passing = arena.allocate(Category::kGradients, DType::kF32, {passing});
         lane.scratch = arena.allocate(Category::kWorkspace, DType::kF32, {scratch});
@@ -71,11 +109,11 @@ void GradientReduce::lay_out_lanes(Arena& arena, std::int64_t accumulation) {
     }
 }
 
-const std::vector<GradientReduce::Lent>& GradientReduce::lend(kernels::Backend& backend, comm::Comm& comm,
+const std::vector<GradientReduce::Lent>& GradientReduce::lend(kernels::Backend& backend, RankGroups& ranks,
                                                               std::size_t block) {
     lane_ = 1 - lane_;
     Lane& lane = lanes_[lane_];
-    complete(backend, comm, lane);
+    complete(backend, ranks, lane);
     lent_.clear();
     std::int64_t at = 0;
     for (const std::size_t group : store_->model().blocks[block]->groups()) {
@@ -93,7 +131,7 @@ const std::vector<GradientReduce::Lent>& GradientReduce::lend(kernels::Backend& 
     return lent_;
 }
 
-void GradientReduce::block_done(kernels::Backend& backend, comm::Comm& comm, std::size_t block, bool last) {
+void GradientReduce::block_done(kernels::Backend& backend, RankGroups& ranks, std::size_t block, bool last) {
     const auto& groups = store_->model().blocks[block]->groups();
     const bool now = last || shards_gradients(store_->sharding());
     std::int64_t scratch_at = 0;
@@ -102,44 +140,49 @@ void GradientReduce::block_done(kernels::Backend& backend, comm::Comm& comm, std
         const std::size_t group = groups[i];
         if (!completes(group, block)) continue;
         holds_[group] = 0;
-        if (ranks_ > 1) start(comm, lanes_[lane_], group, lent_[i].whole, scratch_at);
+        if (store_->division().ranks > 1) {
+            start(ranks.copy(), lanes_[lane_], {{}, group, {}, last}, lent_[i].whole, scratch_at);
+        }
         scratch_at += store_->cut(group).whole;
     }
 }
 
-void GradientReduce::start(comm::Comm& comm, Lane& lane, std::size_t group, const Tensor& whole,
+void GradientReduce::start(comm::Comm& copy, Lane& lane, Reduction reduction, const Tensor& whole,
                            std::int64_t scratch_at) {
+    const std::size_t group = reduction.group;
     const GroupCut& cut = store_->cut(group);
-    Reduction reduction{{}, group, {}};
-    if (reduced_[group] != 0) reduction.landing = flat_range(lane.landing, scratch_at / ranks_, cut.shard);
+    if (reduced_[group] != 0) reduction.landing = flat_range(lane.landing, scratch_at / shard_ranks(), cut.shard);
     const Tensor target = reduced_[group] != 0 ? reduction.landing : store_->gradient_shard(group);
-    reduction.transfer = comm.start_reduce_scatter(elements(whole), elements(target),
+    reduction.transfer = copy.start_reduce_scatter(elements(whole), elements(target),
                                                    elements(flat_range(lane.scratch, scratch_at, cut.whole)));
     reduced_[group] = 1;
     lane.reductions.push_back(reduction);
 }
 
-void GradientReduce::complete(kernels::Backend& backend, comm::Comm& comm, Lane& lane) {
+void GradientReduce::complete(kernels::Backend& backend, RankGroups& ranks, Lane& lane) {
     for (const Reduction& reduction : lane.reductions) {
-        comm.wait(reduction.transfer);
-        if (reduction.landing.empty()) continue;
+        ranks.copy().wait(reduction.transfer);
         const Tensor shard = store_->gradient_shard(reduction.group);
-        backend.add(shard, reduction.landing, shard);
+        if (!reduction.landing.empty()) backend.add(shard, reduction.landing, shard);
+        if (!reduction.last || ranks.replicas() == nullptr) continue;
+        backend.synchronize();
+        copies_.add(*ranks.replicas(), shard);
     }
     lane.reductions.clear();
 }
 
-void GradientReduce::finish(kernels::Backend& backend, comm::Comm& comm) {
-    complete(backend, comm, lanes_[1 - lane_]);  // the older one first: all ranks wait in the order they began
-    complete(backend, comm, lanes_[lane_]);
+void GradientReduce::finish(kernels::Backend& backend, RankGroups& ranks) {
+    complete(backend, ranks, lanes_[1 - lane_]);  // the older one first: all ranks wait in the order they began
+    complete(backend, ranks, lanes_[lane_]);
+    if (ranks.replicas() != nullptr) copies_.finish(*ranks.replicas());
     std::ranges::fill(reduced_, 0);
 }
 
-void GradientReduce::share(comm::Comm& comm) const {
-    if (ranks_ == 1 || shards_moments(store_->sharding())) return;
+void GradientReduce::share(RankGroups& ranks) const {
+    if (store_->division().ranks == 1 || shards_moments(store_->sharding())) return;
     for (std::size_t group = 0; group < store_->group_count(); ++group) {
-        comm.all_gather(std::as_bytes(elements(store_->gradient_shard(group))),
-                        std::as_writable_bytes(elements(store_->gradients(group))));
+        ranks.world().all_gather(std::as_bytes(elements(store_->gradient_shard(group))),
+                                 std::as_writable_bytes(elements(store_->gradients(group))));
     }
 }
 

@@ -54,17 +54,18 @@ Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
     return optim::Optimizer{kind, config.beta1, config.beta2, config.eps, config.weight_decay, config.momentum};
 }
 
-Status settle(TrainJob& job, int ranks) {
+Status settle(TrainJob& job, const RankCounts& counts) {
     const RunConfig& config = job.config;
     if (job.validation && job.validation->dataset.seq_len() > job.seq_len()) {
         return invalid_argument("--val-data", "its rows are longer than those of --data");
     }
-    ATOLL_TRY(job.batch, plan_batch(config, ranks));
+    ATOLL_TRY(job.batch, plan_batch(config, counts.ranks));
     ATOLL_TRY(job.steps, plan_steps(config, job.data.rows, job.batch.global));
     ATOLL_TRY(job.optimizer, optimizer_of(config));
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
     job.schedule = {decay, config.lr, config.warmup_steps, job.steps};
     ATOLL_TRY(job.sharding, parse_sharding(config.sharding));
+    ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     job.recompute = config.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
     if (!config.save_dtype.empty()) {
         ATOLL_TRY(job.save_dtype, checkpoint::parse_float_dtype(config.save_dtype));
@@ -85,23 +86,28 @@ Result<CheckedData> open_data(const std::string& path, const char* flag, std::in
     return agreed(comm, open_and_check(path, samples_max, directory, comm));
 }
 
-Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, int ranks) {
+RankCounts rank_counts(comm::Comm& comm) {
+    double on_node = comm.ranks_on_node();
+    comm.all_reduce(std::span(&on_node, 1), comm::Reduction::kMax);  // so that all ranks plan alike
+    return {comm.size(), static_cast<int>(on_node)};
+}
+
+Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_TRY(ModelDirectory directory, open_model(config.model, comm));
     ATOLL_TRY(CheckedData data, open_data(config.data, "--data", config.train_samples, directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {
         ATOLL_TRY(validation, open_data(config.val_data, "--val-data", config.val_samples, directory, comm));
     }
-    TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}};
-    ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, ranks)));
+    TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}, {}};
+    ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
     return job;
 }
 
 LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
     LayoutOptions options;
-    options.engine = {{job.batch.micro, job.seq_len()}, true, job.batch.accumulation, ranks, job.recompute};
-    options.sharding = job.sharding;
-    options.rank = rank;
+    options.engine = {{job.batch.micro, job.seq_len()}, true, job.batch.accumulation, job.recompute};
+    options.division = divide(job.sharding, rank, ranks, job.shard_group);
     options.optimizer = &job.optimizer;
     return options;
 }

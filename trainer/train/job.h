@@ -35,15 +35,22 @@ struct TrainJob {
     optim::Optimizer optimizer;
     optim::Schedule schedule;
     Sharding sharding = Sharding::kNone;
+    int shard_group = 0;  // of the hybrid modes
     Recompute recompute = Recompute::kNone;
     std::optional<checkpoint::DType> save_dtype;
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }
 };
 
-// Errors name the flag or the file. Every rank takes part and gets the same outcome. `ranks` is how many the run has:
-// comm's size, unless it is only planned.
-Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, int ranks);
+// How many ranks a run has and how many of them are on one machine: those of comm, unless the run is only planned.
+struct RankCounts {
+    int ranks = 1;
+    int on_node = 1;
+};
+RankCounts rank_counts(comm::Comm& comm);
+
+// Errors name the flag or the file. Every rank takes part and gets the same outcome.
+Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
 LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
 
 // The device a run computes on, with its threads: --threads, or this rank's share of the cores.

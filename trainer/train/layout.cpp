@@ -7,8 +7,7 @@
 namespace atl::train {
 
 void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options) {
-    store_ =
-        ParameterStore::lay_out(arena_, model, options.sharding, options.rank, options.engine.ranks, options.optimizer);
+    store_ = ParameterStore::lay_out(arena_, model, options.division, options.optimizer);
     engine_ = Engine::lay_out(arena_, backend, store_, options.engine);
     batch_ = model::BatchBuffers::allocate(arena_, backend, model.config, options.engine.largest);
 }

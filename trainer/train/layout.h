@@ -12,8 +12,7 @@ namespace atl::train {
 // What decides how a run's memory is laid out.
 struct LayoutOptions {
     EngineOptions engine;
-    Sharding sharding = Sharding::kNone;
-    int rank = 0;
+    Division division;
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
 };
 

@@ -8,24 +8,24 @@ using tensor::DType;
 
 }  // namespace
 
-ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, Sharding sharding, int rank, int ranks,
+ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, const Division& division,
                                        const optim::Optimizer* optimizer) {
     ParameterStore store;
     store.model_ = &model;
-    store.sharding_ = ranks == 1 ? Sharding::kNone : sharding;
+    store.division_ = division;
     store.moment_count_ = optimizer == nullptr ? 0 : optimizer->moment_count();
-    store.cuts_ = cut_groups(model, rank, ranks);
+    store.cuts_ = cut_groups(model, division);
     const auto length = [](const GroupCut& cut, bool sharded) { return sharded ? cut.shard : cut.whole; };
     for (std::size_t group = 0; group < store.cuts_.size(); ++group) {
         const GroupCut& cut = store.cuts_[group];
         store.weights_.push_back(
-            arena.allocate(Category::kWeights, store.storage(group), {length(cut, shards_weights(store.sharding_))}));
+            arena.allocate(Category::kWeights, store.storage(group), {length(cut, shards_weights(division.sharding))}));
         if (optimizer == nullptr) continue;
         store.gradients_.push_back(
-            arena.allocate(Category::kGradients, DType::kF32, {length(cut, shards_gradients(store.sharding_))}));
+            arena.allocate(Category::kGradients, DType::kF32, {length(cut, shards_gradients(division.sharding))}));
         for (int which = 0; which < store.moment_count_; ++which) {
             store.moments_[static_cast<std::size_t>(which)].push_back(
-                arena.allocate(Category::kMoments, DType::kF32, {length(cut, shards_moments(store.sharding_))}));
+                arena.allocate(Category::kMoments, DType::kF32, {length(cut, shards_moments(division.sharding))}));
         }
         store.runs_.push_back(store.find_runs(group));
     }
@@ -46,11 +46,16 @@ std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t group) co
 
 ParameterStore::UpdateRange ParameterStore::update_range(std::size_t group) const {
     const GroupCut& cut = cuts_[group];
-    return shards_moments(sharding_) ? UpdateRange{cut.begin, cut.shard} : UpdateRange{0, cut.whole};
+    return shards_moments(sharding()) ? UpdateRange{cut.begin, cut.shard} : UpdateRange{0, cut.whole};
 }
 
 Tensor ParameterStore::shard_of(const Tensor& tensor, const GroupCut& cut) {
     return tensor.element_count() == cut.shard ? tensor : flat_range(tensor, cut.begin, cut.shard);
+}
+
+Tensor ParameterStore::own_gradients(std::size_t group) const {
+    const std::int64_t count = cuts_[group].shard / division_.copies();
+    return flat_range(gradient_shard(group), count * division_.copy(), count);
 }
 
 void ParameterStore::clear_weights(kernels::Backend& backend) const {
@@ -67,7 +72,7 @@ void ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const o
                             const Update& update) const {
     for (std::size_t group = 0; group < cuts_.size(); ++group) {
         update_group(backend, optimizer, update, group);
-        if (shards_moments(sharding_) && !shards_weights(sharding_)) {
+        if (shards_moments(sharding()) && !shards_weights(sharding())) {
             backend.synchronize();
             comm.all_gather(weight_shard(group).bytes(), weights(group).bytes());
         }
@@ -76,7 +81,7 @@ void ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const o
 
 void ParameterStore::update_group(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
                                   std::size_t group) const {
-    const bool sharded = shards_moments(sharding_);
+    const bool sharded = shards_moments(sharding());
     const Tensor weights = sharded ? weight_shard(group) : weights_[group];
     const Tensor gradients = sharded ? gradient_shard(group) : gradients_[group];
     for (const Run& run : runs_[group]) {

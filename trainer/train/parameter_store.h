@@ -18,11 +18,12 @@ using tensor::Tensor;
 class ParameterStore {
   public:
     // Without an optimizer (evaluation) there are weights only. With a measuring arena only the memory is counted.
-    static ParameterStore lay_out(Arena& arena, const model::Model& model, Sharding sharding, int rank, int ranks,
+    static ParameterStore lay_out(Arena& arena, const model::Model& model, const Division& division,
                                   const optim::Optimizer* optimizer);
 
     const model::Model& model() const { return *model_; }
-    Sharding sharding() const { return sharding_; }
+    const Division& division() const { return division_; }
+    Sharding sharding() const { return division_.sharding; }
     const GroupCut& cut(std::size_t group) const { return cuts_[group]; }
     std::size_t group_count() const { return cuts_.size(); }
     tensor::DType storage(std::size_t group) const { return model_->groups[group].storage; }
@@ -34,6 +35,8 @@ class ParameterStore {
     // This rank's part of either, [shard].
     Tensor weight_shard(std::size_t group) const { return shard_of(weights_[group], cuts_[group]); }
     Tensor gradient_shard(std::size_t group) const { return shard_of(gradients_[group], cuts_[group]); }
+    // The part of gradient_shard that is this rank's alone, [shard / copies]: what it adds to sums over all gradients.
+    Tensor own_gradients(std::size_t group) const;
     // [whole] without sharding, else [shard]; empty when the optimizer has fewer.
     const Tensor& moments(int which, std::size_t group) const {
         return moments_[static_cast<std::size_t>(which)][group];
@@ -47,7 +50,7 @@ class ParameterStore {
     void clear_moments(kernels::Backend& backend) const;
 
     // Applies the optimizer to what this rank keeps moments of. Where only a shard of replicated weights was updated,
-    // the ranks exchange them. `decay_norms` false leaves norms without weight decay.
+    // the ranks of this copy (`comm`) exchange them. `decay_norms` false leaves norms without weight decay.
     struct Update {
         std::int64_t step = 1;
         double learning_rate = 0;
@@ -76,7 +79,7 @@ class ParameterStore {
                       std::size_t group) const;
 
     const model::Model* model_ = nullptr;
-    Sharding sharding_ = Sharding::kNone;
+    Division division_;
     int moment_count_ = 0;
     std::vector<GroupCut> cuts_;
     std::vector<Tensor> weights_;

@@ -80,7 +80,7 @@ class TinyRun {
     // The mean loss of the batch; with its gradient in gradients().
     double loss() {
         memory_->engine().weights_changed();
-        return memory_->engine().train(backend_, *self_, memory_->batch().batch(), 1.0F / kTargets, true) / kTargets;
+        return memory_->engine().train(backend_, ranks_, memory_->batch().batch(), 1.0F / kTargets, true) / kTargets;
     }
     std::vector<float> gradients(std::size_t group) { return read(memory_->store().gradients(group), size(group)); }
     std::vector<float> weights(std::size_t group) { return read(memory_->store().weights(group), size(group)); }
@@ -120,6 +120,7 @@ class TinyRun {
     model::Model model_;
     optim::Optimizer optimizer_{optim::Kind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
+    RankGroups ranks_{*self_, {}};
     std::unique_ptr<RunMemory> memory_;
 };
 

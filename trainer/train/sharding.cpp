@@ -16,18 +16,29 @@ Result<Sharding> parse_sharding(std::string_view name) {
     if (name == "shard_optimizer") return Sharding::kShardOptimizer;
     if (name == "shard_grad_op") return Sharding::kShardGradOp;
     if (name == "full_shard") return Sharding::kFullShard;
+    if (name == "hybrid_shard") return Sharding::kHybridShard;
+    if (name == "hybrid_shard_zero2") return Sharding::kHybridShardZero2;
     return invalid_argument("--sharding", "'" + std::string(name) + "' is not built yet");
 }
 
-GroupCut cut_group(const model::ParameterGroup& group, int rank, int ranks) {
-    const std::int64_t unit = kAlignmentElements * ranks;
-    const std::int64_t whole = (group.element_count + unit - 1) / unit * unit;
-    return {group.element_count, whole, whole / ranks, whole / ranks * rank};
+Division divide(Sharding sharding, int rank, int ranks, int shard_group) {
+    if (!is_hybrid(sharding)) return {ranks == 1 ? Sharding::kNone : sharding, rank, ranks, ranks};
+    check(shard_group >= 1 && ranks % shard_group == 0, "divide: the groups do not divide the ranks");
+    if (shard_group == 1) return {Sharding::kNone, rank, ranks, ranks};  // as many whole copies as ranks
+    return {sharding == Sharding::kHybridShard ? Sharding::kFullShard : Sharding::kShardGradOp, rank, ranks,
+            shard_group};
 }
 
-std::vector<GroupCut> cut_groups(const model::Model& model, int rank, int ranks) {
+GroupCut cut_group(const model::ParameterGroup& group, const Division& division) {
+    const std::int64_t unit = kAlignmentElements * division.ranks;
+    const std::int64_t whole = (group.element_count + unit - 1) / unit * unit;
+    const std::int64_t shard = whole / division.shard_ranks;
+    return {group.element_count, whole, shard, shard * division.shard()};
+}
+
+std::vector<GroupCut> cut_groups(const model::Model& model, const Division& division) {
     std::vector<GroupCut> cuts;
-    for (const model::ParameterGroup& group : model.groups) cuts.push_back(cut_group(group, rank, ranks));
+    for (const model::ParameterGroup& group : model.groups) cuts.push_back(cut_group(group, division));
     return cuts;
 }
 

@@ -20,7 +20,7 @@ TEST(CutTest, ShardsAreEqualAlignedAndHoldTheWholeGroup) {
     for (const int ranks : {1, 2, 3, 4, 7}) {
         std::int64_t at = 0;
         for (int rank = 0; rank < ranks; ++rank) {
-            const GroupCut cut = cut_group(group, rank, ranks);
+            const GroupCut cut = cut_group(group, divide(Sharding::kFullShard, rank, ranks));
             EXPECT_EQ(cut.begin, at);
             EXPECT_EQ(cut.shard * 4 % tensor::kAlignmentBytes, 0);
             EXPECT_EQ(cut.shard * ranks, cut.whole);
@@ -28,6 +28,27 @@ TEST(CutTest, ShardsAreEqualAlignedAndHoldTheWholeGroup) {
             at += cut.shard;
         }
     }
+}
+
+TEST(CutTest, AHybridShardIsOfTheGroupAndIsCutOnceMoreAmongItsCopies) {
+    const model::ParameterGroup group = group_of({1000});
+    for (int rank = 0; rank < 6; ++rank) {
+        const Division division = divide(Sharding::kHybridShard, rank, 6, 2);
+        EXPECT_EQ(division.sharding, Sharding::kFullShard);
+        EXPECT_EQ(division.copies(), 3);
+        EXPECT_EQ(division.copy(), rank / 2);
+        const GroupCut cut = cut_group(group, division);
+        EXPECT_EQ(cut.whole, cut_group(group, divide(Sharding::kFullShard, 0, 6)).whole);
+        EXPECT_EQ(cut.shard, cut.whole / 2);
+        EXPECT_EQ(cut.begin, rank % 2 * cut.shard);
+        EXPECT_EQ(cut.shard / 3 * 4 % tensor::kAlignmentBytes, 0);
+    }
+}
+
+TEST(CutTest, AHybridGroupOfOneRankShardsNothing) {
+    EXPECT_EQ(divide(Sharding::kHybridShard, 1, 4, 1).sharding, Sharding::kNone);
+    EXPECT_EQ(divide(Sharding::kHybridShardZero2, 1, 4, 1).copies(), 1);
+    EXPECT_EQ(divide(Sharding::kFullShard, 0, 1).sharding, Sharding::kNone);
 }
 
 TEST(PiecesTest, ARangeIsMadeOfThePartsOfParametersInIt) {

@@ -68,13 +68,33 @@ TEST_F(TrainProgramTest, AllShardingsWriteTheSameModel) {
     for (const std::string& model : models) EXPECT_EQ(model == models[0], true);
 }
 
+TEST_F(TrainProgramTest, HybridShardingWritesTheModelOfTheOtherModes) {
+    const std::vector<std::string> steps = {"--steps", "3", "--global-batch-size", "4", "--sharding"};
+    const auto flags = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), steps.begin(), steps.end());
+        return more;
+    };
+    const auto full = train("full", flags({"full_shard"}), 4);
+    for (const char* sharding : {"hybrid_shard", "hybrid_shard_zero2"}) {
+        const auto hybrid = train("hybrid", flags({sharding, "--shard-group", "2"}), 4);
+        ASSERT_EQ(hybrid.exit_code, 0) << hybrid.err;
+        EXPECT_EQ(weights("hybrid") == weights("full"), true) << sharding;
+        EXPECT_EQ(member(hybrid.out, "grad_norm"), member(full.out, "grad_norm"));
+        const auto stopped = train("stopped", flags({sharding, "--shard-group", "2", "--time-limit", "0.000001"}), 4);
+        ASSERT_EQ(stopped.exit_code, 0) << stopped.err;
+        const auto resumed = train("stopped", flags({sharding, "--shard-group", "2", "--resume"}), 4);
+        EXPECT_EQ(member(resumed.out, "loss").size(), 2U) << resumed.err;
+        EXPECT_EQ(weights("stopped") == weights("full"), true) << sharding;
+    }
+}
+
 TEST_F(TrainProgramTest, EvaluationUnderRanksIsThatOfOne) {
     const std::vector<std::string> arguments = {
         "eval",          "--model", path("model"),  "--data", path("data.safetensors"),
         "--val-samples", "7",       "--batch-size", "2"};
     const auto alone = run(arguments);
     auto sharded = arguments;
-    sharded.insert(sharded.end(), {"--sharding", "full_shard"});
+    sharded.insert(sharded.end(), {"--sharding", "hybrid_shard"});
     EXPECT_EQ(member(alone.out, "tokens").at(0), 7 * 15);
     for (const int ranks : {2, 3}) {  // so that a rank has fewer rows in the last round, or none
         const auto result = run(sharded, ranks);

@@ -33,6 +33,7 @@ Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, co
       memory_(memory),
       backend_(backend),
       comm_(comm),
+      ranks_(comm, memory.store().division()),
       order_(job.data.rows, job.config.shuffle == "on", static_cast<std::uint64_t>(job.config.seed)),
       stop_(job.config.time_limit),
       peak_flops_(sum_over(comm, rank_peak_flops)) {}
@@ -90,9 +91,9 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
                               "; a smaller --lr, --max-grad-norm or a warm-up may help");
     }
     const double rate = job_.schedule.rate(number);
-    memory_.engine().gradients().share(comm_);
+    memory_.engine().gradients().share(ranks_);
     memory_.store().update(
-        backend_, comm_, job_.optimizer,
+        backend_, ranks_.copy(), job_.optimizer,
         {number, rate, scale * optim::clip_factor(norm, job_.config.max_grad_norm), !job_.config.no_decay_norms});
     memory_.engine().weights_changed();
     progress_.loss_sum += sums.loss;
@@ -110,20 +111,21 @@ Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     const std::int64_t rank_rows = plan.global / comm_.size();
     const std::int64_t first = (number - 1) * plan.global + comm_.rank() * rank_rows;
     const float scale = static_cast<float>(1.0 / nominal_targets());
-    std::array<double, 3> sums{};  // losses, targets, squares
+    std::array<double, 2> sums{};  // losses, targets
+    double squares = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
         const std::int64_t targets =
             load_rows(memory_, backend_, job_.data.dataset, order_, first + micro * plan.micro, plan.micro, buffer_);
         sums[1] += static_cast<double>(targets);
         sums[0] +=
-            memory_.engine().train(backend_, comm_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation);
+            memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation);
     }
-    memory_.engine().gradients().finish(backend_, comm_);
+    memory_.engine().gradients().finish(backend_, ranks_);
     for (std::size_t group = 0; group < memory_.store().group_count(); ++group) {
-        sums[2] += backend_.sum_of_squares(memory_.store().gradient_shard(group));
+        squares += backend_.sum_of_squares(memory_.store().own_gradients(group));
     }
     comm_.all_reduce(sums, comm::Reduction::kSum);
-    return StepSums{sums[0], sums[1], sums[2]};
+    return StepSums{sums[0], sums[1], sum_over(ranks_.by_shard(), squares)};
 }
 
 double Trainer::nominal_targets() const {
@@ -140,7 +142,7 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
 }
 
 void Trainer::validate() {
-    const Perplexity perplexity = evaluate(memory_, backend_, comm_, *job_.validation, job_.batch.micro);
+    const Perplexity perplexity = evaluate(memory_, backend_, ranks_, *job_.validation, job_.batch.micro);
     if (comm_.rank() == 0) print_line(to_json_line(progress_.steps, perplexity));
 }
 

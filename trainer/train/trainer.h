@@ -41,6 +41,7 @@ class Trainer {
     RunMemory& memory_;
     kernels::Backend& backend_;
     comm::Comm& comm_;
+    RankGroups ranks_;
     data::RowOrder order_;
     data::Batch buffer_;
     StopRequest stop_;

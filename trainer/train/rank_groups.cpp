@@ -1,0 +1,13 @@
+#include "trainer/train/rank_groups.h"
+
+namespace atl::train {
+
+RankGroups::RankGroups(comm::Comm& world, const Division& division) : world_(&world) {
+    check(world.size() == division.ranks && world.rank() == division.rank, "RankGroups: a division of other ranks");
+    if (division.copies() == 1) return;
+    copy_ = world.split(division.copy(), division.shard());
+    replicas_ = world.split(division.shard(), division.copy());
+    by_shard_ = world.split(0, division.shard() * division.copies() + division.copy());
+}
+
+}  // namespace atl::train
