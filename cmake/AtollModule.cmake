@@ -23,6 +23,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(atoll_compile_options INTERFACE
         -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # gcc takes every .cpp of a unity source for a header and warns of what no other source can see.
+    target_compile_options(atoll_compile_options INTERFACE -Wno-subobject-linkage)
+endif()
 target_include_directories(atoll_compile_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_link_libraries(atoll_compile_options INTERFACE Threads::Threads)
 if(ATOLL_SANITIZE)

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -25,13 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kPieceBytes = 1U << 20;  // of the output, made by one thread at a time
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
-Error errno_error(const fs::path& path, const std::string& what) {
-    const auto code = errno == ENOENT   ? ErrorCode::kNotFound
-                      : errno == ENOSPC ? ErrorCode::kResourceExhausted
-                                        : ErrorCode::kInternal;
-    return {code, "cannot " + what + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
-
 class LocalFile : public ByteSource {
   public:
     LocalFile(fs::path path, UniqueFd fd, std::uint64_t size)
@@ -43,7 +35,7 @@ class LocalFile : public ByteSource {
         while (!into.empty()) {
             const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0) return errno_error(path_, "read");
+            if (got < 0) return file_error(path_, "read");
             if (got == 0) return Error{ErrorCode::kInternal, path_.string() + " became shorter", path_.string()};
             offset += static_cast<std::uint64_t>(got);
             into = into.subspan(static_cast<std::size_t>(got));
@@ -61,7 +53,7 @@ Status write_at(int fd, const fs::path& path, std::uint64_t offset, std::span<co
     while (!bytes.empty()) {
         const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno_error(path, "write");
+        if (written < 0) return file_error(path, "write");
         offset += static_cast<std::uint64_t>(written);
         bytes = bytes.subspan(static_cast<std::size_t>(written));
     }
@@ -96,7 +88,7 @@ class UnfinishedDirectory {
         std::error_code error;
         fs::create_directories(parent, error);
         std::string name = (parent / ("." + target.filename().string() + ".XXXXXX")).string();
-        if (error || ::mkdtemp(name.data()) == nullptr) return errno_error(target, "create a directory beside");
+        if (error || ::mkdtemp(name.data()) == nullptr) return file_error(target, "create a directory beside");
         ::chmod(name.c_str(), 0755);
         return UnfinishedDirectory(name);
     }
@@ -113,7 +105,7 @@ class UnfinishedDirectory {
             if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
                 return Error{ErrorCode::kConflict, target.string() + " exists; choose another or remove it",
                              target.string()};
-            return errno_error(target, "rename to");
+            return file_error(target, "rename to");
         }
         path_.clear();
         return {};
@@ -159,7 +151,7 @@ class PieceWriter {
             const fs::path path = directory / file.path;
             UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
             if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(file.size)) != 0)
-                return errno_error(path, "create");
+                return file_error(path, "create");
             paths_.push_back(path);
             fds_.push_back(std::move(fd));
         }
@@ -233,7 +225,7 @@ class PieceWriter {
 Result<std::shared_ptr<const ByteSource>> open_file(const fs::path& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info{};
-    if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return errno_error(path, "open");
+    if (!fd.valid() || ::fstat(fd.get(), &info) != 0) return file_error(path, "open");
     if (!S_ISREG(info.st_mode)) return invalid_argument(path.string(), path.string() + " is not a file");
     return std::shared_ptr<const ByteSource>(
         std::make_shared<LocalFile>(path, std::move(fd), static_cast<std::uint64_t>(info.st_size)));

@@ -91,7 +91,7 @@ Status run_prepare(const Context& context, const Preparation& given) {
     return {};
 }
 
-Status run_list(const Context& context) {
+Status list_datasets(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     ATOLL_TRY(const json items, get_all(client, "/v1/datasets"));
     if (context.json) return print_json(items);
@@ -116,7 +116,7 @@ std::string copies_text(const json& copies) {
     return line;
 }
 
-Status run_show(const Context& context, const std::string& name, bool croissant) {
+Status show_dataset(const Context& context, const std::string& name, bool croissant) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     const std::string path = "/v1/datasets/" + segment(name);
     if (croissant) {
@@ -171,13 +171,13 @@ void add_dataset_commands(CLI::App& program, Context& context) {
     add_register(*group, context);
     add_prepare(*group, context);
     auto* list = group->add_subcommand("list", "all datasets");
-    on_run(*list, context, [&context] { return run_list(context); });
+    on_run(*list, context, [&context] { return list_datasets(context); });
     auto* show = group->add_subcommand("show", "one dataset with its versions and site copies");
     const auto name = std::make_shared<std::string>();
     const auto croissant = std::make_shared<bool>(false);
     show->add_option("name", *name, "the dataset")->required();
     show->add_flag("--croissant", *croissant, "as Croissant JSON-LD");
-    on_run(*show, context, [&context, name, croissant] { return run_show(context, *name, *croissant); });
+    on_run(*show, context, [&context, name, croissant] { return show_dataset(context, *name, *croissant); });
 }
 
 }  // namespace atl::cli

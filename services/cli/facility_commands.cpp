@@ -86,7 +86,7 @@ std::string way_in(const json& facility) {
     return transport.value("kind", "") == "ssh" ? "ssh " + transport.value("host", "") : transport.value("kind", "");
 }
 
-Status run_list(const Context& context) {
+Status list_facilities(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json items, get_all(client, "/v1/facilities"));
     if (context.json) return print_json(items);
@@ -97,7 +97,7 @@ Status run_list(const Context& context) {
     return {};
 }
 
-Status run_show(const Context& context, const std::string& name) {
+Status show_facility(const Context& context, const std::string& name) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json answer, client.get_json("/v1/facilities/" + segment(name)));
     return print_json(answer);
@@ -168,8 +168,8 @@ void add_facility_commands(CLI::App& program, Context& context) {
     add->add_option("--env", options->environment, "NAME=VALUE for every batch job; repeatable");
     on_run(*add, context, [&context, options] { return run_add(context, *options); });
     auto* list = group->add_subcommand("list", "all facilities");
-    on_run(*list, context, [&context] { return run_list(context); });
-    add_named(*group, context, "show", "one facility, all fields", run_show);
+    on_run(*list, context, [&context] { return list_facilities(context); });
+    add_named(*group, context, "show", "one facility, all fields", show_facility);
     add_named(*group, context, "check", "try the way in, the work directory, the programs", run_check);
     add_named(*group, context, "remove", "forget a facility that no running job uses", run_remove);
     add_named(*group, context, "trust", "look at an ssh host's key and accept it", run_trust);

@@ -72,7 +72,7 @@ Status run_submit(const Context& context, const std::string& file, const std::st
     return {};
 }
 
-Status run_list(const Context& context) {
+Status list_jobs(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
     if (context.json) return print_json(jobs);
@@ -84,7 +84,7 @@ Status run_list(const Context& context) {
     return {};
 }
 
-Status run_show(const Context& context, const std::string& given) {
+Status show_job(const Context& context, const std::string& given) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const std::string id, resolve(client, given));
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
@@ -195,9 +195,9 @@ void add_job_commands(CLI::App& program, Context& context) {
     add_init(*group, context);
     add_submit(*group, context);
     auto* list = group->add_subcommand("list", "all jobs");
-    on_run(*list, context, [&context] { return run_list(context); });
+    on_run(*list, context, [&context] { return list_jobs(context); });
     add_job_verb(*group, context, "show", "one job, all fields",
-                 [&context](const std::string& id) { return run_show(context, id); });
+                 [&context](const std::string& id) { return show_job(context, id); });
     add_job_verb(*group, context, "watch", "follow a job to its end",
                  [&context](const std::string& id) { return run_watch(context, id); });
     for (const auto& [verb, about] : {std::pair{"pause", "start no further task"},

@@ -126,7 +126,7 @@ Status run_pull(const Context& context, const std::string& reference, const fs::
     return {};
 }
 
-Status run_list(const Context& context) {
+Status list_models(const Context& context) {
     ATOLL_TRY(http::Client store, context.client("store"));
     ATOLL_TRY(const json models, get_all(store, "/v1/models"));
     if (context.json) return print_json(models);
@@ -175,7 +175,7 @@ Status show_version(const Context& context, http::Client& store, const Reference
     return {};
 }
 
-Status run_show(const Context& context, const std::string& reference) {
+Status show_version(const Context& context, const std::string& reference) {
     ATOLL_TRY(http::Client store, context.client("store"));
     if (reference.find('@') == std::string::npos) return show_model(context, store, reference);
     return show_version(context, store, parse_reference(reference));
@@ -265,11 +265,11 @@ void add_model_commands(CLI::App& program, Context& context) {
     on_run(*pull, context, [&context, pulled, out] { return run_pull(context, *pulled, *out); });
 
     auto* list = group->add_subcommand("list", "all models");
-    on_run(*list, context, [&context] { return run_list(context); });
+    on_run(*list, context, [&context] { return list_models(context); });
 
     auto* show = group->add_subcommand("show", "MODEL: its versions; MODEL@VERSION: that version");
     const auto shown = add_reference(*show);
-    on_run(*show, context, [&context, shown] { return run_show(context, *shown); });
+    on_run(*show, context, [&context, shown] { return show_version(context, *shown); });
 
     auto* tag = group->add_subcommand("tag", "point a tag at a version");
     const auto tagged = add_reference(*tag);

@@ -7,16 +7,16 @@
 namespace atl::registry {
 namespace {
 
-const json::Json kDataset = {{"name", "fortunes-it"},
-                             {"description", ""},
-                             {"license", "CC0-1.0"},
-                             {"language", "it"},
-                             {"template", "x {{text}}"},
-                             {"source", "Debian"},
-                             {"created_at", "2026-01-01T00:00:00.000Z"}};
+const json::Json kFortunes = {{"name", "fortunes-it"},
+                              {"description", ""},
+                              {"license", "CC0-1.0"},
+                              {"language", "it"},
+                              {"template", "x {{text}}"},
+                              {"source", "Debian"},
+                              {"created_at", "2026-01-01T00:00:00.000Z"}};
 
 TEST(CroissantTest, ADatasetWithoutAVersionHasNoFiles) {
-    const auto document = croissant(kDataset, nullptr);
+    const auto document = croissant(kFortunes, nullptr);
     EXPECT_EQ(document["@type"], "sc:Dataset");
     EXPECT_EQ(document["conformsTo"], "http://mlcommons.org/croissant/1.0");
     EXPECT_EQ(document["inLanguage"], "it");
@@ -29,7 +29,7 @@ TEST(CroissantTest, AVersionIsDescribedByItsFingerprintAndCounts) {
         {"dataset", "fortunes-it"}, {"version", 2},          {"tokenizer_sha256", "t"},
         {"seq_len", 128},           {"batching", "packing"}, {"train", counts},
         {"validation", counts},     {"fingerprint", "f"},    {"created_at", "2026-01-02T00:00:00.000Z"}};
-    const auto document = croissant(kDataset, version);
+    const auto document = croissant(kFortunes, version);
     EXPECT_EQ(document["version"], "2.0.0");
     EXPECT_EQ(document["distribution"][0]["sha256"], "f");
     EXPECT_EQ(document["distribution"][0]["@id"], document["recordSet"][0]["field"][0]["source"]["fileObject"]["@id"]);

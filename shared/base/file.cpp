@@ -11,16 +11,11 @@
 namespace atl {
 namespace {
 
-Error file_error(const std::filesystem::path& path, std::string_view what) {
-    const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal;
-    return {code, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
-
 Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
     while (!bytes.empty()) {
         const ssize_t written = ::write(fd, bytes.data(), bytes.size());
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return file_error(path, "cannot write");
+        if (written < 0) return file_error(path, "write");
         bytes.remove_prefix(static_cast<std::size_t>(written));
     }
     return {};
@@ -34,15 +29,22 @@ void sync_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
+Error file_error(const std::filesystem::path& path, std::string_view what) {
+    auto code = ErrorCode::kInternal;
+    if (errno == ENOENT) code = ErrorCode::kNotFound;
+    if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
+    return {code, "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
+
 Result<std::string> read_file(const std::filesystem::path& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return file_error(path, "cannot open");
+    if (!fd.valid()) return file_error(path, "open");
     std::string bytes;
     char block[65536];
     for (;;) {
         const ssize_t got = ::read(fd.get(), block, sizeof block);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return file_error(path, "cannot read");
+        if (got < 0) return file_error(path, "read");
         if (got == 0) return bytes;
         bytes.append(block, static_cast<std::size_t>(got));
     }
@@ -52,11 +54,10 @@ Status write_file_atomic(const std::filesystem::path& path, std::string_view byt
     const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
     std::string temporary = (directory / ("." + path.filename().string() + ".XXXXXX")).string();
     UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
-    if (!fd.valid()) return file_error(path, "cannot create a temporary file for");
+    if (!fd.valid()) return file_error(path, "create a temporary file for");
     Status status = write_all(fd.get(), bytes, path);
-    if (status.ok() && (::fchmod(fd.get(), mode) != 0 || ::fsync(fd.get()) != 0))
-        status = file_error(path, "cannot sync");
-    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error(path, "cannot rename to");
+    if (status.ok() && (::fchmod(fd.get(), mode) != 0 || ::fsync(fd.get()) != 0)) status = file_error(path, "sync");
+    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = file_error(path, "rename to");
     if (!status.ok()) {
         ::unlink(temporary.c_str());
         return status;

@@ -8,6 +8,10 @@
 
 namespace atl {
 
+// "cannot WHAT PATH: REASON" from errno, with the path in `field`: kNotFound, kResourceExhausted (no space left), else
+// kInternal. `what` is a verb: "open", "write".
+Error file_error(const std::filesystem::path& path, std::string_view what);
+
 // The whole file as bytes. kNotFound or kInternal with the path in `field`.
 Result<std::string> read_file(const std::filesystem::path& path);
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -26,11 +25,6 @@ std::string to_hex(const unsigned char* bytes, std::size_t count) {
         hex.push_back(kDigits[bytes[i] & 15]);
     }
     return hex;
-}
-
-Error file_error(const std::filesystem::path& path, const char* what) {
-    const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal;
-    return {code, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
 }
 
 }  // namespace
@@ -72,13 +66,13 @@ std::string sha256(std::string_view bytes) {
 
 Result<std::string> sha256_file(const std::filesystem::path& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return file_error(path, "cannot open");
+    if (!fd.valid()) return file_error(path, "open");
     Sha256 hash;
     std::vector<char> block(kBlockBytes);
     for (;;) {
         const ssize_t got = ::read(fd.get(), block.data(), block.size());
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return file_error(path, "cannot read");
+        if (got < 0) return file_error(path, "read");
         if (got == 0) return hash.finish();
         hash.update({block.data(), static_cast<std::size_t>(got)});
     }

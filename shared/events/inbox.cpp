@@ -13,7 +13,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPollTimeout{200};  // also how long stopping may take
-constexpr int kPartitions = 6;
 constexpr std::chrono::hours kPruneInterval{1};
 
 bool passing(const Error& error) {
@@ -54,7 +53,7 @@ class InboxLoop {
 
     Status step(const std::stop_token& stop) {
         if (!consumer_) {
-            ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kPartitions, -1));
+            ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kTopicPartitions, -1));
             ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_));
         }
         prune();

@@ -7,6 +7,9 @@
 // What the module's own sources share.
 namespace atl::events {
 
+// Partitions of a topic that this module creates.
+inline constexpr int kTopicPartitions = 6;
+
 // Fills in the id and the time if they are empty.
 void complete(Event& event);
 

@@ -14,7 +14,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kIdleWait{250};       // also how long stopping may take
 constexpr milliseconds kHeldBackWait{20};    // rows wait for an older transaction to end, which notifies nobody
 constexpr milliseconds kSendTimeout{20000};  // below the limit of idle transactions
-constexpr int kPartitions = 6;
 
 // An array literal of Postgres: "{1,2,3}".
 std::string ids_of(const pg::Rows& rows) {
@@ -102,7 +101,8 @@ class RelayLoop {
         for (const auto& message : messages)
             if (!known_topics_.contains(message.topic)) missing.insert(message.topic);
         if (!missing.empty()) {
-            ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, {missing.begin(), missing.end()}, kPartitions, -1));
+            ATOLL_RETURN_IF_ERROR(
+                kafka::ensure_topics(brokers_, {missing.begin(), missing.end()}, kTopicPartitions, -1));
             known_topics_.merge(missing);
         }
         if (!producer_) {

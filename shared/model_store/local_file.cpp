@@ -5,20 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace atl::model_store {
-namespace {
-
-Error file_error(const std::filesystem::path& path, const std::string& what) {
-    ErrorCode code = ErrorCode::kInternal;
-    if (errno == ENOENT) code = ErrorCode::kNotFound;
-    if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
-    return {code, "cannot " + what + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
-
-}  // namespace
-
 Result<LocalFile> LocalFile::open(const std::filesystem::path& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info{};

@@ -5,18 +5,12 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "shared/base/file.h"
 
 namespace atl::safetensors {
 namespace {
-
-Error system_error(const std::filesystem::path& path, const char* what) {
-    const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal;
-    return {code, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
 
 Error in_file(const std::filesystem::path& path, const Error& error) {
     return {error.code, path.string() + ": " + error.message, path.string()};
@@ -45,15 +39,15 @@ File& File::operator=(File&&) noexcept = default;
 
 Result<File> File::open(const std::filesystem::path& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return system_error(path, "cannot open");
+    if (!fd.valid()) return file_error(path, "open");
     struct stat status{};
-    if (::fstat(fd.get(), &status) != 0) return system_error(path, "cannot stat");
+    if (::fstat(fd.get(), &status) != 0) return file_error(path, "stat");
     if (!S_ISREG(status.st_mode)) return invalid_argument(path.string(), path.string() + " is not a regular file");
     auto impl = std::make_unique<Impl>();
     impl->path = path;
     if (status.st_size > 0) {
         void* address = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
-        if (address == MAP_FAILED) return system_error(path, "cannot map");
+        if (address == MAP_FAILED) return file_error(path, "map");
         impl->address = address;
         impl->size = static_cast<std::size_t>(status.st_size);
     }

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "shared/base/file.h"
@@ -15,10 +14,6 @@ namespace {
 
 // Small appends are gathered into writes of this size.
 constexpr std::size_t kBufferBytes = 1U << 20;
-
-Error system_error(const std::filesystem::path& path, const char* what) {
-    return {ErrorCode::kInternal, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
 
 void sync_directory_of(const std::filesystem::path& path) {
     const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
@@ -40,7 +35,7 @@ struct Writer::Impl {
         while (!bytes.empty()) {
             const ssize_t written = ::write(fd.get(), bytes.data(), bytes.size());
             if (written < 0 && errno == EINTR) continue;
-            if (written < 0) return system_error(path, "cannot write");
+            if (written < 0) return file_error(path, "write");
             bytes = bytes.subspan(static_cast<std::size_t>(written));
         }
         return {};
@@ -83,7 +78,7 @@ Result<Writer> Writer::create(const std::filesystem::path& path, std::vector<Ten
     const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
     impl->temporary = (directory / ("." + path.filename().string() + ".XXXXXX")).string();
     impl->fd.reset(::mkostemp(impl->temporary.data(), O_CLOEXEC));
-    if (!impl->fd.valid()) return system_error(path, "cannot create a temporary file for");
+    if (!impl->fd.valid()) return file_error(path, "create a temporary file for");
     impl->missing = data_size;
     impl->buffer.reserve(kBufferBytes);
     ATOLL_RETURN_IF_ERROR(impl->append(std::as_bytes(std::span(header))));
@@ -101,10 +96,8 @@ Status Writer::finish() {
     if (impl_->missing != 0)
         return internal_error(impl_->path.string() + ": " + std::to_string(impl_->missing) + " bytes were not written");
     ATOLL_RETURN_IF_ERROR(impl_->flush());
-    if (::fchmod(impl_->fd.get(), 0644) != 0 || ::fsync(impl_->fd.get()) != 0)
-        return system_error(impl_->path, "cannot sync");
-    if (::rename(impl_->temporary.c_str(), impl_->path.c_str()) != 0)
-        return system_error(impl_->path, "cannot rename to");
+    if (::fchmod(impl_->fd.get(), 0644) != 0 || ::fsync(impl_->fd.get()) != 0) return file_error(impl_->path, "sync");
+    if (::rename(impl_->temporary.c_str(), impl_->path.c_str()) != 0) return file_error(impl_->path, "rename to");
     impl_->fd.reset();
     sync_directory_of(impl_->path);
     return {};

@@ -14,7 +14,7 @@ namespace atl::checkpoint {
 namespace {
 
 // Values made at a time.
-constexpr std::int64_t kPieceElements = 1 << 18;
+constexpr std::int64_t kInitializedElements = 1 << 18;
 
 DType disk_dtype(tensor::DType dtype) {
     return dtype == tensor::DType::kF16 ? DType::kF16 : dtype == tensor::DType::kBF16 ? DType::kBF16 : DType::kF32;
@@ -33,8 +33,8 @@ Status check_tokenizer(const std::filesystem::path& directory, const model::Mode
 Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, WeightWriter& writer) {
     std::vector<float> values;
     const std::int64_t count = parameter.element_count();
-    for (std::int64_t begin = 0; begin < count; begin += kPieceElements) {
-        values.resize(static_cast<std::size_t>(std::min(kPieceElements, count - begin)));
+    for (std::int64_t begin = 0; begin < count; begin += kInitializedElements) {
+        values.resize(static_cast<std::size_t>(std::min(kInitializedElements, count - begin)));
         model::initialize(parameter, seed, begin, values);
         ATOLL_RETURN_IF_ERROR(writer.append(values));
     }

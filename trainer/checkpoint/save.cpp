@@ -18,7 +18,7 @@ namespace {
 using safetensors::TensorInfo;
 
 // Values converted at a time.
-constexpr std::size_t kPieceElements = 1U << 18;
+constexpr std::size_t kConvertedElements = 1U << 18;
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
@@ -170,7 +170,7 @@ Status WeightWriter::append(std::span<const float> values) {
     while (!values.empty()) {
         check(impl_->tensor < impl_->tensors.size(), "more values than the model's tensors have");
         const std::uint64_t room = impl_->elements_of(impl_->tensor) - impl_->written;
-        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>({room, values.size(), kPieceElements}));
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>({room, values.size(), kConvertedElements}));
         ATOLL_RETURN_IF_ERROR(impl_->append_piece(values.first(count)));
         impl_->written += count;
         values = values.subspan(count);

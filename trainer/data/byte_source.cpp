@@ -15,11 +15,6 @@
 namespace atl::data {
 namespace {
 
-Error system_error(const std::filesystem::path& path, const char* what) {
-    const auto code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal;
-    return {code, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
-
 Error broken(const std::filesystem::path& path, const std::string& what) {
     return invalid_argument(path.string(), path.string() + ": " + what);
 }
@@ -32,7 +27,7 @@ class PlainFile final : public ByteSource {
         for (;;) {
             const ssize_t got = ::read(fd_.get(), out.data(), out.size());
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0) return system_error(path_, "cannot read");
+            if (got < 0) return file_error(path_, "read");
             consumed_ += static_cast<std::uint64_t>(got);
             return static_cast<std::size_t>(got);
         }
@@ -116,10 +111,10 @@ class ZstdFile final : public ByteSource {
 
 Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::filesystem::path& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return system_error(path, "cannot open");
+    if (!fd.valid()) return file_error(path, "open");
     unsigned char magic[4] = {};
     const ssize_t got = ::pread(fd.get(), magic, sizeof magic, 0);
-    if (got < 0) return system_error(path, "cannot read");
+    if (got < 0) return file_error(path, "read");
     if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b)
         return std::unique_ptr<ByteSource>(std::make_unique<GzipFile>(path, std::move(fd)));
     if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)

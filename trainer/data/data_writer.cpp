@@ -16,27 +16,23 @@ namespace {
 constexpr std::size_t kHeaderBytes = 512;
 constexpr std::size_t kBufferElements = 1U << 18;
 
-Error system_error(const std::filesystem::path& path, const char* what) {
-    return {ErrorCode::kInternal, std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
-}
-
 Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
     while (!bytes.empty()) {
         const ssize_t written = ::write(fd, bytes.data(), bytes.size());
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return system_error(path, "cannot write");
+        if (written < 0) return file_error(path, "write");
         bytes.remove_prefix(static_cast<std::size_t>(written));
     }
     return {};
 }
 
 Status copy_all(int from, const std::filesystem::path& from_path, int to, const std::filesystem::path& to_path) {
-    if (::lseek(from, 0, SEEK_SET) != 0) return system_error(from_path, "cannot seek in");
+    if (::lseek(from, 0, SEEK_SET) != 0) return file_error(from_path, "seek in");
     std::vector<char> block(1U << 20);
     for (;;) {
         const ssize_t got = ::read(from, block.data(), block.size());
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return system_error(from_path, "cannot read");
+        if (got < 0) return file_error(from_path, "read");
         if (got == 0) return {};
         ATOLL_RETURN_IF_ERROR(write_all(to, {block.data(), static_cast<std::size_t>(got)}, to_path));
     }
@@ -65,7 +61,7 @@ Result<DataWriter> DataWriter::create(const std::filesystem::path& directory, st
     writer.second_.path = directory / ("." + writer.second_name_ + ".spool");
     for (Spool* spool : {&writer.ids_, &writer.second_}) {
         spool->fd.reset(::open(spool->path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-        if (!spool->fd.valid()) return system_error(spool->path, "cannot create");
+        if (!spool->fd.valid()) return file_error(spool->path, "create");
     }
     ATOLL_RETURN_IF_ERROR(write_all(writer.ids_.fd.get(), std::string(kHeaderBytes, ' '), writer.ids_.path));
     return writer;
@@ -90,7 +86,7 @@ Result<std::string> DataWriter::finish() {
     check(header.size() == kHeaderBytes, "the reserved header is too small");
     if (::pwrite(ids_.fd.get(), header.data(), header.size(), 0) != static_cast<ssize_t>(header.size()) ||
         ::fsync(ids_.fd.get()) != 0)
-        return system_error(ids_.path, "cannot complete");
+        return file_error(ids_.path, "complete");
     ids_.fd.reset();
     second_.fd.reset();
     ::unlink(second_.path.c_str());

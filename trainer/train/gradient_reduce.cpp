@@ -9,10 +9,6 @@ namespace {
 using tensor::Category;
 using tensor::DType;
 
-std::span<float> elements(const Tensor& tensor) {
-    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
-}
-
 // For each group, whether more than one block uses it.
 std::vector<char> shared_groups(const model::Model& model) {
     std::vector<char> uses(model.groups.size(), 0);

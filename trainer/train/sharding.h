@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -71,6 +72,9 @@ struct Piece {
 
 // The parameters that lie in elements [begin, begin + count) of a group's flat buffer, in order. Padding has none.
 std::vector<Piece> pieces_of(const model::ParameterGroup& group, std::int64_t begin, std::int64_t count);
+
+// What a collective operation takes of an fp32 tensor.
+std::span<float> elements(const tensor::Tensor& tensor);
 
 // Elements [begin, begin + count) of a flat buffer.
 tensor::Tensor flat_range(const tensor::Tensor& flat, std::int64_t begin, std::int64_t count);

@@ -77,18 +77,20 @@ bool wanted(const UpOptions& options, const std::string& name) {
 
 nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
     const Layout& layout = stack.layout;
-    nlohmann::json json = {{"gateway", "http://" + loopback(stack.ports.gateway)},
-                           {"postgres", postgres_conninfo(layout)},
-                           {"kafka", loopback(stack.ports.kafka)},
-                           {"public_key", layout.public_key().string()},
-                           {"private_key", layout.private_key().string()},
-                           {"ports", to_json(stack.ports)}};
-    for (const char* name : {"admin", "operator", "viewer"}) json["tokens"][name] = layout.token(name).string();
+    nlohmann::json description = {{"gateway", "http://" + loopback(stack.ports.gateway)},
+                                  {"postgres", postgres_conninfo(layout)},
+                                  {"kafka", loopback(stack.ports.kafka)},
+                                  {"public_key", layout.public_key().string()},
+                                  {"private_key", layout.private_key().string()},
+                                  {"ports", to_json(stack.ports)}};
+    for (const char* name : {"admin", "operator", "viewer"}) description["tokens"][name] = layout.token(name).string();
     for (const auto& wave : kWaves)
         for (const std::string& name : wave)
-            if (wanted(options, name) || running_process(layout.pid_file(name))) json["components"].push_back(name);
-    for (const std::string& name : kWaves[1]) json["services"][name] = "http://" + loopback(stack.ports.of(name));
-    return json;
+            if (wanted(options, name) || running_process(layout.pid_file(name)))
+                description["components"].push_back(name);
+    for (const std::string& name : kWaves[1])
+        description["services"][name] = "http://" + loopback(stack.ports.of(name));
+    return description;
 }
 
 std::string last_lines(const fs::path& log, std::size_t bytes_max = 2000) {

@@ -7,7 +7,7 @@ namespace {
 
 using json::Json;
 
-Json valid() {
+Json valid_facility() {
     return {{"name", "leonardo"},
             {"transport", {{"kind", "local"}}},
             {"batch", {{"kind", "local"}, {"slots", 2}}},
@@ -20,7 +20,7 @@ std::string wrong_field(const Json& value) {
 }
 
 TEST(FacilityTest, WhatWasParsedComesBackUnchanged) {
-    Json value = valid();
+    Json value = valid_facility();
     value["environment"] = {{"OMP_NUM_THREADS", "4"}};
     value["transport"] = {{"kind", "ssh"}, {"host", "user@login.example"}, {"config_file", "/etc/atoll/ssh"}};
     const auto facility = parse_facility(value);
@@ -45,7 +45,7 @@ TEST(FacilityTest, EachWrongMemberIsNamed) {
         {"colour", {{"colour", "blue"}}},
     };
     for (const auto& [field, patch] : patches) {
-        Json value = valid();
+        Json value = valid_facility();
         value.merge_patch(patch);
         EXPECT_EQ(wrong_field(value), field) << value.dump();
     }
@@ -53,7 +53,7 @@ TEST(FacilityTest, EachWrongMemberIsNamed) {
 
 TEST(FacilityTest, BatchSystemsOfLaterAreRefusedByName) {
     for (const char* kind : {"slurm", "pbs", "flux", "hq"}) {
-        Json value = valid();
+        Json value = valid_facility();
         value["batch"]["kind"] = kind;
         const auto result = parse_facility(value);
         ASSERT_FALSE(result.ok());
@@ -62,7 +62,7 @@ TEST(FacilityTest, BatchSystemsOfLaterAreRefusedByName) {
 }
 
 TEST(FacilityTest, APatchChangesOneMemberAndNeverTheName) {
-    const Facility facility = parse_facility(valid()).value();
+    const Facility facility = parse_facility(valid_facility()).value();
     EXPECT_EQ(patch_facility(facility, {{"batch", {{"slots", 5}}}}).value().batch.slots, 5);
     EXPECT_EQ(patch_facility(facility, {{"name", "other"}}).error().field, "name");
     EXPECT_EQ(patch_facility(facility, {{"work_dir", nullptr}}).error().field, "work_dir");

@@ -9,7 +9,7 @@ namespace {
 
 using json::Json;
 
-Json valid() {
+Json valid_job() {
     return Json::parse(R"({
         "name": "fortunes",
         "model": {"name": "tiny", "version": "base"},
@@ -28,7 +28,7 @@ struct Wrong {
 };
 
 TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
-    const auto spec = parse_job_spec(valid());
+    const auto spec = parse_job_spec(valid_job());
     ASSERT_TRUE(spec.ok()) << spec.error().message;
     EXPECT_EQ(spec->output_model, "fortunes");
     EXPECT_EQ(spec->attempts_max, 3);
@@ -72,7 +72,7 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/round_deadline_s", -5, "round_deadline_s"},
     };
     for (const auto& wrong : wrongs) {
-        Json value = valid();
+        Json value = valid_job();
         value[Json::json_pointer(wrong.pointer)] = wrong.value;
         const auto spec = parse_job_spec(value);
         ASSERT_FALSE(spec.ok()) << wrong.pointer << " = " << wrong.value;

@@ -21,7 +21,7 @@ Response answer_one(int status, const StoredFacility& stored) {
     return Response::json(status, view(stored)).with("ETag", service::etag_of(stored.version));
 }
 
-Response create(Routing& routing, const Request& request) {
+Response post_facility(Routing& routing, const Request& request) {
     return service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility facility, parse_facility(body));
@@ -31,7 +31,7 @@ Response create(Routing& routing, const Request& request) {
     });
 }
 
-Response list(Routing& routing, const Request& request) {
+Response get_facilities(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
@@ -41,14 +41,14 @@ Response list(Routing& routing, const Request& request) {
     });
 }
 
-Response get(Routing& routing, const Request& request) {
+Response get_facility(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
         return answer_one(200, stored);
     });
 }
 
-Response patch(Routing& routing, const Request& request) {
+Response patch_facility(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
         ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
@@ -60,7 +60,7 @@ Response patch(Routing& routing, const Request& request) {
     });
 }
 
-Response remove(Routing& routing, const Request& request) {
+Response remove_facility(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(delete_facility(transaction.connection(), request.param("name")));
         return Response::empty(204);
@@ -100,11 +100,11 @@ void add_facility_routes(http::Server& server, Routing& routing) {
     const auto bound = [&routing](Response (*handler)(Routing&, const Request&)) -> http::Handler {
         return [&routing, handler](const Request& request) { return handler(routing, request); };
     };
-    server.route(Method::kPost, "/v1/facilities", writers(), bound(create));
-    server.route(Method::kGet, "/v1/facilities", readers(), bound(list));
-    server.route(Method::kGet, "/v1/facilities/:name", readers(), bound(get));
-    server.route(Method::kPatch, "/v1/facilities/:name", writers(), bound(patch));
-    server.route(Method::kDelete, "/v1/facilities/:name", writers(), bound(remove));
+    server.route(Method::kPost, "/v1/facilities", writers(), bound(post_facility));
+    server.route(Method::kGet, "/v1/facilities", readers(), bound(get_facilities));
+    server.route(Method::kGet, "/v1/facilities/:name", readers(), bound(get_facility));
+    server.route(Method::kPatch, "/v1/facilities/:name", writers(), bound(patch_facility));
+    server.route(Method::kDelete, "/v1/facilities/:name", writers(), bound(remove_facility));
     server.route(Method::kPost, "/v1/facilities/:name/check", writers(), bound(check_route));
 }
 

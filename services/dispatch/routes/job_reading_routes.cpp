@@ -34,7 +34,7 @@ Result<std::int64_t> query_integer(const Request& request, const std::string& ke
     return value;
 }
 
-Response list(Routing& routing, const Request& request) {
+Response get_jobs(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(auto items, job_list(transaction.connection(), page.after, page.limit + 1));
@@ -138,7 +138,7 @@ Response logs(Routing& routing, const Request& request) {
 
 void add_job_reading_routes(http::Server& server, Routing& routing) {
     server.route(Method::kGet, "/v1/jobs", readers(),
-                 [&routing](const Request& request) { return list(routing, request); });
+                 [&routing](const Request& request) { return get_jobs(routing, request); });
     server.route(Method::kGet, "/v1/jobs/:id", readers(), showing(routing, job_view));
     server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(), showing(routing, rounds_view));
     server.route(Method::kGet, "/v1/jobs/:id/logs", readers(),

@@ -35,7 +35,7 @@ Result<JobView> resolve(Routing& routing, pg::Connection& connection, const Json
     return job;
 }
 
-Response create(Routing& routing, const Request& request) {
+Response post_job(Routing& routing, const Request& request) {
     Response response =
         service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
             ATOLL_TRY(const Json body, request.json());
@@ -84,7 +84,7 @@ http::Handler changing(Routing& routing, Status (*change)(Routing&, pg::Transact
 
 void add_job_routes(http::Server& server, Routing& routing) {
     server.route(Method::kPost, "/v1/jobs", writers(),
-                 [&routing](const Request& request) { return create(routing, request); });
+                 [&routing](const Request& request) { return post_job(routing, request); });
     server.route(Method::kPost, "/v1/jobs/:id/cancel", writers(), changing(routing, cancel));
     server.route(Method::kPost, "/v1/jobs/:id/pause", writers(), changing(routing, pause));
     server.route(Method::kPost, "/v1/jobs/:id/resume", writers(), changing(routing, resume));

@@ -36,7 +36,7 @@ Result<Task> task_of(const PreparationSpec& spec, const Catalog& catalog, const 
     return task;
 }
 
-Response create(Routing& routing, const Request& request) {
+Response post_preparation(Routing& routing, const Request& request) {
     Response response =
         service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
             ATOLL_TRY(const Json body, request.json());
@@ -55,7 +55,7 @@ Response create(Routing& routing, const Request& request) {
     return response;
 }
 
-Response get(Routing& routing, const Request& request) {
+Response get_preparation(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);
@@ -66,9 +66,9 @@ Response get(Routing& routing, const Request& request) {
 
 void add_preparation_routes(http::Server& server, Routing& routing) {
     server.route(Method::kPost, "/v1/preparations", writers(),
-                 [&routing](const Request& request) { return create(routing, request); });
+                 [&routing](const Request& request) { return post_preparation(routing, request); });
     server.route(Method::kGet, "/v1/preparations/:id", readers(),
-                 [&routing](const Request& request) { return get(routing, request); });
+                 [&routing](const Request& request) { return get_preparation(routing, request); });
 }
 
 }  // namespace atl::dispatch
