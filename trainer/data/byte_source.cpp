@@ -19,6 +19,18 @@ Error broken(const std::filesystem::path& path, const std::string& what) {
     return invalid_argument(path.string(), path.string() + ": " + what);
 }
 
+// Reads and drops.
+Status read_past(ByteSource& source, const std::filesystem::path& path, std::uint64_t count) {
+    std::vector<char> block(1U << 18);
+    while (count > 0) {
+        const std::size_t wanted = static_cast<std::size_t>(std::min<std::uint64_t>(count, block.size()));
+        ATOLL_TRY(const std::size_t got, source.read({block.data(), wanted}));
+        if (got == 0) return broken(path, "ends before the place to go on from");
+        count -= got;
+    }
+    return {};
+}
+
 class PlainFile final : public ByteSource {
   public:
     PlainFile(std::filesystem::path path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
@@ -33,6 +45,11 @@ class PlainFile final : public ByteSource {
         }
     }
     std::uint64_t consumed() const override { return consumed_; }
+    Status skip(std::uint64_t count) override {
+        if (::lseek(fd_.get(), static_cast<off_t>(count), SEEK_CUR) < 0) return file_error(path_, "seek in");
+        consumed_ += count;
+        return {};
+    }
 
   private:
     std::filesystem::path path_;
@@ -63,6 +80,7 @@ class GzipFile final : public ByteSource {
     std::uint64_t consumed() const override {
         return static_cast<std::uint64_t>(std::max<z_off_t>(0, ::gzoffset(file_)));
     }
+    Status skip(std::uint64_t count) override { return read_past(*this, path_, count); }
 
   private:
     std::filesystem::path path_;
@@ -97,6 +115,7 @@ class ZstdFile final : public ByteSource {
         return output.pos;
     }
     std::uint64_t consumed() const override { return file_.consumed(); }
+    Status skip(std::uint64_t count) override { return read_past(*this, path_, count); }
 
   private:
     PlainFile file_;

@@ -48,6 +48,8 @@ bool is_validation(std::string_view document, int validation_percent) {
 
 Result<EncodedBlock> encode_block(const EncodeJob& job, const LineBlock& block) {
     EncodedBlock out;
+    out.line_bytes = std::ssize(block.text);
+    out.end = block.end;
     Status status;
     for_each_line(block, [&](std::string_view line, std::int64_t number) {
         status = encode_line(job, line, job.inputs[block.file].string() + ":" + std::to_string(number), out);

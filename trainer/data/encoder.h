@@ -21,6 +21,8 @@ struct EncodedBlock {
     std::vector<std::int32_t> ids;      // of all documents, one after another
     std::vector<std::int64_t> lengths;  // ids of each document
     std::int64_t bytes = 0;             // of the documents' text
+    std::int64_t line_bytes = 0;        // of the block
+    LinePosition end;                   // where the next block begins
 };
 
 // What to do with each line.

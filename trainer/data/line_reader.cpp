@@ -24,20 +24,40 @@ Result<bool> LineReader::fill() {
 }
 
 LineBlock LineReader::take(std::size_t size) {
-    LineBlock block{file_, line_, {}};
+    LineBlock block{file_, line_, {}, {}};
     std::string rest = pending_.substr(size);
     pending_.resize(size);
     block.text = std::exchange(pending_, std::move(rest));
     line_ += std::count(block.text.begin(), block.text.end(), '\n');
+    offset_ += size;
+    block.end = {file_, offset_, line_};
     return block;
+}
+
+Status LineReader::open_source() {
+    ATOLL_TRY(source_, ByteSource::open(inputs_[file_]));
+    line_ = 1;
+    offset_ = 0;
+    return {};
+}
+
+Status LineReader::start_at(const LinePosition& position) {
+    check(source_ == nullptr && position.file < inputs_.size(), "LineReader::start_at: after next(), or no such file");
+    for (; file_ < position.file; ++file_) {
+        std::error_code error;
+        const auto size = std::filesystem::file_size(inputs_[file_], error);
+        if (!error) bytes_before_ += size;
+    }
+    ATOLL_RETURN_IF_ERROR(open_source());
+    ATOLL_RETURN_IF_ERROR(source_->skip(position.offset));
+    offset_ = position.offset;
+    line_ = position.line;
+    return {};
 }
 
 Result<std::optional<LineBlock>> LineReader::next() {
     while (file_ < inputs_.size()) {
-        if (source_ == nullptr) {
-            ATOLL_TRY(source_, ByteSource::open(inputs_[file_]));
-            line_ = 1;
-        }
+        if (source_ == nullptr) ATOLL_RETURN_IF_ERROR(open_source());
         std::size_t searched = 0;  // no newline before here
         for (;;) {
             if (pending_.size() - searched >= block_bytes_) {

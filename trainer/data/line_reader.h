@@ -24,6 +24,15 @@ class ByteSource {
     virtual Result<std::size_t> read(std::span<char> out) = 0;
     // Bytes of the file itself that have been consumed, for progress.
     virtual std::uint64_t consumed() const = 0;
+    // Passes over the next `count` bytes. kInvalidArgument: the file ends before.
+    virtual Status skip(std::uint64_t count) = 0;
+};
+
+// The start of a line.
+struct LinePosition {
+    std::size_t file = 0;      // index into the inputs
+    std::uint64_t offset = 0;  // bytes of the file's text (decompressed) before it
+    std::int64_t line = 1;     // its number
 };
 
 // Whole lines of one file.
@@ -31,6 +40,7 @@ struct LineBlock {
     std::size_t file = 0;         // index into the inputs
     std::int64_t first_line = 1;  // line number of the first line
     std::string text;             // lines with their newlines; the file's last may lack it
+    LinePosition end;             // where the next block begins
 };
 
 // Cuts files into blocks of whole lines, file by file. Not thread-safe.
@@ -41,6 +51,8 @@ class LineReader {
 
     explicit LineReader(std::vector<std::filesystem::path> inputs, std::size_t block_bytes = kBlockBytes);
 
+    // Goes on from `position`, the end of a block of these inputs. Before the first next().
+    Status start_at(const LinePosition& position);
     // Nothing after the last block. kInvalidArgument: a line longer than kLineBytesMax, a broken compressed file.
     Result<std::optional<LineBlock>> next();
     // Part of all the files' bytes that has been read, 0 to 1.
@@ -48,6 +60,7 @@ class LineReader {
     const std::vector<std::filesystem::path>& inputs() const { return inputs_; }
 
   private:
+    Status open_source();
     Result<bool> fill();  // more bytes into pending_; false at the end of the file
     LineBlock take(std::size_t size);
 
@@ -57,6 +70,7 @@ class LineReader {
     std::unique_ptr<ByteSource> source_;  // of inputs_[file_], once opened
     std::string pending_;
     std::int64_t line_ = 1;
+    std::uint64_t offset_ = 0;  // of the text in pending_
     std::uint64_t bytes_total_ = 0;
     std::uint64_t bytes_before_ = 0;  // of the files that are done
 };

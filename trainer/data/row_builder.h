@@ -2,48 +2,58 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trainer/data/tokenize.h"
 
 namespace atl::data {
 
-// Lays documents out as rows of seq_len tokens. Each row has input_ids and a second line of numbers: segment ids when
-// packing (1 for the row's first document, 2 for the next, …; 0 on the padding that ends the last row), labels when
-// padding (the ids, -100 on the padding). Not thread-safe.
+struct RowOptions {
+    Batching batching = Batching::kPacking;
+    std::int64_t seq_len = 0;
+    std::int32_t padding_id = 0;  // fills what no document fills; never counted
+    bool truncate = false;        // documents to seq_len; else a longer one goes on in the next row
+    bool labels = false;          // of the documents are given: packed rows get them too
+};
+
+// Lays documents out as rows of seq_len tokens. Each token has a number in each column: input_ids; when packing
+// segment_ids (1 for the row's first document, 2 for the next, …; 0 on the padding that ends the last row); when
+// padding or when asked for, labels (−100: not counted). Not thread-safe.
 class RowBuilder {
   public:
-    // `padding_id` fills what no document fills; it is never counted.
-    RowBuilder(Batching batching, std::int64_t seq_len, std::int32_t padding_id);
+    // Where a builder stands; another one goes on from there.
+    struct State {
+        std::int64_t fill = 0;     // tokens in the row begun
+        std::int32_t segment = 0;  // of the document last added to it
+        std::int64_t tokens = 0;   // laid out so far, without padding
+        std::int64_t documents_truncated = 0;
+        std::int64_t tokens_truncated = 0;
+    };
 
-    // Full rows gather in ids() and second() until clear().
-    void add_document(std::span<const std::int32_t> ids);
+    explicit RowBuilder(const RowOptions& options) : RowBuilder(options, State()) {}
+    RowBuilder(const RowOptions& options, const State& state);
+
+    // `labels`: as many as ids, or none: all count. What is laid out gathers in columns() until clear().
+    void add_document(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
     void finish();  // pads the row begun, if any
 
-    std::span<const std::int32_t> ids() const { return {ids_.data(), complete_}; }
-    std::span<const std::int32_t> second() const { return {second_.data(), complete_}; }
-    std::int64_t complete_rows() const { return static_cast<std::int64_t>(complete_) / seq_len_; }
-    void clear();  // drops the full rows
+    static std::vector<std::string> column_names(const RowOptions& options);
+    // In the order of column_names(), all of one length.
+    std::span<const std::vector<std::int32_t>> columns() const { return columns_; }
+    void clear();  // empties the columns
 
-    std::int64_t tokens() const { return tokens_; }  // laid out, without padding
-    std::int64_t documents_truncated() const { return documents_truncated_; }
-    std::int64_t tokens_truncated() const { return tokens_truncated_; }
+    const State& state() const { return state_; }
 
   private:
-    void pack(std::span<const std::int32_t> ids);
-    void pad(std::span<const std::int32_t> ids);
-    void close_row(std::int32_t second);
+    void lay_out(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
+    void close_row();
 
-    Batching batching_;
-    std::int64_t seq_len_;
-    std::int32_t padding_id_;
-    std::vector<std::int32_t> ids_;
-    std::vector<std::int32_t> second_;
-    std::size_t complete_ = 0;  // elements of full rows; what follows is the row begun
-    std::int32_t segment_ = 0;  // of the document last added to the row begun
-    std::int64_t tokens_ = 0;
-    std::int64_t documents_truncated_ = 0;
-    std::int64_t tokens_truncated_ = 0;
+    RowOptions options_;
+    State state_;
+    std::vector<std::vector<std::int32_t>> columns_;
+    std::vector<std::int32_t>* segment_ids_ = nullptr;
+    std::vector<std::int32_t>* labels_ = nullptr;
 };
 
 }  // namespace atl::data

@@ -1,8 +1,5 @@
 #include "trainer/data/tokenize.h"
 
-#include <unistd.h>
-
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,6 +8,8 @@
 #include "trainer/data/data_writer.h"
 #include "trainer/data/encoder.h"
 #include "trainer/data/line_reader.h"
+#include "trainer/data/partial_run.h"
+#include "trainer/data/progress.h"
 #include "trainer/data/row_builder.h"
 #include "trainer/data/template.h"
 #include "trainer/data/tokenizer.h"
@@ -18,13 +17,7 @@
 namespace atl::data {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int64_t kSeqLenMax = 1 << 20;
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Status check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) return invalid_argument("input", "--input names no file");
@@ -32,6 +25,7 @@ Status check_options(const TokenizeOptions& options) {
         return invalid_argument("seq-len", "--seq-len must be between 2 and " + std::to_string(kSeqLenMax));
     if (options.validation_percent < 0 || options.validation_percent > 100)
         return invalid_argument("validation-percent", "--validation-percent must be between 0 and 100");
+    if (options.part_bytes < 1) return invalid_argument("part-bytes", "--part-bytes must be at least 1");
     if (options.threads < 0) return invalid_argument("threads", "--threads must not be negative");
     std::error_code ignored;
     if (!options.overwrite && std::filesystem::exists(options.out, ignored) &&
@@ -40,40 +34,52 @@ Status check_options(const TokenizeOptions& options) {
     return {};
 }
 
-// Progress lines once the work has taken two seconds, then every two.
-class Progress {
-  public:
-    explicit Progress(bool enabled) : enabled_(enabled) {}
-    void update(const LineReader& reader, std::int64_t documents, std::int64_t bytes) {
-        const double elapsed_s = seconds_since(start_);
-        if (!enabled_ || elapsed_s < next_s_) return;
-        next_s_ = elapsed_s + 2.0;
-        spdlog::info("tokenize: {:.0f} % read, {} documents, {:.1f} MB of text, {:.2f} MB/s",
-                     100.0 * reader.fraction_read(), documents, static_cast<double>(bytes) / 1e6,
-                     static_cast<double>(bytes) / 1e6 / elapsed_s);
+// What the bytes of the result depend on. Inputs are told by name, size and time.
+Result<nlohmann::json> identity_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+    std::vector<std::int32_t> frame;  // the tokens around a text
+    tokenizer.encode_document("", frame);
+    nlohmann::json inputs = nlohmann::json::array();
+    for (const auto& input : options.inputs) {
+        std::error_code error;
+        const auto size = std::filesystem::file_size(input, error);
+        if (error) return not_found("cannot open " + input.string() + ": " + error.message(), input.string());
+        const auto time = std::filesystem::last_write_time(input, error).time_since_epoch().count();
+        inputs.push_back({{"path", input.string()}, {"size", size}, {"time", time}});
     }
-    double elapsed_s() const { return seconds_since(start_); }
+    const nlohmann::json identity = {{"schema", 1},
+                                     {"tokenizer_sha256", tokenizer.sha256()},
+                                     {"frame", frame},
+                                     {"inputs", inputs},
+                                     {"template", options.text_template},
+                                     {"seq_len", options.seq_len},
+                                     {"batching", to_string(options.batching)},
+                                     {"split", to_string(options.split)},
+                                     {"validation_percent", options.validation_percent}};
+    return identity;
+}
 
-  private:
-    bool enabled_;
-    Clock::time_point start_ = Clock::now();
-    double next_s_ = 2.0;
-};
+int thread_count(const TokenizeOptions& options) {
+    return options.threads > 0 ? options.threads : usable_cores();
+}
 
 // One run of the command: blocks go to the pool and come back in order, their documents become rows, rows are written.
+// After each part of the input what is written is made safe, and a process that is started later goes on from there.
 class Run {
   public:
-    Run(const TokenizeOptions& options, const Tokenizer& tokenizer, const Template& text_template, DataWriter& writer)
+    Run(const TokenizeOptions& options, const EncodeJob& job, const RowOptions& rows, DataWriter& writer,
+        PartialRun& partial)
         : options_(options),
+          row_options_(rows),
           reader_(options.inputs),
-          pool_({&tokenizer, &text_template, options.inputs, options.split, options.validation_percent},
-                options.threads > 0 ? options.threads : usable_cores()),
-          blocks_max_(2 * static_cast<std::size_t>(options.threads > 0 ? options.threads : usable_cores()) + 2),
-          rows_(options.batching, options.seq_len, tokenizer.eos().value_or(0)),
+          pool_(job, thread_count(options)),
+          blocks_max_(2 * static_cast<std::size_t>(thread_count(options)) + 2),
+          rows_(rows),
           writer_(writer),
+          partial_(partial),
           progress_(options.progress) {}
 
     Result<TokenizeReport> execute() {
+        ATOLL_RETURN_IF_ERROR(take_up());
         bool more = true;
         while (more || pool_.in_flight() > 0) {
             if (more && pool_.in_flight() < blocks_max_) {
@@ -82,19 +88,42 @@ class Run {
             }
             ATOLL_TRY(const EncodedBlock block, pool_.next());
             ATOLL_RETURN_IF_ERROR(take(block));
-            progress_.update(reader_, report_.documents, report_.bytes);
+            if (progress_.is_due())
+                progress_.show({0, fraction_begun_, reader_.fraction_read(), report_.documents, bytes_here_});
         }
         rows_.finish();
         ATOLL_RETURN_IF_ERROR(write_rows());
         report_.rows = writer_.rows();
-        report_.tokens = rows_.tokens();
-        report_.truncated = rows_.documents_truncated();
-        report_.tokens_truncated = rows_.tokens_truncated();
+        report_.tokens = rows_.state().tokens;
+        report_.truncated = rows_.state().documents_truncated;
+        report_.tokens_truncated = rows_.state().tokens_truncated;
         report_.wall_s = progress_.elapsed_s();
         return report_;
     }
 
   private:
+    // Goes on behind the parts of an earlier process that are whole.
+    Status take_up() {
+        std::size_t whole = 0;
+        for (const PartRecord& part : partial_.parts()) {
+            ATOLL_TRY(const bool taken, writer_.take_part(part.elements, part.sha256));
+            if (!taken) break;
+            ++whole;
+        }
+        ATOLL_RETURN_IF_ERROR(partial_.keep(whole));
+        ATOLL_RETURN_IF_ERROR(writer_.begin());
+        if (whole == 0) return {};
+        const PartRecord& last = partial_.parts().back();
+        ATOLL_RETURN_IF_ERROR(reader_.start_at(last.next));
+        rows_ = RowBuilder(row_options_, last.rows);
+        report_.documents = last.documents;
+        report_.bytes = last.bytes;
+        report_.parts_found = static_cast<std::int64_t>(whole);
+        fraction_begun_ = reader_.fraction_read();
+        if (options_.progress) spdlog::info("tokenize: {} parts are there, goes on behind them", whole);
+        return {};
+    }
+
     Result<bool> submit_next() {
         ATOLL_TRY(std::optional<LineBlock> block, reader_.next());
         if (!block) return false;
@@ -105,27 +134,44 @@ class Run {
     Status take(const EncodedBlock& block) {
         std::span<const std::int32_t> ids(block.ids);
         for (const std::int64_t length : block.lengths) {
-            rows_.add_document(ids.first(static_cast<std::size_t>(length)));
+            rows_.add_document(ids.first(static_cast<std::size_t>(length)), {});
             ids = ids.subspan(static_cast<std::size_t>(length));
         }
         report_.documents += static_cast<std::int64_t>(block.lengths.size());
         report_.bytes += block.bytes;
-        return write_rows();
+        bytes_here_ += block.bytes;
+        part_bytes_ += block.line_bytes;
+        ATOLL_RETURN_IF_ERROR(write_rows());
+        return part_bytes_ < options_.part_bytes ? Status() : end_part(block.end);
+    }
+
+    Status end_part(const LinePosition& next) {
+        PartRecord part{next, rows_.state(), report_.documents, report_.bytes, writer_.elements(), {}};
+        ATOLL_TRY(part.sha256, writer_.end_part());
+        ATOLL_RETURN_IF_ERROR(partial_.add(part));
+        part_bytes_ = 0;
+        if (options_.on_part) options_.on_part();
+        return {};
     }
 
     Status write_rows() {
-        ATOLL_RETURN_IF_ERROR(writer_.append(rows_.ids(), rows_.second()));
+        ATOLL_RETURN_IF_ERROR(writer_.append(rows_.columns()));
         rows_.clear();
         return {};
     }
 
     const TokenizeOptions& options_;
+    const RowOptions& row_options_;
     LineReader reader_;
     EncoderPool pool_;
     std::size_t blocks_max_;  // in flight: what bounds the memory
     RowBuilder rows_;
     DataWriter& writer_;
+    PartialRun& partial_;
     TokenizeReport report_;
+    std::int64_t bytes_here_ = 0;  // of text, by this process
+    std::int64_t part_bytes_ = 0;  // of lines since the last part
+    double fraction_begun_ = 0;
     Progress progress_;
 };
 
@@ -150,48 +196,22 @@ std::string data_json(const TokenizeOptions& options, const Tokenizer& tokenizer
     return json.dump(2) + "\n";
 }
 
-// Removes the directory unless it was put in its place.
-class WorkDirectory {
-  public:
-    explicit WorkDirectory(const std::filesystem::path& target)
-        : target_(target.has_filename() ? target : target.parent_path()),
-          path_(target_.string() + ".partial." + std::to_string(::getpid())) {}
-    ~WorkDirectory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    WorkDirectory(const WorkDirectory&) = delete;
-    WorkDirectory& operator=(const WorkDirectory&) = delete;
-
-    const std::filesystem::path& path() const { return path_; }
-
-    Status create() {
-        std::error_code error;
-        std::filesystem::create_directories(path_, error);
-        return status_of(error, "cannot create " + path_.string());
-    }
-
-    // A directory already in the place is replaced.
-    Status put_in_place() {
-        std::error_code error;
-        const std::filesystem::path old = path_.string() + ".old";
-        if (std::filesystem::exists(target_, error)) {
-            std::filesystem::rename(target_, old, error);
-            ATOLL_RETURN_IF_ERROR(status_of(error, "cannot move " + target_.string()));
-        }
-        std::filesystem::rename(path_, target_, error);
-        ATOLL_RETURN_IF_ERROR(status_of(error, "cannot rename to " + target_.string()));
-        std::filesystem::remove_all(old, error);
-        return status_of(error, "cannot remove " + old.string());
-    }
-
-  private:
-    static Status status_of(const std::error_code& error, const std::string& what) {
-        return error ? Status(internal_error(what + ": " + error.message())) : Status();
-    }
-    std::filesystem::path target_;
-    std::filesystem::path path_;
-};
+Result<TokenizeReport> make_data(const TokenizeOptions& options, const Tokenizer& tokenizer,
+                                 const Template& text_template, PartialRun& partial) {
+    const EncodeJob job{&tokenizer, &text_template, options.inputs, options.split, options.validation_percent};
+    const RowOptions rows{options.batching, options.seq_len, tokenizer.eos().value_or(0),
+                          options.batching == Batching::kPadding, false};
+    ATOLL_TRY(DataWriter writer,
+              DataWriter::open({partial.data(), partial.spool()}, RowBuilder::column_names(rows), options.seq_len));
+    ATOLL_TRY(TokenizeReport report, Run(options, job, rows, writer, partial).execute());
+    if (report.documents == 0)
+        return invalid_argument("input",
+                                std::string("the input holds no document for the split ") + to_string(options.split));
+    ATOLL_TRY(report.fingerprint, writer.finish());
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(partial.data() / "data.json", data_json(options, tokenizer, report)));
+    ATOLL_RETURN_IF_ERROR(partial.put_in_place());
+    return report;
+}
 
 }  // namespace
 
@@ -227,17 +247,12 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& options) {
     ATOLL_RETURN_IF_ERROR(check_options(options));
     ATOLL_TRY(const Template text_template, Template::parse(options.text_template));
     ATOLL_TRY(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::open(options.tokenizer));
-    WorkDirectory work(options.out);
-    ATOLL_RETURN_IF_ERROR(work.create());
-    const char* second = options.batching == Batching::kPacking ? "segment_ids" : "labels";
-    ATOLL_TRY(DataWriter writer, DataWriter::create(work.path(), second, options.seq_len));
-    ATOLL_TRY(TokenizeReport report, Run(options, *tokenizer, text_template, writer).execute());
-    if (report.documents == 0)
-        return invalid_argument("input",
-                                std::string("the input holds no document for the split ") + to_string(options.split));
-    ATOLL_TRY(report.fingerprint, writer.finish());
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(work.path() / "data.json", data_json(options, *tokenizer, report)));
-    ATOLL_RETURN_IF_ERROR(work.put_in_place());
+    ATOLL_TRY(const nlohmann::json identity, identity_of(options, *tokenizer));
+    ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, identity));
+    auto report = make_data(options, *tokenizer, text_template, partial);
+    // After a system's fault the parts stay; wrong input would only be found again.
+    const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;
+    if (is_input) partial.discard();
     return report;
 }
 
@@ -250,6 +265,7 @@ std::string to_json_line(const TokenizeReport& report) {
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},
         {"wall_s", report.wall_s},
+        {"parts_found", report.parts_found},
         {"fingerprint", report.fingerprint},
     };
     return json.dump();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,8 +35,10 @@ struct TokenizeOptions {
     Batching batching = Batching::kPacking;
     Split split = Split::kAll;
     int validation_percent = 0;
-    int threads = 0;       // 0: one a core that this process may use
-    bool progress = true;  // lines to standard error once two seconds have passed
+    int threads = 0;                     // 0: one a core that this process may use
+    bool progress = true;                // lines to standard error once two seconds have passed
+    std::int64_t part_bytes = 32 << 20;  // of lines, after which what is done is made safe against a kill
+    std::function<void()> on_part;       // called when it is (tests)
 };
 
 struct TokenizeReport {
@@ -45,12 +48,15 @@ struct TokenizeReport {
     std::int64_t truncated = 0;         // documents cut to seq_len (padding only)
     std::int64_t tokens_truncated = 0;  // tokens that cutting lost
     std::int64_t bytes = 0;             // of rendered text
-    double wall_s = 0;
-    std::string fingerprint;  // sha256 of data.safetensors
+    double wall_s = 0;                  // of this process
+    std::int64_t parts_found = 0;       // that an earlier process had done
+    std::string fingerprint;            // sha256 of data.safetensors
 };
 
 // Writes a data directory (trainer/README.md describes it). The bytes depend on the input and the options, not on the
-// number of threads. `out` appears complete or not at all. kInvalidArgument names file:line of a bad row.
+// number of threads. `out` appears complete or not at all. A process that was killed leaves its parts in OUT.partial,
+// and the same call goes on behind them. kInvalidArgument names file:line of a bad row and leaves nothing; kConflict:
+// the directory is there, or another process is making it.
 Result<TokenizeReport> tokenize(const TokenizeOptions& options);
 
 // The report as the one JSON line that the command prints.

@@ -23,6 +23,7 @@ class TokenizeCommand final : public Command {
                      return {};
                  })},
                 {"validation-percent", "of the documents, chosen by their hash", &percent_},
+                {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
                 {"threads", "the default is the cores that this process may use", &threads_}};
     }
 

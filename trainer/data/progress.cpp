@@ -1,0 +1,46 @@
+#include "trainer/data/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "shared/log/log.h"
+
+namespace atl::data {
+namespace {
+
+std::string duration_text(double seconds) {
+    const std::int64_t whole = std::llround(seconds);
+    if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+    return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+std::string to_string(const ProgressPoint& point) {
+    const double megabytes = static_cast<double>(point.bytes) / 1e6;
+    std::string text =
+        fmt::format("{:.0f} % read, {} documents, {:.1f} MB of text, {:.2f} MB/s", 100.0 * point.fraction,
+                    point.documents, megabytes, megabytes / std::max(point.elapsed_s, 1e-9));
+    const double done = point.fraction - point.fraction_begun;
+    if (done > 0) text += ", " + duration_text(point.elapsed_s * (1.0 - point.fraction) / done) + " left";
+    return text;
+}
+
+bool Progress::is_due() {
+    if (!enabled_ || elapsed_s() < next_s_) return false;
+    next_s_ = elapsed_s() + 2.0;
+    return true;
+}
+
+void Progress::show(ProgressPoint point) const {
+    point.elapsed_s = elapsed_s();
+    spdlog::info("tokenize: {}", to_string(point));
+}
+
+double Progress::elapsed_s() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+}  // namespace atl::data
