@@ -1,6 +1,7 @@
 #include "services/aggregation/domain.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -54,12 +55,42 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
     return updates;
 }
 
+Result<Json> parse_outer(const Json& value) {
+    ObjectReader reader(value, "strategy.outer");
+    Json outer = {{"optimizer", reader.one_of("optimizer", {"nesterov"}, "nesterov")},
+                  {"lr", reader.number_or("lr", 0.7, 1e-6, 100)},
+                  {"momentum", reader.number_or("momentum", 0.9, 0, 0.9999)}};
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return outer;
+}
+
 Result<Json> parse_strategy(const Json& value) {
     ObjectReader reader(value, "strategy");
     Json strategy = {{"name", reader.one_of("name", {"fedavg"}, "")},
                      {"weighting", reader.one_of("weighting", {"uniform", "tokens"}, "tokens")}};
+    const Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (outer.is_null()) return strategy;
+    ATOLL_TRY(strategy["outer"], parse_outer(outer));
     return strategy;
+}
+
+bool is_momentum(const Part& part) {
+    return part.path.starts_with(average::kMomentumPrefix);
+}
+
+// Puts a part behind those before it; `path`: of its file in the manifest.
+void append(model_store::Manifest& manifest, const Part& part, const std::string& path) {
+    if (part.begin == 0) manifest.files.push_back({path, 0, {}});
+    auto& file = manifest.files.back();
+    check(file.path == path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
+    file.chunks.push_back({part.sha256, part.size});
+    file.size += part.size;
+}
+
+void sort_files(model_store::Manifest& manifest) {
+    std::sort(manifest.files.begin(), manifest.files.end(),
+              [](const auto& a, const auto& b) { return a.path < b.path; });
 }
 
 }  // namespace
@@ -98,6 +129,12 @@ std::vector<double> weights_of(const ClosedRound& round) {
     return weights;
 }
 
+std::optional<average::OuterStep> outer_of(const ClosedRound& round) {
+    const auto outer = round.strategy.find("outer");
+    if (outer == round.strategy.end()) return std::nullopt;
+    return average::OuterStep{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
+}
+
 Json contributions_of(const ClosedRound& round) {
     const auto weights = weights_of(round);
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -115,7 +152,7 @@ std::string name_of(const Update& update) {
     return "the update of " + update.facility + " (" + update.version.substr(0, 12) + ")";
 }
 
-std::vector<Part> cut_into_parts(const std::vector<Average::OutputFile>& files, std::uint64_t part_bytes) {
+std::vector<Part> cut_into_parts(const std::vector<average::Average::OutputFile>& files, std::uint64_t part_bytes) {
     std::vector<Part> parts;
     for (const auto& file : files)
         for (std::uint64_t begin = 0; begin < file.size; begin += part_bytes)
@@ -127,15 +164,17 @@ model_store::Manifest assemble(const model_store::Manifest& first_update, const 
     model_store::Manifest manifest;
     for (const auto& file : first_update.files)
         if (!is_safetensors(file.path)) manifest.files.push_back(file);
-    for (const Part& part : parts) {
-        if (part.begin == 0) manifest.files.push_back({part.path, 0, {}});
-        auto& file = manifest.files.back();
-        check(file.path == part.path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
-        file.chunks.push_back({part.sha256, part.size});
-        file.size += part.size;
-    }
-    std::sort(manifest.files.begin(), manifest.files.end(),
-              [](const auto& a, const auto& b) { return a.path < b.path; });
+    for (const Part& part : parts)
+        if (!is_momentum(part)) append(manifest, part, part.path);
+    sort_files(manifest);
+    return manifest;
+}
+
+model_store::Manifest assemble_momentum(const std::vector<Part>& parts) {
+    model_store::Manifest manifest;
+    for (const Part& part : parts)
+        if (is_momentum(part)) append(manifest, part, part.path.substr(std::strlen(average::kMomentumPrefix)));
+    sort_files(manifest);
     return manifest;
 }
 

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "services/aggregation/average.h"
+#include "shared/average/average.h"
 #include "shared/base/result.h"
 #include "shared/model_store/manifest.h"
 
@@ -27,8 +28,9 @@ struct ClosedRound {
     std::int64_t round = 0;
     std::string model;            // where the result goes
     std::string base;             // digest of the round's base version
-    nlohmann::json strategy;      // {"name":"fedavg","weighting":"uniform"|"tokens"}
+    nlohmann::json strategy;      // {"name":"fedavg","weighting":"uniform"|"tokens","outer"?}
     std::vector<Update> updates;  // by facility and task, so that the order in which they came changes no bit
+    std::string momentum;         // digest of what the outer step that made the base left; empty: none
 };
 
 // kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
@@ -37,6 +39,9 @@ nlohmann::json to_json(const std::vector<Update>& updates);
 
 // One weight an update, as its strategy says; they need not sum to one.
 std::vector<double> weights_of(const ClosedRound& round);
+
+// The optimizer of "outer": {"optimizer":"nesterov","lr":0.7,"momentum":0.9}, without its momentum; none: the mean.
+std::optional<average::OuterStep> outer_of(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the mean, samples, tokens.
 nlohmann::json contributions_of(const ClosedRound& round);
@@ -53,10 +58,12 @@ struct Part {
 };
 
 // Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
-std::vector<Part> cut_into_parts(const std::vector<Average::OutputFile>& files, std::uint64_t part_bytes);
+std::vector<Part> cut_into_parts(const std::vector<average::Average::OutputFile>& files, std::uint64_t part_bytes);
 
 // The version: the averaged files from their parts, all other files as the first update has them.
 model_store::Manifest assemble(const model_store::Manifest& first_update, const std::vector<Part>& parts);
+// What the outer step leaves; no files without one.
+model_store::Manifest assemble_momentum(const std::vector<Part>& parts);
 
 bool is_safetensors(const std::string& path);
 

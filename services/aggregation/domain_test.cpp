@@ -61,6 +61,11 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
     data["strategy"]["server_lr"] = 0.7;
     EXPECT_EQ(field_of_error(data), "strategy.server_lr") << "a setting is never ignored";
     data = closed_round();
+    data["strategy"]["outer"] = {{"optimizer", "adam"}};
+    EXPECT_EQ(field_of_error(data), "strategy.outer.optimizer");
+    data["strategy"]["outer"] = {{"lr", -1}};
+    EXPECT_EQ(field_of_error(data), "strategy.outer.lr");
+    data = closed_round();
     data["name"] = "demo";
     EXPECT_EQ(field_of_error(data), "none") << "a newer sender may say more";
     data = closed_round();
@@ -78,6 +83,30 @@ TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
     data["strategy"]["weighting"] = "uniform";
     EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{1, 1}));
     EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.5);
+}
+
+TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {
+    Json data = closed_round();
+    EXPECT_FALSE(outer_of(*parse_closed_round(data)).has_value());
+    data["strategy"]["outer"] = {{"lr", 0.5}};
+    const auto outer = outer_of(*parse_closed_round(data));
+    ASSERT_TRUE(outer.has_value());
+    EXPECT_EQ(outer->rate, 0.5);
+    EXPECT_EQ(outer->beta, 0.9);
+}
+
+TEST(PartsTest, MomentumIsPutTogetherApart) {
+    std::vector<Part> parts = cut_into_parts({{"a.safetensors", 12}, {"momentum/a.safetensors", 20}}, 10);
+    for (Part& part : parts) part.sha256 = digest_of_letter('a');
+    const auto model = assemble({}, parts);
+    ASSERT_EQ(model.files.size(), 1U);
+    EXPECT_EQ(model.files[0].size, 12U);
+    const auto momentum = assemble_momentum(parts);
+    ASSERT_EQ(momentum.files.size(), 1U);
+    EXPECT_EQ(momentum.files[0].path, "a.safetensors");
+    EXPECT_EQ(momentum.files[0].size, 20U);
+    parts.resize(2);
+    EXPECT_TRUE(assemble_momentum(parts).files.empty());
 }
 
 TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {

@@ -26,10 +26,10 @@ Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     return std::make_shared<ClientPool>(std::move(options));
 }
 
-Input input_of(const std::shared_ptr<ClientPool>& store, const Update& update, const Manifest& manifest,
-               std::size_t window_bytes) {
-    Input input;
-    input.name = name_of(update);
+average::Input input_of(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
+                        std::size_t window_bytes) {
+    average::Input input;
+    input.name = name;
     const auto window = std::make_shared<Window>();
     for (const auto& file : manifest.files)
         if (is_safetensors(file.path))
@@ -38,28 +38,48 @@ Input input_of(const std::shared_ptr<ClientPool>& store, const Update& update, c
     return input;
 }
 
-Error naming(const Update& update, const Error& error) {
-    return {error.code, name_of(update) + ": " + error.message, error.field};
+Result<Manifest> manifest_of(ClientPool& store, const std::string& name, const std::string& digest) {
+    auto manifest = model_store::fetch_manifest(*store.take(), digest);
+    if (!manifest.ok())
+        return Error{manifest.error().code, name + ": " + manifest.error().message, manifest.error().field};
+    return manifest;
+}
+
+// The base, with the outer step if there is one.
+Result<average::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                std::size_t window_bytes) {
+    average::Start start;
+    const std::string base = "the base (" + round.base.substr(0, 12) + ")";
+    ATOLL_TRY(const Manifest manifest, manifest_of(*store, base, round.base));
+    start.base = input_of(store, base, manifest, window_bytes);
+    start.outer = outer_of(round);
+    if (!start.outer || round.momentum.empty()) return start;
+    const std::string name = "the momentum (" + round.momentum.substr(0, 12) + ")";
+    ATOLL_TRY(const Manifest momentum, manifest_of(*store, name, round.momentum));
+    start.outer->momentum = input_of(store, name, momentum, window_bytes);
+    return start;
 }
 
 }  // namespace
 
-RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest first, Average average)
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest first, average::Average average)
     : store_(std::move(store)), first_manifest_(std::move(first)), average_(std::move(average)), workspace_(average_) {}
 
 Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round) {
     ATOLL_TRY(auto store, connect(settings));
     Manifest first;
-    std::vector<Input> inputs;
+    std::vector<average::Input> inputs;
+    const std::size_t window_bytes = window_bytes_for(round.updates.size() + (outer_of(round) ? 2 : 0));
     for (const Update& update : round.updates) {
-        auto manifest = model_store::fetch_manifest(*store->take(), update.version);
-        if (!manifest.ok()) return naming(update, manifest.error());
-        inputs.push_back(input_of(store, update, *manifest, window_bytes_for(round.updates.size())));
-        if (inputs.size() == 1) first = std::move(manifest).value();
+        ATOLL_TRY(Manifest manifest, manifest_of(*store, name_of(update), update.version));
+        inputs.push_back(input_of(store, name_of(update), manifest, window_bytes));
+        if (inputs.size() == 1) first = std::move(manifest);
     }
-    AverageOptions options;
+    ATOLL_TRY(average::Start start, start_of(store, round, window_bytes));
+    average::AverageOptions options;
     options.block_bytes = kBlockBytes;
-    ATOLL_TRY(Average average, Average::plan(std::move(inputs), weights_of(round), options));
+    ATOLL_TRY(average::Average average,
+              average::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
     return RemoteModels(std::move(store), std::move(first), std::move(average));
 }
 
@@ -78,19 +98,27 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
     return sha256;
 }
 
-Result<std::string> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
+Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
+    Published published;
     const Manifest manifest = assemble(first_manifest_, parts);
+    const Manifest momentum = assemble_momentum(parts);
     model_store::VersionDetails details;
-    details.kind = "global";
     details.parents = {round.base};
-    for (const Update& update : round.updates)
-        if (update.version != round.base) details.parents.push_back(update.version);
     details.job = round.job;
     details.round = round.round;
-    details.contributions = contributions_of(round);
     auto client = store_->take();
+    if (!momentum.files.empty()) {
+        details.kind = "momentum";
+        ATOLL_RETURN_IF_ERROR(model_store::create_version(*client, round.model, momentum, details));
+        published.momentum = model_store::digest_of(momentum);
+    }
+    details.kind = "global";
+    for (const Update& update : round.updates)
+        if (update.version != round.base) details.parents.push_back(update.version);
+    details.contributions = contributions_of(round);
     ATOLL_RETURN_IF_ERROR(model_store::create_version(*client, round.model, manifest, details));
-    return model_store::digest_of(manifest);
+    published.version = model_store::digest_of(manifest);
+    return published;
 }
 
 }  // namespace atl::aggregation

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "services/aggregation/domain.h"
+#include "services/aggregation/repository.h"
 #include "services/aggregation/settings.h"
 #include "shared/model_store/manifest.h"
 #include "shared/model_store/remote_file.h"
@@ -15,24 +16,25 @@ namespace atl::aggregation {
 class RemoteModels {
   public:
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
-    // names the update, when the updates do not fit together.
+    // names the update, when the updates do not fit together or not their base.
     static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round);
 
-    const Average& average() const { return average_; }
+    const average::Average& average() const { return average_; }
     const model_store::Manifest& first_manifest() const { return first_manifest_; }
 
     // Makes a part and puts it into the store; its digest. One thread at a time.
     Result<std::string> make_part(const Part& part);
-    // Posts the version that the parts make; its digest. The same parts give the same version, however often.
-    Result<std::string> publish(const ClosedRound& round, const std::vector<Part>& parts);
+    // Posts the version that the parts make, and before it the momentum's. The same parts give the same versions,
+    // however often.
+    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts);
 
   private:
-    RemoteModels(std::shared_ptr<model_store::ClientPool> store, model_store::Manifest first, Average average);
+    RemoteModels(std::shared_ptr<model_store::ClientPool> store, model_store::Manifest first, average::Average average);
 
     std::shared_ptr<model_store::ClientPool> store_;
     model_store::Manifest first_manifest_;
-    Average average_;
-    Average::Workspace workspace_;
+    average::Average average_;
+    average::Average::Workspace workspace_;
 };
 
 }  // namespace atl::aggregation

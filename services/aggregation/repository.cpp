@@ -61,7 +61,7 @@ Result<std::optional<Claim>> claim_part(pg::Connection& connection, const std::s
 
 constexpr char kColumns[] =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
-    " version, error, to_char(created_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS created_at,"
+    " version, momentum, error, to_char(created_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS created_at,"
     " to_char(finished_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS finished_at FROM aggregations ";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
@@ -79,6 +79,7 @@ Json aggregation_json(const pg::Rows& rows, int row) {
             {"state", rows.text(row, "state")},
             {"parts", {{"total", rows.integer(row, "parts_total")}, {"done", rows.integer(row, "parts_done")}}},
             {"version", text_or_null(rows, row, "version")},
+            {"momentum", text_or_null(rows, row, "momentum")},
             {"error", text_or_null(rows, row, "error")},
             {"created_at", rows.text(row, "created_at")},
             {"finished_at", text_or_null(rows, row, "finished_at")}};
@@ -126,11 +127,16 @@ Status release(pg::Connection& connection, const Claim& claim, std::int64_t paus
 
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
     ATOLL_TRY(const auto rows,
-              connection.query("SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
-                               " 'strategy', strategy, 'updates', updates) AS data FROM aggregations WHERE id = $1",
-                               {aggregation}));
+              connection.query(
+                  "SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
+                  " 'strategy', strategy, 'updates', updates) AS data, coalesce((SELECT momentum FROM aggregations b"
+                  " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS momentum"
+                  " FROM aggregations a WHERE id = $1",
+                  {aggregation}));
     if (rows.empty()) return not_found("there is no such aggregation");
-    return parse_closed_round(rows.json(0, "data"));
+    ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
+    round.momentum = rows.text(0, "momentum");
+    return round;
 }
 
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation) {
@@ -178,11 +184,12 @@ Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const s
     return true;
 }
 
-Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const std::string& version) {
-    ATOLL_TRY(const auto updated,
-              transaction.query("UPDATE aggregations SET state = 'completed', version = $3, finished_at = now(),"
-                                " worker = NULL WHERE id = $1 AND fence = $2 AND state = 'publishing'",
-                                {claim.aggregation, claim.fence, version}));
+Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published) {
+    ATOLL_TRY(
+        const auto updated,
+        transaction.query("UPDATE aggregations SET state = 'completed', version = $3, momentum = nullif($4, ''),"
+                          " finished_at = now(), worker = NULL WHERE id = $1 AND fence = $2 AND state = 'publishing'",
+                          {claim.aggregation, claim.fence, published.version, published.momentum}));
     if (updated.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
     return true;

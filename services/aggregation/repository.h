@@ -25,6 +25,12 @@ struct Claim {
     Part part;                  // kPart only
 };
 
+// What an aggregation gave: digests.
+struct Published {
+    std::string version;
+    std::string momentum;  // empty without an outer step
+};
+
 // False if the round is being aggregated or has been.
 Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round);
 
@@ -34,13 +40,14 @@ Status renew_leases(pg::Connection& connection, const std::string& worker, std::
 // Gives work back that could not be done now. A failure that is not the work's own does not count as an attempt.
 Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts);
 
+// With the momentum that came with the round's base.
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);
 // The aggregation's parts in order.
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
 
 Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts);
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
-Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const std::string& version);
+Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
 Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error);
 
 // What the API shows. kNotFound if there is none.

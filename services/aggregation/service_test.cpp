@@ -127,10 +127,27 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     ASSERT_TRUE(commit(save_part, second, std::string(64, 'd')));
     const Claim publishing = claim();
     EXPECT_EQ(publishing.step, Step::kPublish);
-    ASSERT_TRUE(commit(save_version, publishing, std::string(64, 'e')));
-    EXPECT_FALSE(commit(save_version, publishing, std::string(64, 'e')));
+    ASSERT_TRUE(commit(save_version, publishing, Published{std::string(64, 'e'), {}}));
+    EXPECT_FALSE(commit(save_version, publishing, Published{std::string(64, 'e'), {}}));
     EXPECT_FALSE(commit(save_failure, publishing, "too late"));
     EXPECT_EQ(query("SELECT state FROM aggregations").text(0, "state"), "completed");
+}
+
+TEST_F(AggregationTest, ARoundGetsTheMomentumThatCameWithItsBase) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    const Claim first = claim();
+    ASSERT_TRUE(commit(save_plan, first, cut_into_parts({{"model.safetensors", 10}}, 10)));
+    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
+    const Published published{std::string(64, 'e'), std::string(64, 'f')};
+    ASSERT_TRUE(commit(save_version, claim(), published));
+    auto next = closed(2);
+    next.data["base"] = published.version;
+    ASSERT_TRUE(take(next).ok());
+    ASSERT_TRUE(take(closed(3)).ok());
+    auto connection = pool_->acquire().value();
+    EXPECT_EQ(load_round(*connection, first.aggregation)->momentum, "");
+    EXPECT_EQ(load_round(*connection, first.aggregation + 1)->momentum, published.momentum);
+    EXPECT_EQ(load_round(*connection, first.aggregation + 2)->momentum, "") << "another base";
 }
 
 TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {

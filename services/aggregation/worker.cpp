@@ -130,14 +130,16 @@ Status Worker::publish(const Claim& claim) {
     for (const Part& part : parts)  // none are left when another worker has published
         if (part.sha256.empty()) return unavailable("a part is missing");
     if (parts.empty()) return unavailable("the parts are gone");
-    ATOLL_TRY(const std::string version, models_->publish(round_, parts));
-    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
-                  ATOLL_TRY(const bool saved, save_version(transaction, claim, version));
-                  if (saved) ATOLL_RETURN_IF_ERROR(add_completed(transaction, settings_.topic_prefix, round_, version));
-                  return saved;
-              }));
+    ATOLL_TRY(const Published published, models_->publish(round_, parts));
+    ATOLL_TRY(
+        const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
+            ATOLL_TRY(const bool saved, save_version(transaction, claim, published));
+            if (saved)
+                ATOLL_RETURN_IF_ERROR(add_completed(transaction, settings_.topic_prefix, round_, published.version));
+            return saved;
+        }));
     if (!current) stale_.Increment();
-    if (current) spdlog::info("round {} of job {} is version {}", round_.round, round_.job, version);
+    if (current) spdlog::info("round {} of job {} is version {}", round_.round, round_.job, published.version);
     return {};
 }
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "services/aggregation/average_files.h"
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
+#include "shared/average/files.h"
 
 namespace atl::cli {
 namespace {
@@ -27,19 +27,19 @@ struct AggregateOptions {
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<aggregation::Input> inputs;
+    std::vector<average::Input> inputs;
     for (const auto& directory : given.directories) {
-        ATOLL_TRY(aggregation::Input input, aggregation::open_directory(directory));
+        ATOLL_TRY(average::Input input, average::open_directory(directory));
         inputs.push_back(std::move(input));
     }
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
-    ATOLL_TRY(const auto average, aggregation::Average::plan(std::move(inputs), weights));
-    aggregation::WriteOptions options;
+    ATOLL_TRY(const auto average, average::Average::plan(std::move(inputs), weights));
+    average::WriteOptions options;
     options.threads = given.threads;
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
-    ATOLL_RETURN_IF_ERROR(aggregation::write_average(average, given.directories.front(), given.out, options));
+    ATOLL_RETURN_IF_ERROR(average::write_average(average, given.directories.front(), given.out, options));
     std::uint64_t bytes = 0;
     for (const auto& file : average.files()) bytes += file.size;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

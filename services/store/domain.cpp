@@ -62,14 +62,26 @@ Result<Json> parse_contributions(const Json& values) {
 }
 
 Kind parse_kind(ObjectReader& reader) {
-    const std::string kind = reader.one_of("kind", {"base", "update", "global"}, "base");
-    return kind == "update" ? Kind::kUpdate : kind == "global" ? Kind::kGlobal : Kind::kBase;
+    const std::string kind = reader.one_of("kind", {"base", "update", "global", "momentum"}, "base");
+    for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kMomentum})
+        if (kind == to_string(candidate)) return candidate;
+    return Kind::kBase;
 }
 
 }  // namespace
 
 const char* to_string(Kind kind) {
-    return kind == Kind::kUpdate ? "update" : kind == Kind::kGlobal ? "global" : "base";
+    switch (kind) {
+        case Kind::kUpdate:
+            return "update";
+        case Kind::kGlobal:
+            return "global";
+        case Kind::kMomentum:
+            return "momentum";
+        case Kind::kBase:
+            break;
+    }
+    return "base";
 }
 
 bool is_name(std::string_view text) {

@@ -18,7 +18,7 @@ struct NewModel {
     std::string description;
 };
 
-enum class Kind { kBase, kUpdate, kGlobal };
+enum class Kind { kBase, kUpdate, kGlobal, kMomentum };
 const char* to_string(Kind kind);
 
 struct NewVersion {

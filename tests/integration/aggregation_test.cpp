@@ -3,8 +3,8 @@
 #include <limits>
 #include <optional>
 
-#include "services/aggregation/average_files.h"
 #include "shared/auth/auth.h"
+#include "shared/average/files.h"
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 #include "shared/kafka/kafka.h"
@@ -86,30 +86,37 @@ class AggregationProcessTest : public StackTest {
         return kafka::Consumer::create(stack().kafka(), stack().unique("reader"), {topic}).value();
     }
 
-    // Makes a model of the options, stores it as an update, and returns its entry in the event.
-    Json store_update(const std::string& facility, const ModelOptions& options, std::int64_t tokens) {
-        write_model(root() / facility, options);
-        const auto uploaded = model_store::upload_directory(root() / facility, transfer_).value();
+    // Makes a model of the options and stores it; its digest.
+    std::string store_model(const std::string& name, const ModelOptions& options) {
+        write_model(root() / name, options);
+        const auto uploaded = model_store::upload_directory(root() / name, transfer_).value();
         model_store::VersionDetails details;
         details.kind = "update";
         http::Client client(transfer_.store);
         const auto version = model_store::create_version(client, "demo", uploaded.manifest, details);
         EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
+        return model_store::digest_of(uploaded.manifest);
+    }
+    // The entry in the event of an update made of the options.
+    Json store_update(const std::string& facility, const ModelOptions& options, std::int64_t tokens) {
         return {{"facility", facility},
                 {"task", "task-" + facility},
-                {"version", model_store::digest_of(uploaded.manifest)},
+                {"version", store_model(facility, options)},
                 {"samples", 1},
                 {"tokens", tokens}};
     }
-    void close_round(const Json& updates) {
-        const Json data = {{"job", "j1"},
-                           {"round", 1},
-                           {"model", "demo"},
-                           {"base", updates[0]["version"]},
-                           {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
-                           {"updates", updates}};
-        const Json event = {{"specversion", "1.0"}, {"id", "closed-1"},     {"type", "atoll.round.closed.v1"},
-                            {"source", "/test"},    {"subject", "jobs/j1"}, {"data", data}};
+    void close_round(const Json& updates) { close_round(updates, {{"base", updates[0]["version"]}}); }
+    // `changes`: of the event's data.
+    void close_round(const Json& updates, const Json& changes) {
+        Json data = {{"job", "j1"},
+                     {"round", 1},
+                     {"model", "demo"},
+                     {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
+                     {"updates", updates}};
+        data.update(changes);
+        const Json event = {{"specversion", "1.0"}, {"id", "closed-" + data["round"].dump()},
+                            {"source", "/test"},    {"type", "atoll.round.closed.v1"},
+                            {"data", data},         {"subject", "jobs/j1"}};
         auto producer = kafka::Producer::create(stack().kafka(), "test").value();
         const std::string topic = prefix_ + "atoll.jobs";
         ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic}, 2).ok());
@@ -128,16 +135,20 @@ class AggregationProcessTest : public StackTest {
     // The version must be, byte for byte, what averaging the directories here gives.
     void expect_average(const std::string& version, const std::vector<std::string>& facilities,
                         const std::vector<double>& weights) {
-        std::vector<aggregation::Input> inputs;
-        for (const auto& facility : facilities)
-            inputs.push_back(aggregation::open_directory(root() / facility).value());
-        const auto average = aggregation::Average::plan(std::move(inputs), weights).value();
-        ASSERT_TRUE(aggregation::write_average(average, root() / facilities[0], root() / "expected").ok());
+        std::vector<average::Input> inputs;
+        for (const auto& facility : facilities) inputs.push_back(average::open_directory(root() / facility).value());
+        const auto average = average::Average::plan(std::move(inputs), weights).value();
+        ASSERT_TRUE(average::write_average(average, root() / facilities[0], root() / "expected").ok());
         const auto status = model_store::download_version(version, root() / "got", transfer_);
         ASSERT_TRUE(status.ok()) << status.error().message;
         for (const char* file : {"model.safetensors", "config.json"})
             EXPECT_TRUE(read_file(root() / "got" / file).value() == read_file(root() / "expected" / file).value())
                 << file;
+    }
+    fs::path download(const std::string& version, const std::string& name) {
+        const auto status = model_store::download_version(version, root() / name, transfer_);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        return root() / name;
     }
     pg::Rows query(const std::string& sql) { return pg::connect(conninfo_, "aggregation").value().query(sql).value(); }
 
@@ -209,6 +220,46 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) 
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
     expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
     EXPECT_EQ(query("SELECT attempts FROM aggregations").integer(0, "attempts"), 1);
+}
+
+TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
+    const auto start = [&](std::optional<ServiceProcess>& service, const std::string& name) {
+        service.emplace("aggregation", aggregation_config({{"part_bytes", 8192}}), root(), name);
+    };
+    const Json strategy = {{"name", "fedavg"}, {"weighting", "uniform"}, {"outer", {{"lr", 0.7}, {"momentum", 0.6}}}};
+    std::optional<ServiceProcess> service;
+    start(service, "-first");
+    const std::string base = store_model("base", {.offset = 1});
+    close_round({store_update("karolina", {.offset = 2}, 1), store_update("leonardo", {.offset = 4}, 1)},
+                {{"base", base}, {"strategy", strategy}});
+    const Json first = result()["data"];
+    service->kill();
+    start(service, "-second");
+    close_round({store_update("karolina2", {.offset = 5}, 1), store_update("leonardo2", {.offset = 3}, 1)},
+                {{"base", first["version"]}, {"round", 2}, {"strategy", strategy}});
+    const Json second = result()["data"];
+    ASSERT_EQ(second["round"], 2) << second << service->log();
+
+    // The same two steps here.
+    std::optional<average::Input> momentum;
+    fs::path from = root() / "base";
+    for (const std::string round : {"", "2"}) {
+        std::vector<average::Input> updates;
+        for (const std::string facility : {"karolina", "leonardo"})
+            updates.push_back(average::open_directory(root() / (facility + round)).value());
+        average::Start begin{average::open_directory(from).value(), average::OuterStep{0.7, 0.6, momentum}};
+        const auto step = average::Average::plan(std::move(updates), {1, 1}, {}, std::move(begin)).value();
+        from = root() / ("step" + round);
+        ASSERT_TRUE(average::write_average(step, root() / "base", from).ok());
+        momentum = average::open_directory(from / "momentum").value();
+    }
+    const auto weights = [](const fs::path& directory) { return read_file(directory / "model.safetensors").value(); };
+    EXPECT_TRUE(weights(download(first["version"], "got1")) == weights(root() / "step"));
+    EXPECT_TRUE(weights(download(second["version"], "got2")) == weights(root() / "step2"));
+    const auto kept = query("SELECT momentum FROM aggregations ORDER BY round");
+    EXPECT_TRUE(weights(download(kept.text(1, "momentum"), "kept")) == weights(root() / "step2" / "momentum"));
+    http::Client client(transfer_.store);
+    EXPECT_EQ(client.get_json("/v1/versions/" + kept.text(0, "momentum")).value()["kind"], "momentum");
 }
 
 TEST_F(AggregationProcessTest, AMissingTokenIsWaitedForAndNotTheRoundsFault) {

@@ -38,6 +38,16 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
     EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
 }
 
+TEST(JobSpecTest, TheOuterOptimizerHasThePapersDefaults) {
+    Json value = valid();
+    EXPECT_FALSE(parse_job_spec(value)->strategy.options.contains("outer"));
+    value["strategy"]["outer"] = {{"momentum", 0.6}};
+    const auto spec = parse_job_spec(value);
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_EQ(spec->strategy.options["outer"], (Json{{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}));
+    EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
+}
+
 TEST(JobSpecTest, EachWrongMemberIsNamed) {
     const std::vector<Wrong> wrongs = {
         {"/name", 7, "name"},
@@ -58,6 +68,11 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/rounds", "12", "rounds"},
         {"/strategy/name", "fedbest", "strategy.name"},
         {"/strategy/weighting", "size", "strategy.weighting"},
+        {"/strategy/outer", 0.7, "strategy.outer"},
+        {"/strategy/outer", Json{{"optimizer", "adam"}}, "strategy.outer.optimizer"},
+        {"/strategy/outer", Json{{"lr", 0}}, "strategy.outer.lr"},
+        {"/strategy/outer", Json{{"momentum", 1}}, "strategy.outer.momentum"},
+        {"/strategy/outer", Json{{"beta", 0.9}}, "strategy.outer.beta"},
         {"/training", 1, "training"},
         {"/training/steps", "twenty", "training.steps"},
         {"/training/steps", 1.5, "training.steps"},

@@ -5,7 +5,7 @@
 
 // The inner loops of averaging: widening to fp32, weighted sums, rounding back. Every set gives the same bits, because
 // multiplication and addition round separately in all of them (the file is compiled without contraction).
-namespace atl::aggregation {
+namespace atl::average {
 
 // Pointers to stored elements may be unaligned: tensors begin wherever a file's header ends.
 struct Kernels {
@@ -17,6 +17,8 @@ struct Kernels {
     void (*narrow_bf16)(std::byte* out, const float* in, std::size_t count);
     void (*scale)(float* sum, const float* in, float weight, std::size_t count);  // sum = weight * in
     void (*add)(float* sum, const float* in, float weight, std::size_t count);    // sum += weight * in
+    // The outer step (average.h): `mean` becomes the weights, `momentum` the new momentum.
+    void (*nesterov)(float* mean, float* momentum, const float* base, float rate, float beta, std::size_t count);
     bool (*all_finite)(const float* in, std::size_t count);
 };
 
@@ -25,4 +27,4 @@ std::span<const Kernels> runnable_kernels();
 // The best of them.
 const Kernels& best_kernels();
 
-}  // namespace atl::aggregation
+}  // namespace atl::average

@@ -5,11 +5,11 @@
 #include <functional>
 #include <memory>
 
-#include "services/aggregation/average.h"
+#include "shared/average/average.h"
 #include "shared/base/result.h"
 
 // Averaging directories of this machine.
-namespace atl::aggregation {
+namespace atl::average {
 
 // A local file, read with pread (a file that shrinks under us is an error, not a SIGBUS).
 Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path& path);
@@ -24,8 +24,8 @@ struct WriteOptions {
 };
 
 // Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not at
-// all: kConflict if it exists (an empty directory is replaced).
+// all, also after a power cut: kConflict if it exists (an empty directory is replaced).
 Status write_average(const Average& average, const std::filesystem::path& first, const std::filesystem::path& out,
                      const WriteOptions& options = {});
 
-}  // namespace atl::aggregation
+}  // namespace atl::average

@@ -1,4 +1,4 @@
-#include "services/aggregation/average_kernels.h"
+#include "shared/average/kernels.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,7 +12,7 @@
 
 #define ATOLL_INLINE inline __attribute__((always_inline))
 
-namespace atl::aggregation {
+namespace atl::average {
 namespace {
 
 // ---- one element; the loops around these are vectorised by the compiler, once for each instruction set ----
@@ -79,6 +79,16 @@ ATOLL_INLINE void add_loop(float* sum, const float* in, float weight, std::size_
     for (std::size_t i = 0; i < count; ++i) sum[i] += weight * in[i];
 }
 
+ATOLL_INLINE void nesterov_loop(float* mean, float* momentum, const float* base, float rate, float beta,
+                                std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const float gradient = base[i] - mean[i];
+        const float moved = beta * momentum[i] + gradient;
+        momentum[i] = moved;
+        mean[i] = base[i] - rate * (gradient + beta * moved);
+    }
+}
+
 ATOLL_INLINE bool all_finite_loop(const float* in, std::size_t count) {
     std::int32_t largest = 0;
     for (std::size_t i = 0; i < count; ++i)
@@ -88,27 +98,31 @@ ATOLL_INLINE bool all_finite_loop(const float* in, std::size_t count) {
 
 // ---- the sets ----
 
-#define ATOLL_DEFINE_COMMON(suffix, attribute)                                            \
-    attribute void widen_bf16_##suffix(float* out, const std::byte* in, std::size_t n) {  \
-        widen_bf16_loop(out, in, n);                                                      \
-    }                                                                                     \
-    attribute void narrow_bf16_##suffix(std::byte* out, const float* in, std::size_t n) { \
-        narrow_bf16_loop(out, in, n);                                                     \
-    }                                                                                     \
-    attribute void scale_##suffix(float* sum, const float* in, float w, std::size_t n) {  \
-        scale_loop(sum, in, w, n);                                                        \
-    }                                                                                     \
-    attribute void add_##suffix(float* sum, const float* in, float w, std::size_t n) {    \
-        add_loop(sum, in, w, n);                                                          \
-    }                                                                                     \
-    attribute bool all_finite_##suffix(const float* in, std::size_t n) {                  \
-        return all_finite_loop(in, n);                                                    \
+#define ATOLL_DEFINE_COMMON(suffix, attribute)                                                                \
+    attribute void widen_bf16_##suffix(float* out, const std::byte* in, std::size_t n) {                      \
+        widen_bf16_loop(out, in, n);                                                                          \
+    }                                                                                                         \
+    attribute void narrow_bf16_##suffix(std::byte* out, const float* in, std::size_t n) {                     \
+        narrow_bf16_loop(out, in, n);                                                                         \
+    }                                                                                                         \
+    attribute void scale_##suffix(float* sum, const float* in, float w, std::size_t n) {                      \
+        scale_loop(sum, in, w, n);                                                                            \
+    }                                                                                                         \
+    attribute void add_##suffix(float* sum, const float* in, float w, std::size_t n) {                        \
+        add_loop(sum, in, w, n);                                                                              \
+    }                                                                                                         \
+    attribute void nesterov_##suffix(float* mean, float* momentum, const float* base, float rate, float beta, \
+                                     std::size_t n) {                                                         \
+        nesterov_loop(mean, momentum, base, rate, beta, n);                                                   \
+    }                                                                                                         \
+    attribute bool all_finite_##suffix(const float* in, std::size_t n) {                                      \
+        return all_finite_loop(in, n);                                                                        \
     }
 
 #define ATOLL_KERNELS(suffix)                                                                                        \
     Kernels {                                                                                                        \
         #suffix, widen_f16_##suffix, widen_bf16_##suffix, narrow_f16_##suffix, narrow_bf16_##suffix, scale_##suffix, \
-            add_##suffix, all_finite_##suffix                                                                        \
+            add_##suffix, nesterov_##suffix, all_finite_##suffix                                                     \
     }
 
 ATOLL_DEFINE_COMMON(baseline, )
@@ -177,4 +191,4 @@ const Kernels& best_kernels() {
     return runnable_kernels().back();
 }
 
-}  // namespace atl::aggregation
+}  // namespace atl::average

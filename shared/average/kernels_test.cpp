@@ -1,4 +1,4 @@
-#include "services/aggregation/average_kernels.h"
+#include "shared/average/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace atl::aggregation {
+namespace atl::average {
 namespace {
 
 std::vector<float> widen_all(void (*widen)(float*, const std::byte*, std::size_t)) {
@@ -106,6 +106,13 @@ TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
         kernels.add(sum.data(), values.data(), 0.7F, values.size());
         baseline.add(expected.data(), values.data(), 0.7F, values.size());
         EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
+        std::vector<float> momentum(values.rbegin(), values.rend());
+        std::vector<float> expected_momentum = momentum;
+        kernels.nesterov(sum.data(), momentum.data(), values.data(), 0.7F, 0.9F, values.size());
+        baseline.nesterov(expected.data(), expected_momentum.data(), values.data(), 0.7F, 0.9F, values.size());
+        EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
+        EXPECT_EQ(std::memcmp(momentum.data(), expected_momentum.data(), sum.size() * sizeof(float)), 0)
+            << kernels.name;
     }
 }
 
@@ -124,4 +131,4 @@ TEST(AverageKernelsTest, OneNonFiniteNumberIsSeenWhereverItIs) {
 }
 
 }  // namespace
-}  // namespace atl::aggregation
+}  // namespace atl::average

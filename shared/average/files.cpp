@@ -1,4 +1,4 @@
-#include "services/aggregation/average_files.h"
+#include "shared/average/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 
-namespace atl::aggregation {
+namespace atl::average {
 namespace {
 
 namespace fs = std::filesystem;
@@ -139,6 +139,24 @@ Status copy_other_files(const Average& average, const fs::path& from, const fs::
     return {};
 }
 
+Status sync(const fs::path& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid() || ::fsync(fd.get()) != 0) return errno_error(path, "sync");
+    return {};
+}
+
+// A power cut after this loses nothing of the directory.
+Status sync_tree(const fs::path& directory) {
+    std::error_code error;
+    for (auto entry = fs::recursive_directory_iterator(directory, error); !error && entry != fs::end(entry);
+         entry.increment(error))
+        ATOLL_RETURN_IF_ERROR(sync(entry->path()));
+    if (error)
+        return Error{ErrorCode::kInternal, "cannot list " + directory.string() + ": " + error.message(),
+                     directory.string()};
+    return sync(directory);
+}
+
 // The output cut into pieces that several threads take one after another.
 class PieceWriter {
   public:
@@ -149,6 +167,8 @@ class PieceWriter {
     Status open(const fs::path& directory) {
         for (const auto& file : average_.files()) {
             const fs::path path = directory / file.path;
+            std::error_code ignored;  // opening says it
+            fs::create_directories(path.parent_path(), ignored);
             UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
             if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(file.size)) != 0)
                 return file_error(path, "create");
@@ -264,7 +284,9 @@ Status write_average(const Average& average, const fs::path& first, const fs::pa
     ATOLL_RETURN_IF_ERROR(writer.open(directory.path()));
     ATOLL_RETURN_IF_ERROR(writer.run());
     ATOLL_RETURN_IF_ERROR(copy_other_files(average, first, directory.path()));
-    return directory.rename_to(out);
+    ATOLL_RETURN_IF_ERROR(sync_tree(directory.path()));
+    ATOLL_RETURN_IF_ERROR(directory.rename_to(out));
+    return sync(out.has_parent_path() ? out.parent_path() : fs::path("."));
 }
 
-}  // namespace atl::aggregation
+}  // namespace atl::average

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 
 // The weighted mean of models, made piece by piece: memory is O(block), whatever the number and the size of the
 // inputs, and a byte of the output depends on nothing but the inputs and the weights (not on blocks, threads or CPU).
-namespace atl::aggregation {
+namespace atl::average {
 
 // The bytes of one file, wherever they are. Thread-safe.
 class ByteSource {
@@ -34,10 +35,31 @@ struct Input {
     std::vector<InputFile> files;
 };
 
+// An optimizer's step from the base against the pseudo-gradient base - mean (DiLoCo, https://arxiv.org/abs/2311.08105):
+// SGD with Nesterov momentum as PyTorch has it, each operation rounded to fp32:
+//   d = base - mean;  momentum' = beta momentum + d;  weights = base - rate (d + beta momentum')
+struct OuterStep {
+    double rate = 0.7;
+    double beta = 0.9;
+    std::optional<Input> momentum;  // what the step before left; none: zero
+};
+
+// What the inputs were trained from. Its tensors must have the inputs' names and shapes; floating types may differ.
+struct Start {
+    Input base;
+    std::optional<OuterStep> outer;  // none: the result is the mean
+};
+
+// The momentum that an outer step leaves is among the output's files, as this and the weights' path; always F32.
+inline constexpr char kMomentumPrefix[] = "momentum/";
+
 struct AverageOptions {
     // Read from an input at a time; local files do well with what fits the cache, remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
 };
+
+struct Plan;
+struct Scratch;
 
 // The output has the first input's files: the same names, headers, order and sizes. Thread-safe once made.
 //
@@ -47,9 +69,10 @@ struct AverageOptions {
 class Average {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
-    // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum.
+    // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
+    // naming "lr" or "momentum" when the outer step's rate is not > 0 or its beta not in [0, 1).
     static Result<Average> plan(std::vector<Input> inputs, const std::vector<double>& weights,
-                                const AverageOptions& options = {});
+                                const AverageOptions& options = {}, std::optional<Start> start = {});
     Average(Average&&) noexcept;
     Average& operator=(Average&&) noexcept;
     ~Average();
@@ -64,23 +87,21 @@ class Average {
     class Workspace {
       public:
         explicit Workspace(const Average& average);
+        Workspace(Workspace&&) noexcept;
+        ~Workspace();
 
       private:
         friend class Average;
-        std::vector<std::byte> raw_;
-        std::vector<std::byte> mean_;
-        std::vector<float> sum_;
-        std::vector<float> wide_;
+        std::unique_ptr<Scratch> scratch_;
     };
 
     // The output file's bytes [offset, offset + into.size()). kInvalidArgument, naming tensor and input, for NaN or
-    // infinity in an input, a mean that overflows, or integer tensors that differ.
+    // infinity in a model, a mean or a step that overflows, or integer tensors that differ.
     Status read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const;
 
   private:
-    struct Plan;
-    explicit Average(std::unique_ptr<Plan> plan);
-    std::unique_ptr<Plan> plan_;
+    explicit Average(std::unique_ptr<const Plan> plan);
+    std::unique_ptr<const Plan> plan_;
 };
 
-}  // namespace atl::aggregation
+}  // namespace atl::average

@@ -1,0 +1,79 @@
+#include "shared/average/average.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shared/average/elements.h"
+#include "shared/average/plan.h"
+
+namespace atl::average {
+namespace {
+
+// Any bytes of a tensor: a cut through an element is widened to the whole of it and trimmed.
+Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, std::span<std::byte> into,
+                  Scratch& scratch) {
+    const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
+    while (!into.empty()) {
+        const std::uint64_t skipped = offset % width;
+        std::size_t size = std::min<std::size_t>(into.size(), plan.block_bytes);
+        if (skipped == 0 && size >= width) {
+            size -= size % width;
+            ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, into.first(size), scratch));
+        } else {
+            size = std::min<std::size_t>(size, width - skipped);
+            const std::span<std::byte> whole = std::span(scratch.whole).first(width);
+            ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, whole, scratch));
+            std::memcpy(into.data(), whole.data() + skipped, size);
+        }
+        offset += size;
+        into = into.subspan(size);
+    }
+    return {};
+}
+
+}  // namespace
+
+Average::Workspace::Workspace(const Average& average) : scratch_(std::make_unique<Scratch>(*average.plan_)) {}
+Average::Workspace::Workspace(Workspace&&) noexcept = default;
+Average::Workspace::~Workspace() = default;
+
+Average::Average(std::unique_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+Average::Average(Average&&) noexcept = default;
+Average& Average::operator=(Average&&) noexcept = default;
+Average::~Average() = default;
+
+const std::vector<Average::OutputFile>& Average::files() const {
+    return plan_->files;
+}
+
+Result<Average> Average::plan(std::vector<Input> inputs, const std::vector<double>& weights,
+                              const AverageOptions& options, std::optional<Start> start) {
+    ATOLL_TRY(Plan plan, make_plan(std::move(inputs), weights, std::move(start)));
+    plan.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
+    return Average(std::make_unique<const Plan>(std::move(plan)));
+}
+
+Status Average::read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const {
+    check(file < plan_->files.size() && offset + into.size() <= plan_->files[file].size,
+          "Average::read beyond the output");
+    const PlannedFile& planned = plan_->planned[file];
+    if (offset < planned.head.size()) {
+        const std::size_t size = std::min<std::size_t>(into.size(), planned.head.size() - offset);
+        std::memcpy(into.data(), planned.head.data() + offset, size);
+        offset += size;
+        into = into.subspan(size);
+    }
+    auto tensor = std::upper_bound(planned.tensors.begin(), planned.tensors.end(), offset,
+                                   [](std::uint64_t at, const Tensor& candidate) { return at < candidate.end; });
+    for (; !into.empty(); ++tensor) {
+        check(tensor != planned.tensors.end() && tensor->begin <= offset, "a safetensors header left a gap");
+        const std::size_t size = std::min<std::size_t>(into.size(), tensor->end - offset);
+        ATOLL_RETURN_IF_ERROR(
+            make_piece(*plan_, *tensor, offset - tensor->begin, into.first(size), *workspace.scratch_));
+        offset += size;
+        into = into.subspan(size);
+    }
+    return {};
+}
+
+}  // namespace atl::average

@@ -1,0 +1,200 @@
+#include "shared/average/elements.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "shared/average/kernels.h"
+
+namespace atl::average {
+namespace {
+
+using safetensors::DType;
+
+std::size_t width_of(DType dtype) {
+    return static_cast<std::size_t>(safetensors::size_bytes(dtype));
+}
+
+// The first element of `bytes` that is NaN or infinite; -1 if none is.
+std::int64_t find_non_finite(DType dtype, std::span<const std::byte> bytes) {
+    const std::size_t width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
+    for (std::size_t at = 0; at + width <= bytes.size(); at += width) {
+        double value = 0;
+        float single = 0;
+        if (dtype == DType::kF64) std::memcpy(&value, &bytes[at], sizeof value);
+        if (dtype == DType::kF32) std::memcpy(&single, &bytes[at], sizeof single);
+        if (dtype == DType::kF16) best_kernels().widen_f16(&single, &bytes[at], 1);
+        if (dtype == DType::kBF16) best_kernels().widen_bf16(&single, &bytes[at], 1);
+        if (!std::isfinite(value) || !std::isfinite(single)) return static_cast<std::int64_t>(at / width);
+    }
+    return -1;
+}
+
+constexpr std::size_t kTile = 2048;  // elements widened at a time, 8 KiB: stays in the first-level cache
+
+// sum = (first ? 0 : sum) + weight × stored elements.
+void accumulate(DType dtype, std::span<float> sum, const std::byte* stored, float weight, bool first,
+                std::span<float> wide) {
+    const Kernels& kernels = best_kernels();
+    const std::size_t width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
+    for (std::size_t at = 0; at < sum.size(); at += kTile) {
+        const std::size_t count = std::min(kTile, sum.size() - at);
+        const std::byte* const from = stored + at * width;
+        if (dtype == DType::kF16) kernels.widen_f16(wide.data(), from, count);
+        if (dtype == DType::kBF16) kernels.widen_bf16(wide.data(), from, count);
+        if (dtype == DType::kF32) std::memcpy(wide.data(), from, count * sizeof(float));
+        (first ? kernels.scale : kernels.add)(&sum[at], wide.data(), weight, count);
+    }
+}
+
+// False if the sum holds NaN or infinity, or rounds to it.
+bool round_into(DType dtype, std::byte* out, std::span<const float> sum) {
+    const Kernels& kernels = best_kernels();
+    if (!kernels.all_finite(sum.data(), sum.size())) return false;
+    if (dtype == DType::kF16) kernels.narrow_f16(out, sum.data(), sum.size());
+    if (dtype == DType::kBF16) kernels.narrow_bf16(out, sum.data(), sum.size());
+    if (dtype == DType::kF32) std::memcpy(out, sum.data(), sum.size_bytes());
+    return true;
+}
+
+// Some elements of one tensor of the output.
+struct Elements {
+    const Plan& plan;
+    const Tensor& tensor;
+    std::uint64_t first;
+    std::size_t count;
+};
+
+// The same elements in one model, as stored there.
+Result<std::span<const std::byte>> read_elements(const Elements& which, const Input& input, const Place& place,
+                                                 Scratch& scratch) {
+    const std::size_t width = width_of(place.dtype);
+    const std::span<std::byte> raw = std::span(scratch.raw).first(which.count * width);
+    ATOLL_RETURN_IF_ERROR(input.files[place.file].bytes->read(place.offset + which.first * width, raw));
+    return std::span<const std::byte>(raw);
+}
+
+Status find_fault(const Elements& which, const Input& input, const Place& place, Scratch& scratch) {
+    ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
+    const std::int64_t at = find_non_finite(place.dtype, raw);
+    if (at < 0) return {};
+    const std::string& name = which.tensor.info.name;
+    return invalid_argument(name, "tensor " + quoted(name) + " of " + input.name +
+                                      " holds NaN or infinity at element " +
+                                      std::to_string(which.first + static_cast<std::uint64_t>(at)));
+}
+
+// Says which model spoils these elements.
+Error blame(const Elements& which, Scratch& scratch) {
+    const Tensor& tensor = which.tensor;
+    Status status;
+    for (std::size_t i = 0; status.ok() && i < tensor.inputs.size(); ++i)
+        status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
+    if (status.ok() && (tensor.makes == Makes::kWeights || tensor.makes == Makes::kMomentum))
+        status = find_fault(which, which.plan.start->base, tensor.base, scratch);
+    if (status.ok() && tensor.momentum)
+        status = find_fault(which, *which.plan.start->outer->momentum, *tensor.momentum, scratch);
+    if (!status.ok()) return status.error();
+    return invalid_argument(tensor.info.name, "the " + std::string(tensor.makes == Makes::kMean ? "mean" : "step") +
+                                                  " of tensor " + quoted(tensor.info.name) + " overflows " +
+                                                  safetensors::to_string(tensor.info.dtype));
+}
+
+Status widen(const Elements& which, const Input& input, const Place& place, std::span<float> into, Scratch& scratch) {
+    ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
+    accumulate(place.dtype, into, raw.data(), 1.0F, /*first=*/true, scratch.wide);
+    return {};
+}
+
+// The weighted mean, in scratch.sum.
+Result<std::span<float>> sum_up(const Elements& which, Scratch& scratch) {
+    const std::span<float> sum = std::span(scratch.sum).first(which.count);
+    for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
+        const Place& place = which.tensor.inputs[i];
+        ATOLL_TRY(const auto raw, read_elements(which, which.plan.inputs[i], place, scratch));
+        accumulate(place.dtype, sum, raw.data(), static_cast<float>(which.plan.shares[i]), i == 0, scratch.wide);
+    }
+    return sum;
+}
+
+Status mean(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
+    ATOLL_TRY(const auto sum, sum_up(which, scratch));
+    if (!round_into(which.tensor.info.dtype, into.data(), sum)) return blame(which, scratch);
+    return {};
+}
+
+Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
+    std::vector<double> sum(which.count, 0.0);
+    bool finite = true;
+    for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
+        ATOLL_TRY(const auto raw, read_elements(which, which.plan.inputs[i], which.tensor.inputs[i], scratch));
+        const double share = which.plan.shares[i];
+        for (std::size_t at = 0; at < sum.size(); ++at) {
+            double value;
+            std::memcpy(&value, &raw[at * sizeof value], sizeof value);
+            sum[at] = i == 0 ? share * value : sum[at] + share * value;
+            finite = finite && std::isfinite(sum[at]);
+        }
+    }
+    if (!finite) return blame(which, scratch);
+    std::memcpy(into.data(), sum.data(), into.size());
+    return {};
+}
+
+// The weights that the outer step gives, or its new momentum.
+Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
+    const Start& start = *which.plan.start;
+    ATOLL_TRY(const auto sum, sum_up(which, scratch));
+    const std::span<float> base = std::span(scratch.base).first(which.count);
+    const std::span<float> momentum = std::span(scratch.momentum).first(which.count);
+    ATOLL_RETURN_IF_ERROR(widen(which, start.base, which.tensor.base, base, scratch));
+    std::fill(momentum.begin(), momentum.end(), 0.0F);
+    if (which.tensor.momentum)
+        ATOLL_RETURN_IF_ERROR(widen(which, *start.outer->momentum, *which.tensor.momentum, momentum, scratch));
+    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(start.outer->rate),
+                            static_cast<float>(start.outer->beta), which.count);
+    const bool weights = which.tensor.makes == Makes::kWeights;
+    const DType dtype = which.tensor.info.dtype;
+    if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
+    // Unlike a mean, a step can leave the range of its type.
+    accumulate(dtype, base, into.data(), 1.0F, /*first=*/true, scratch.wide);
+    if (!best_kernels().all_finite(base.data(), base.size())) return blame(which, scratch);
+    return {};
+}
+
+Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
+    const std::vector<Input>& inputs = which.plan.inputs;
+    const std::string& name = which.tensor.info.name;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        ATOLL_TRY(const auto raw, read_elements(which, inputs[i], which.tensor.inputs[i], scratch));
+        if (i == 0) std::memcpy(into.data(), raw.data(), raw.size());
+        if (std::memcmp(raw.data(), into.data(), raw.size()) != 0)
+            return invalid_argument(name, "tensor " + quoted(name) + " of " +
+                                              safetensors::to_string(which.tensor.info.dtype) + " differs between " +
+                                              inputs[0].name + " and " + inputs[i].name + ": it cannot be averaged");
+    }
+    return {};
+}
+
+}  // namespace
+
+// Of the outer step's models the base or the momentum may have wider elements than the output.
+Scratch::Scratch(const Plan& plan)
+    : raw(plan.block_bytes * (plan.start && plan.start->outer ? 2 : 1)),
+      whole(sizeof(double)),
+      sum(plan.block_bytes / 2),
+      wide(kTile) {
+    if (!plan.start || !plan.start->outer) return;
+    base.resize(sum.size());
+    momentum.resize(sum.size());
+}
+
+Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
+                     Scratch& scratch) {
+    const Elements which{plan, tensor, first, into.size() / width_of(tensor.info.dtype)};
+    if (tensor.makes == Makes::kCopy) return copy(which, into, scratch);
+    if (tensor.makes != Makes::kMean) return step(which, into, scratch);
+    return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : mean(which, into, scratch);
+}
+
+}  // namespace atl::average

@@ -1,0 +1,156 @@
+#include <cmath>
+
+#include "shared/average/test_models.h"
+
+namespace atl::average {
+namespace {
+
+Start start_from(Input base, std::optional<OuterStep> outer = {}) {
+    return Start{std::move(base), std::move(outer)};
+}
+
+std::string error_of(std::vector<Input> inputs, Start start) {
+    const std::vector<double> weights(inputs.size(), 1.0);
+    const auto average = Average::plan(std::move(inputs), weights, {}, std::move(start));
+    if (!average.ok()) return average.error().field + ": " + average.error().message;
+    for (std::size_t i = 0; i < average->files().size(); ++i) {
+        const auto bytes = whole_file(*average, i);
+        if (!bytes.ok()) return bytes.error().field + ": " + bytes.error().message;
+    }
+    return "no error";
+}
+
+// The last `count` numbers of a file.
+std::vector<float> floats_of(const std::string& bytes, std::size_t count) {
+    std::vector<float> values(count);
+    std::memcpy(values.data(), bytes.data() + bytes.size() - count * sizeof(float), count * sizeof(float));
+    return values;
+}
+
+Input file_input(const std::string& name, std::string bytes) {
+    return {name, {{"model.safetensors", std::make_shared<MemoryFile>(std::move(bytes))}}};
+}
+
+struct Golden {
+    double rate;
+    double beta;
+    std::vector<double> weights;  // after three rounds
+};
+
+TEST(OuterStepTest, ThreeRoundsGoAsPyTorchsSgd) {
+    // tests/numerics/make_outer_goldens.py prints these.
+    const std::vector<Golden> goldens = {
+        {0.7, 0.6, {1.25828589, 0.675564467, -0.46752427, -1.20384594, -0.929394447, 0.075703891}},
+        {0.7, 0.9, {1.3778335, 0.763177691, -0.4530513, -1.26932009, -1.0440222, -0.0341662421}},
+        {0.5, 0.0, {1.09131394, 0.580810152, -0.445496521, -1.07539612, -0.754934513, 0.214122705}},
+    };
+    for (const Golden& golden : goldens) {
+        std::vector<float> weights(6);
+        for (std::size_t i = 0; i < 6; ++i) weights[i] = static_cast<float>(std::cos(static_cast<double>(i)));
+        std::optional<Input> momentum;
+        for (int round = 1; round <= 3; ++round) {
+            std::vector<Input> updates;
+            for (int site = 0; site < 2; ++site) {
+                std::vector<float> update = weights;
+                for (std::size_t i = 0; i < 6; ++i)
+                    update[i] += static_cast<float>(0.1 * std::sin(0.7 * static_cast<double>(i) + 0.9 * round + site));
+                updates.push_back(input_of("update", {{f32("w", update)}}));
+            }
+            const OuterStep outer{golden.rate, golden.beta, std::move(momentum)};
+            const auto average = Average::plan(std::move(updates), {3, 1}, {},
+                                               start_from(input_of("base", {{f32("w", weights)}}), outer));
+            ASSERT_TRUE(average.ok()) << average.error().message;
+            ASSERT_EQ(average->files().size(), 2U);
+            EXPECT_EQ(average->files()[1].path, "momentum/part0.safetensors");
+            weights = floats_of(whole_file(*average, 0).value(), 6);
+            momentum = file_input("momentum", whole_file(*average, 1).value());
+        }
+        for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(weights[i], golden.weights[i], 1e-6) << golden.beta << " " << i;
+    }
+}
+
+TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
+    std::vector<float> values(1237);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(std::sin(static_cast<double>(i)));
+    const std::vector<float> reversed(values.rbegin(), values.rend());
+    const Input update = input_of("update", {{f16("half", values), i64("ids", {1, 2}), f32("single", reversed)}});
+    const Input base = input_of("base", {{f32("half", reversed), i64("ids", {1, 2}), f16("single", values)}});
+    const Input momentum = input_of("momentum", {{f32("single", values), f32("half", values)}});
+    std::vector<std::string> reference(2);
+    for (const std::size_t block : {1U << 20, 8U, 10U, 1000U}) {
+        const auto average =
+            Average::plan({update, update}, {1, 2}, {block}, start_from(base, OuterStep{0.7, 0.9, momentum}));
+        ASSERT_TRUE(average.ok()) << average.error().message;
+        for (std::size_t file = 0; file < 2; ++file) {
+            Average::Workspace workspace(*average);
+            std::string bytes(average->files()[file].size, '\0');
+            if (reference[file].empty()) reference[file] = whole_file(*average, file).value();
+            for (std::size_t at = 0; at < bytes.size(); at += 333) {
+                const auto part = std::as_writable_bytes(std::span(bytes)).subspan(at);
+                ASSERT_TRUE(
+                    average->read(file, at, part.first(std::min<std::size_t>(333, part.size())), workspace).ok());
+            }
+            EXPECT_EQ(bytes, reference[file]) << "block " << block << " file " << file;
+        }
+    }
+    EXPECT_NE(reference[1].find("\"half\":{\"dtype\":\"F32\""), std::string::npos) << "momentum is F32";
+    EXPECT_EQ(reference[1].find("\"ids\""), std::string::npos) << "integers have no momentum";
+}
+
+TEST(OuterStepTest, WithoutAStepTheBaseChangesNoBit) {
+    const Input a = input_of("a", {{f16("w", {1, 2})}});
+    const Input b = input_of("b", {{f16("w", {3, 5})}});
+    const auto average = Average::plan({a, b}, {1, 1}, {}, start_from(input_of("base", {{f32("w", {7, 7})}})));
+    ASSERT_TRUE(average.ok()) << average.error().message;
+    ASSERT_EQ(average->files().size(), 1U);
+    EXPECT_EQ(whole_file(*average, 0).value(), file_of({f16("w", {2, 3.5})}));
+}
+
+TEST(OuterStepTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {
+    const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2})}});
+    const Input base = input_of("base", {{f32("v", {1}), f32("w", {1, 2})}});
+    EXPECT_EQ(error_of({good, input_of("bad", {{f32("v", {1})}})}, start_from(base)),
+              "w: bad lacks tensor \"w\" of base");
+    EXPECT_EQ(error_of({input_of("bad", {{f32("v", {1}), f32("w", {1, 2}), f32("x", {1})}}), good}, start_from(base)),
+              "x: bad has tensor \"x\" that base does not have");
+    EXPECT_EQ(error_of({input_of("bad", {{f32("v", {1}), f16("w", {1, 2, 3})}})}, start_from(base)),
+              "w: tensor \"w\" is F32[2] in base but F16[3] in bad");
+    EXPECT_EQ(error_of({input_of("bad", {{f32("v", {1}), i64("w", {1, 2})}})}, start_from(base)),
+              "w: tensor \"w\" is F32[2] in base but I64[2] in bad");
+}
+
+TEST(OuterStepTest, NaNInBaseOrMomentumIsNamed) {
+    const Input update = input_of("update", {{f32("w", {1, 2})}});
+    const Input spoilt = input_of("spoilt", {{f32("w", {1, NAN})}});
+    EXPECT_EQ(error_of({update}, start_from(spoilt, OuterStep{})),
+              "w: tensor \"w\" of spoilt holds NaN or infinity at element 1");
+    EXPECT_EQ(error_of({update}, start_from(update, OuterStep{0.7, 0.9, spoilt})),
+              "w: tensor \"w\" of spoilt holds NaN or infinity at element 1");
+    const Input small = input_of("small", {{f16("w", {-6e4F})}});
+    const Input large = input_of("large", {{f16("w", {6e4F})}});
+    EXPECT_EQ(error_of({small}, start_from(large, OuterStep{})), "w: the step of tensor \"w\" overflows F16");
+}
+
+TEST(OuterStepTest, AMomentumOfAnotherModelIsRefused) {
+    const Input model = input_of("model", {{f32("w", {1, 2})}});
+    EXPECT_EQ(error_of({model}, start_from(model, OuterStep{0.7, 0.9, input_of("m", {{f32("v", {1, 2})}})})),
+              "w: m lacks tensor \"w\"");
+    EXPECT_EQ(error_of({model}, start_from(model, OuterStep{0.7, 0.9, input_of("m", {{f32("w", {1})}})})),
+              "w: tensor \"w\" is F32[2] but F32[1] in m");
+    EXPECT_EQ(error_of({model}, start_from(model, OuterStep{0.7, 0.9, input_of("m", {{f16("w", {1, 2})}})})),
+              "w: tensor \"w\" is F32[2] but F16[2] in m");
+}
+
+TEST(OuterStepTest, RatesThatMeanNothingAreRefused) {
+    const Input model = input_of("model", {{f32("w", {1, 2})}});
+    for (const double rate : {0.0, -1.0, std::nan(""), INFINITY + 0.0})
+        EXPECT_TRUE(error_of({model}, start_from(model, OuterStep{rate, 0.9, {}})).starts_with("lr: ")) << rate;
+    for (const double beta : {-0.1, 1.0, std::nan("")})
+        EXPECT_TRUE(error_of({model}, start_from(model, OuterStep{0.7, beta, {}})).starts_with("momentum: ")) << beta;
+    const TestTensor wide{"w", DType::kF64, {1}, bytes_of(std::vector<double>{1})};
+    EXPECT_EQ(error_of({input_of("a", {{wide}})}, start_from(input_of("b", {{wide}}), OuterStep{})),
+              "w: tensor \"w\" is F64: the outer step is in fp32");
+}
+
+}  // namespace
+}  // namespace atl::average

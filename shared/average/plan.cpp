@@ -1,0 +1,256 @@
+#include "shared/average/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace atl::average {
+namespace {
+
+using safetensors::DType;
+using safetensors::Header;
+using safetensors::TensorInfo;
+
+struct Found {
+    TensorInfo info;
+    Place place;
+};
+using TensorMap = std::map<std::string, Found, std::less<>>;
+
+struct OpenedFile {
+    std::string head;
+    Header header;
+};
+
+bool is_exact(DType dtype) {
+    return !is_floating(dtype) && dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2;
+}
+
+Result<OpenedFile> read_header(const Input& input, const InputFile& file) {
+    const auto named = [&](const Error& error) {
+        return Error{error.code, input.name + "/" + file.path + ": " + error.message, file.path};
+    };
+    std::string head(8, '\0');
+    if (file.bytes->size() < head.size()) return named(invalid_argument("", "too short for a safetensors file"));
+    if (auto status = file.bytes->read(0, std::as_writable_bytes(std::span(head))); !status.ok()) return status.error();
+    const auto length = safetensors::header_length(head, file.bytes->size());
+    if (!length.ok()) return named(length.error());
+    head.resize(8 + *length);
+    ATOLL_RETURN_IF_ERROR(file.bytes->read(8, std::as_writable_bytes(std::span(head)).subspan(8)));
+    auto header = safetensors::parse_header(std::string_view(head).substr(8), file.bytes->size());
+    if (!header.ok()) return named(header.error());
+    return OpenedFile{std::move(head), std::move(header).value()};
+}
+
+Result<TensorMap> read_tensors(const Input& input, std::vector<OpenedFile>& opened) {
+    if (input.files.empty()) return invalid_argument(input.name, input.name + " has no safetensors file");
+    TensorMap tensors;
+    for (std::size_t i = 0; i < input.files.size(); ++i) {
+        ATOLL_TRY(OpenedFile file, read_header(input, input.files[i]));
+        for (const TensorInfo& info : file.header.tensors) {
+            const Place place{i, file.header.data_begin + info.begin, info.dtype};
+            if (!tensors.emplace(info.name, Found{info, place}).second)
+                return invalid_argument(info.name, input.name + " has tensor " + quoted(info.name) + " in two files");
+        }
+        opened.push_back(std::move(file));
+    }
+    return tensors;
+}
+
+std::string describe(const TensorInfo& info) {
+    std::string text = safetensors::to_string(info.dtype);
+    text += "[";
+    for (std::size_t i = 0; i < info.shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(info.shape[i]);
+    return text + "]";
+}
+
+enum class Types { kMustAgree, kMayDiffer };  // of floating tensors
+
+bool same_kind(const TensorInfo& a, const TensorInfo& b, Types types) {
+    const bool agree =
+        a.dtype == b.dtype || (types == Types::kMayDiffer && is_floating(a.dtype) && is_floating(b.dtype));
+    return agree && a.shape == b.shape;
+}
+
+Status check_same_tensors(const Input& first, const TensorMap& expected, const Input& other, const TensorMap& found,
+                          Types types) {
+    for (const auto& [name, tensor] : expected) {
+        const auto at = found.find(name);
+        if (at == found.end())
+            return invalid_argument(name, other.name + " lacks tensor " + quoted(name) + " of " + first.name);
+        const TensorInfo& here = at->second.info;
+        if (!same_kind(here, tensor.info, types))
+            return invalid_argument(name, "tensor " + quoted(name) + " is " + describe(tensor.info) + " in " +
+                                              first.name + " but " + describe(here) + " in " + other.name);
+    }
+    for (const auto& [name, tensor] : found) {
+        if (!expected.contains(name))
+            return invalid_argument(
+                name, other.name + " has tensor " + quoted(name) + " that " + first.name + " does not have");
+    }
+    return {};
+}
+
+// The models that the output comes from: headers only.
+struct Headers {
+    std::vector<OpenedFile> first;  // the first input's files: the output's layout
+    std::vector<TensorMap> inputs;
+    TensorMap base;
+    TensorMap momentum;
+};
+
+Result<Headers> read_headers(const std::vector<Input>& inputs, const std::optional<Start>& start) {
+    Headers headers;
+    std::vector<OpenedFile> unused;
+    if (start) {
+        ATOLL_TRY(headers.base, read_tensors(start->base, unused));
+    }
+    for (const Input& input : inputs) {
+        ATOLL_TRY(TensorMap tensors, read_tensors(input, headers.inputs.empty() ? headers.first : unused));
+        if (start)
+            ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
+        headers.inputs.push_back(std::move(tensors));
+        ATOLL_RETURN_IF_ERROR(check_same_tensors(inputs.front(), headers.inputs.front(), input, headers.inputs.back(),
+                                                 Types::kMustAgree));
+    }
+    if (start && start->outer && start->outer->momentum) {
+        ATOLL_TRY(headers.momentum, read_tensors(*start->outer->momentum, unused));
+    }
+    return headers;
+}
+
+// The momentum must be of this model: the tensors of the last step and no others.
+Status check_momentum(const TensorInfo& info, const Headers& headers, const Input& momentum) {
+    const auto at = headers.momentum.find(info.name);
+    if (at == headers.momentum.end())
+        return invalid_argument(info.name, momentum.name + " lacks tensor " + quoted(info.name));
+    if (at->second.info.shape != info.shape || at->second.info.dtype != DType::kF32)
+        return invalid_argument(info.name, "tensor " + quoted(info.name) + " is " + describe(info) + " but " +
+                                               describe(at->second.info) + " in " + momentum.name);
+    return {};
+}
+
+Status check_makeable(const TensorInfo& info, const Headers& headers, const std::optional<Start>& start) {
+    if (!is_floating(info.dtype) && !is_exact(info.dtype))
+        return invalid_argument(info.name, "tensor " + quoted(info.name) + " is " + safetensors::to_string(info.dtype) +
+                                               ", which cannot be averaged");
+    const auto base = headers.base.find(info.name);
+    const bool wide =
+        info.dtype == DType::kF64 || (base != headers.base.end() && base->second.info.dtype == DType::kF64);
+    if (wide && start && start->outer)
+        return invalid_argument(info.name, "tensor " + quoted(info.name) + " is F64: the outer step is in fp32");
+    return {};
+}
+
+// Where one tensor of the output comes from; `begin`: in the output file.
+Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers,
+                           const std::optional<Start>& start) {
+    ATOLL_RETURN_IF_ERROR(check_makeable(info, headers, start));
+    Tensor tensor;
+    tensor.info = info;
+    tensor.makes = is_floating(info.dtype) ? Makes::kMean : Makes::kCopy;
+    tensor.begin = begin;
+    tensor.end = begin + (info.end - info.begin);
+    for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
+    if (!start || !start->outer || tensor.makes == Makes::kCopy) return tensor;
+    tensor.makes = Makes::kWeights;
+    tensor.base = headers.base.at(info.name).place;
+    if (start->outer->momentum && tensor.begin != tensor.end) {
+        ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->outer->momentum));
+        tensor.momentum = headers.momentum.at(info.name).place;
+    }
+    return tensor;
+}
+
+Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, const std::optional<Start>& start) {
+    PlannedFile planned;
+    for (const TensorInfo& info : opened.header.tensors) {
+        ATOLL_TRY(Tensor tensor, plan_tensor(info, opened.header.data_begin + info.begin, headers, start));
+        if (tensor.begin != tensor.end) planned.tensors.push_back(std::move(tensor));
+    }
+    planned.head = opened.head;
+    return planned;
+}
+
+// The fp32 momentum of one file's tensors, in their order.
+PlannedFile plan_momentum(const PlannedFile& weights) {
+    PlannedFile planned;
+    std::vector<TensorInfo> infos;
+    for (const Tensor& tensor : weights.tensors) {
+        if (tensor.makes != Makes::kWeights) continue;
+        planned.tensors.push_back(tensor);
+        infos.push_back({tensor.info.name, DType::kF32, tensor.info.shape, 0, 0});
+    }
+    planned.head = safetensors::make_header(infos);
+    std::uint64_t end = planned.head.size();
+    for (std::size_t i = 0; i < infos.size(); ++i) {
+        Tensor& tensor = planned.tensors[i];
+        tensor.info = infos[i];
+        tensor.makes = Makes::kMomentum;
+        tensor.begin = end;
+        tensor.end = end += infos[i].end - infos[i].begin;
+    }
+    return planned;
+}
+
+Result<std::vector<double>> normalise(const std::vector<double>& weights, std::size_t count) {
+    if (weights.size() != count)
+        return invalid_argument("weights", "there are " + std::to_string(weights.size()) + " weights for " +
+                                               std::to_string(count) + " inputs");
+    const bool valid = std::all_of(weights.begin(), weights.end(), [](double w) { return std::isfinite(w) && w >= 0; });
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    if (!valid || !(sum > 0) || !std::isfinite(sum))
+        return invalid_argument("weights", "must be finite, not negative, and not all zero");
+    std::vector<double> shares;
+    for (const double weight : weights) shares.push_back(weight / sum);
+    return shares;
+}
+
+Status check_outer(const OuterStep& outer) {
+    if (!(outer.rate > 0) || !std::isfinite(outer.rate))
+        return invalid_argument("lr", "the outer rate must be finite and greater than 0");
+    if (!(outer.beta >= 0 && outer.beta < 1))
+        return invalid_argument("momentum", "the outer momentum must be at least 0 and less than 1");
+    return {};
+}
+
+}  // namespace
+
+bool is_floating(DType dtype) {
+    return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+std::string quoted(std::string_view text) {
+    return "\"" + std::string(text) + "\"";
+}
+
+Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, std::optional<Start> start) {
+    if (inputs.empty()) return invalid_argument("inputs", "there is nothing to average");
+    Plan plan;
+    ATOLL_TRY(plan.shares, normalise(weights, inputs.size()));
+    const bool steps = start && start->outer;
+    if (steps) {
+        ATOLL_RETURN_IF_ERROR(check_outer(*start->outer));
+        for (const InputFile& file : inputs.front().files)
+            if (file.path.starts_with(kMomentumPrefix))
+                return invalid_argument(file.path, file.path + ": is where the outer step's momentum goes");
+    }
+    ATOLL_TRY(const Headers headers, read_headers(inputs, start));
+    for (std::size_t i = 0; i < headers.first.size(); ++i) {
+        ATOLL_TRY(PlannedFile planned, plan_file(headers.first[i], headers, start));
+        plan.files.push_back({inputs[0].files[i].path, inputs[0].files[i].bytes->size()});
+        plan.planned.push_back(std::move(planned));
+    }
+    for (std::size_t i = 0; steps && i < headers.first.size(); ++i) {
+        PlannedFile planned = plan_momentum(plan.planned[i]);
+        const std::uint64_t size = planned.tensors.empty() ? planned.head.size() : planned.tensors.back().end;
+        plan.files.push_back({kMomentumPrefix + plan.files[i].path, size});
+        plan.planned.push_back(std::move(planned));
+    }
+    plan.inputs = std::move(inputs);
+    plan.start = std::move(start);
+    return plan;
+}
+
+}  // namespace atl::average

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/average/average.h"
+
+// Where the bytes of the output come from. Internal to this module.
+namespace atl::average {
+
+// A tensor's elements in one model.
+struct Place {
+    std::size_t file = 0;
+    std::uint64_t offset = 0;  // bytes, in the file
+    safetensors::DType dtype = safetensors::DType::kF32;
+};
+
+enum class Makes {
+    kMean,
+    kCopy,      // integers, the same in all inputs
+    kWeights,   // the outer step
+    kMomentum,  // what the outer step leaves for the next one
+};
+
+struct Tensor {
+    safetensors::TensorInfo info;  // in the output
+    Makes makes = Makes::kMean;
+    std::uint64_t begin = 0;  // bytes from the start of the output file
+    std::uint64_t end = 0;
+    std::vector<Place> inputs;      // one an input
+    Place base;                     // of the outer step, as is
+    std::optional<Place> momentum;  // none: zero
+};
+
+struct PlannedFile {
+    std::string head;             // 8 length bytes and the header
+    std::vector<Tensor> tensors;  // by offset, empty ones left out
+};
+
+struct Plan {
+    std::vector<Input> inputs;
+    std::vector<double> shares;  // sum to one
+    std::optional<Start> start;
+    std::size_t block_bytes = 0;
+    std::vector<Average::OutputFile> files;
+    std::vector<PlannedFile> planned;
+};
+
+// Reads only headers; errors as Average::plan().
+Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, std::optional<Start> start);
+
+bool is_floating(safetensors::DType dtype);
+std::string quoted(std::string_view text);
+
+}  // namespace atl::average

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shared/average/average.h"
+#include "shared/average/kernels.h"
+
+// Small models in memory, for this module's tests.
+namespace atl::average {
+
+using safetensors::DType;
+using safetensors::TensorInfo;
+
+class MemoryFile : public ByteSource {
+  public:
+    explicit MemoryFile(std::string bytes) : bytes_(std::move(bytes)) {}
+    std::uint64_t size() const override { return bytes_.size(); }
+    Status read(std::uint64_t offset, std::span<std::byte> into) const override {
+        if (offset + into.size() > bytes_.size()) return internal_error("read beyond the end");
+        std::memcpy(into.data(), bytes_.data() + offset, into.size());
+        largest_read_ = std::max(largest_read_.load(), into.size());
+        return {};
+    }
+    std::size_t largest_read() const { return largest_read_; }
+
+  private:
+    std::string bytes_;
+    mutable std::atomic<std::size_t> largest_read_ = 0;
+};
+
+struct TestTensor {
+    std::string name;
+    DType dtype;
+    std::vector<std::int64_t> shape;
+    std::string bytes;
+};
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+inline TestTensor f32(const std::string& name, std::vector<float> values) {
+    return {name, DType::kF32, {static_cast<std::int64_t>(values.size())}, bytes_of(values)};
+}
+
+inline TestTensor i64(const std::string& name, std::vector<std::int64_t> values) {
+    return {name, DType::kI64, {static_cast<std::int64_t>(values.size())}, bytes_of(values)};
+}
+
+inline TestTensor f16(const std::string& name, const std::vector<float>& values) {
+    std::string bytes(values.size() * 2, '\0');
+    best_kernels().narrow_f16(reinterpret_cast<std::byte*>(bytes.data()), values.data(), values.size());
+    return {name, DType::kF16, {static_cast<std::int64_t>(values.size())}, bytes};
+}
+
+inline std::string file_of(const std::vector<TestTensor>& tensors) {
+    std::vector<TensorInfo> infos;
+    std::string data;
+    for (const TestTensor& tensor : tensors) {
+        infos.push_back({tensor.name, tensor.dtype, tensor.shape, 0, 0});
+        data += tensor.bytes;
+    }
+    return safetensors::make_header(infos, {{"format", "pt"}}) + data;
+}
+
+inline Input input_of(const std::string& name, const std::vector<std::vector<TestTensor>>& files) {
+    Input input{name, {}};
+    for (std::size_t i = 0; i < files.size(); ++i)
+        input.files.push_back(
+            {"part" + std::to_string(i) + ".safetensors", std::make_shared<MemoryFile>(file_of(files[i]))});
+    return input;
+}
+
+inline Result<std::string> whole_file(const Average& average, std::size_t file) {
+    Average::Workspace workspace(average);
+    std::string bytes(average.files()[file].size, '\0');
+    ATOLL_RETURN_IF_ERROR(average.read(file, 0, std::as_writable_bytes(std::span(bytes)), workspace));
+    return bytes;
+}
+
+}  // namespace atl::average
