@@ -61,7 +61,7 @@ class Demo {
     Status train(const std::string& base, const std::string& data, const std::string& out, const Json& settings);
     Status tokenize(const std::string& input, const std::string& out, const std::string& split);
     Json job_spec(const std::string& name, const std::vector<const Site*>& participants) const;
-    Result<Course> follow(const std::vector<std::string>& ids);
+    Result<Course> follow(const std::string& id);
 
     Options options_;
     Report report_;
@@ -197,7 +197,8 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
                  {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
                  {"training", training_settings(options_.steps, 16)},
                  {"participants", Json::array()},
-                 {"evaluation", {{"at", Json::array()}, {"models", "all"}}}};
+                 // Of one participant the update is the round's global model.
+                 {"evaluation", {{"at", Json::array()}, {"models", participants.size() == 1 ? "global" : "all"}}}};
     for (const Site* site : participants)
         spec["participants"].push_back({{"facility", site->facility}, {"dataset", site->dataset}, {"ranks", 1}});
     for (const Site& site : sites())
@@ -205,20 +206,17 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
     return spec;
 }
 
-// Follows jobs one after another; their events lie waiting meanwhile. One Course for all: facilities tell them apart.
-Result<Course> Demo::follow(const std::vector<std::string>& ids) {
+Result<Course> Demo::follow(const std::string& id) {
     std::map<std::string, std::string> languages;
     for (const Site& site : sites()) languages[site.dataset] = site.language;
     Course course(std::move(languages));
-    for (const std::string& id : ids) {
-        ATOLL_TRY(const std::string state, coordinator_->follow(id, kJobTimeout, [&](const Json& event) {
-            const std::string line = course.take(event);
-            if (line.empty()) return;
-            fmt::print("   {}\n", line);
-            std::fflush(stdout);
-        }));
-        if (state != "completed") return internal_error("job " + id + " ended as " + state);
-    }
+    ATOLL_TRY(const std::string state, coordinator_->follow(id, kJobTimeout, [&](const Json& event) {
+        const std::string line = course.take(event);
+        if (line.empty()) return;
+        fmt::print("   {}\n", line);
+        std::fflush(stdout);
+    }));
+    if (state != "completed") return internal_error("job " + id + " ended as " + state);
     return course;
 }
 
@@ -226,7 +224,7 @@ Status Demo::federate() {
     std::vector<const Site*> participants;
     for (const Site& site : sites()) participants.push_back(&site);
     ATOLL_TRY(report_.job, coordinator_->submit(job_spec("fortunes", participants)));
-    ATOLL_TRY(const Course course, follow({report_.job}));
+    ATOLL_TRY(const Course course, follow(report_.job));
     for (const auto& [number, round] : course.rounds()) {
         if (number == 0) {
             report_.base = round.perplexity.at("base");
@@ -256,10 +254,12 @@ Status Demo::train_alone() {
         ATOLL_TRY(std::string id, coordinator_->submit(job_spec("solo-" + site.facility, {&site})));
         ids.push_back(std::move(id));
     }
-    ATOLL_TRY(const Course course, follow(ids));
-    for (RoundReport& row : report_.rounds)
-        for (FacilityRound& facility : row.facilities)
-            facility.solo = course.rounds().at(row.round).perplexity.at(facility.name);
+    // One after the other: the second one's events wait meanwhile.
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        ATOLL_TRY(const Course course, follow(ids[i]));
+        for (RoundReport& row : report_.rounds)
+            row.facilities[i].solo = course.rounds().at(row.round).perplexity.at("global");
+    }
     return {};
 }
 
