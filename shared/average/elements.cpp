@@ -79,7 +79,7 @@ Status find_fault(const Elements& which, const Input& input, const Place& place,
     const std::int64_t at = find_non_finite(place.dtype, raw);
     if (at < 0) return {};
     const std::string& name = which.tensor.info.name;
-    return invalid_argument(name, "tensor " + quoted(name) + " of " + input.name +
+    return invalid_argument(name, "tensor " + in_quotes(name) + " of " + input.name +
                                       " holds NaN or infinity at element " +
                                       std::to_string(which.first + static_cast<std::uint64_t>(at)));
 }
@@ -96,7 +96,7 @@ Error blame(const Elements& which, Scratch& scratch) {
         status = find_fault(which, *which.plan.start->outer->momentum, *tensor.momentum, scratch);
     if (!status.ok()) return status.error();
     return invalid_argument(tensor.info.name, "the " + std::string(tensor.makes == Makes::kMean ? "mean" : "step") +
-                                                  " of tensor " + quoted(tensor.info.name) + " overflows " +
+                                                  " of tensor " + in_quotes(tensor.info.name) + " overflows " +
                                                   safetensors::to_string(tensor.info.dtype));
 }
 
@@ -169,7 +169,7 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
         ATOLL_TRY(const auto raw, read_elements(which, inputs[i], which.tensor.inputs[i], scratch));
         if (i == 0) std::memcpy(into.data(), raw.data(), raw.size());
         if (std::memcmp(raw.data(), into.data(), raw.size()) != 0)
-            return invalid_argument(name, "tensor " + quoted(name) + " of " +
+            return invalid_argument(name, "tensor " + in_quotes(name) + " of " +
                                               safetensors::to_string(which.tensor.info.dtype) + " differs between " +
                                               inputs[0].name + " and " + inputs[i].name + ": it cannot be averaged");
     }

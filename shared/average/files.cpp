@@ -141,7 +141,7 @@ Status copy_other_files(const Average& average, const fs::path& from, const fs::
 
 Status sync(const fs::path& path) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid() || ::fsync(fd.get()) != 0) return errno_error(path, "sync");
+    if (!fd.valid() || ::fsync(fd.get()) != 0) return file_error(path, "sync");
     return {};
 }
 

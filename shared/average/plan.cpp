@@ -51,7 +51,8 @@ Result<TensorMap> read_tensors(const Input& input, std::vector<OpenedFile>& open
         for (const TensorInfo& info : file.header.tensors) {
             const Place place{i, file.header.data_begin + info.begin, info.dtype};
             if (!tensors.emplace(info.name, Found{info, place}).second)
-                return invalid_argument(info.name, input.name + " has tensor " + quoted(info.name) + " in two files");
+                return invalid_argument(info.name,
+                                        input.name + " has tensor " + in_quotes(info.name) + " in two files");
         }
         opened.push_back(std::move(file));
     }
@@ -78,16 +79,16 @@ Status check_same_tensors(const Input& first, const TensorMap& expected, const I
     for (const auto& [name, tensor] : expected) {
         const auto at = found.find(name);
         if (at == found.end())
-            return invalid_argument(name, other.name + " lacks tensor " + quoted(name) + " of " + first.name);
+            return invalid_argument(name, other.name + " lacks tensor " + in_quotes(name) + " of " + first.name);
         const TensorInfo& here = at->second.info;
         if (!same_kind(here, tensor.info, types))
-            return invalid_argument(name, "tensor " + quoted(name) + " is " + describe(tensor.info) + " in " +
+            return invalid_argument(name, "tensor " + in_quotes(name) + " is " + describe(tensor.info) + " in " +
                                               first.name + " but " + describe(here) + " in " + other.name);
     }
     for (const auto& [name, tensor] : found) {
         if (!expected.contains(name))
             return invalid_argument(
-                name, other.name + " has tensor " + quoted(name) + " that " + first.name + " does not have");
+                name, other.name + " has tensor " + in_quotes(name) + " that " + first.name + " does not have");
     }
     return {};
 }
@@ -124,22 +125,22 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const std::option
 Status check_momentum(const TensorInfo& info, const Headers& headers, const Input& momentum) {
     const auto at = headers.momentum.find(info.name);
     if (at == headers.momentum.end())
-        return invalid_argument(info.name, momentum.name + " lacks tensor " + quoted(info.name));
+        return invalid_argument(info.name, momentum.name + " lacks tensor " + in_quotes(info.name));
     if (at->second.info.shape != info.shape || at->second.info.dtype != DType::kF32)
-        return invalid_argument(info.name, "tensor " + quoted(info.name) + " is " + describe(info) + " but " +
+        return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " + describe(info) + " but " +
                                                describe(at->second.info) + " in " + momentum.name);
     return {};
 }
 
 Status check_makeable(const TensorInfo& info, const Headers& headers, const std::optional<Start>& start) {
     if (!is_floating(info.dtype) && !is_exact(info.dtype))
-        return invalid_argument(info.name, "tensor " + quoted(info.name) + " is " + safetensors::to_string(info.dtype) +
-                                               ", which cannot be averaged");
+        return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " +
+                                               safetensors::to_string(info.dtype) + ", which cannot be averaged");
     const auto base = headers.base.find(info.name);
     const bool wide =
         info.dtype == DType::kF64 || (base != headers.base.end() && base->second.info.dtype == DType::kF64);
     if (wide && start && start->outer)
-        return invalid_argument(info.name, "tensor " + quoted(info.name) + " is F64: the outer step is in fp32");
+        return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is F64: the outer step is in fp32");
     return {};
 }
 
@@ -221,7 +222,7 @@ bool is_floating(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
     return "\"" + std::string(text) + "\"";
 }
 

@@ -51,6 +51,6 @@ struct Plan {
 Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, std::optional<Start> start);
 
 bool is_floating(safetensors::DType dtype);
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace atl::average
