@@ -39,6 +39,9 @@ class Comm {
     // rank's own part of `whole`; then nothing is copied locally. Both stay untouched by the caller until wait().
     virtual Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) = 0;
 
+    // Part r of every rank's `whole` (size() parts of n floats), r being this rank, into `parts` one after another.
+    virtual Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) = 0;
+
     // The sum over ranks of `whole` (size() × n floats), of which this rank gets its n in `shard`, which may lie in
     // `whole`. The sum is written in wait(). `scratch` holds reduce_scratch_count(whole.size()) floats.
     virtual Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,

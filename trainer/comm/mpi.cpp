@@ -57,15 +57,22 @@ class MpiComm final : public Comm {
         return transfer;
     }
 
+    Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) override {
+        check(whole.size() == parts.size() && whole.size() % static_cast<std::size_t>(size_) == 0,
+              "all_to_all: the lengths differ");
+        const int count = to_count(whole.size() / static_cast<std::size_t>(size_));
+        const Transfer transfer = claim_slot();
+        MPI_Ialltoall(whole.data(), count, MPI_FLOAT, parts.data(), count, MPI_FLOAT, comm_, &slot(transfer).request);
+        return transfer;
+    }
+
     Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
                                   std::span<float> scratch) override {
         check(shard.size() * static_cast<std::size_t>(size_) == whole.size(), "reduce_scatter: the lengths differ");
         check(scratch.size() >= whole.size(), "reduce_scatter: the scratch is too small");
-        const int count = to_count(shard.size());
-        const Transfer transfer = claim_slot();
+        const Transfer transfer = start_all_to_all(whole, scratch.first(whole.size()));
         slot(transfer).pieces = scratch.first(whole.size());
         slot(transfer).sum = shard;
-        MPI_Ialltoall(whole.data(), count, MPI_FLOAT, scratch.data(), count, MPI_FLOAT, comm_, &slot(transfer).request);
         return transfer;
     }
 

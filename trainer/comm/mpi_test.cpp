@@ -28,6 +28,17 @@ TEST(MpiCommTest, GathersInPlace) {
     for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], static_cast<float>(i));
 }
 
+TEST(MpiCommTest, AllToAllGivesEveryRankItsPartOfEach) {
+    const std::size_t ranks = static_cast<std::size_t>(world->size());
+    std::vector<float> whole;
+    for (std::size_t to = 0; to < ranks; ++to)
+        whole.insert(whole.end(), 3, static_cast<float>(10 * world->rank()) + static_cast<float>(to));
+    std::vector<float> parts(whole.size());
+    world->wait(world->start_all_to_all(whole, parts));
+    for (std::size_t i = 0; i < parts.size(); ++i)
+        EXPECT_EQ(parts[i], static_cast<float>(10 * (i / 3)) + static_cast<float>(world->rank()));
+}
+
 // Numbers whose sum depends on the order of the additions: two large ones that cancel, and small ones between.
 float awkward(int rank, std::size_t i) {
     if (rank % 2 == 1) return static_cast<float>(i % 1000 * static_cast<std::size_t>(rank)) * 0.37F;

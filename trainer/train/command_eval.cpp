@@ -24,6 +24,7 @@ class EvalCommand final : public Command {
 
   private:
     std::int64_t micro(const CheckedData& data) const {
+        if (config_.deterministic) return 1;
         return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
     }
 

@@ -108,20 +108,7 @@ std::string count_text(std::int64_t count) {
     return std::to_string(count);
 }
 
-}  // namespace
-
-Status assign(RunConfig& config, const Option& option, std::string_view text) {
-    return assign_named(config, option, text, "--" + std::string(option.name));
-}
-
-Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command) {
-    ATOLL_TRY(const std::string text, read_file(file));
-    auto parsed = json::parse(text);
-    if (!parsed.ok()) return invalid_argument(file.string(), parsed.error().message);
-    return assign_json(config, *parsed, file.string(), command);
-}
-
-Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
+Result<BatchPlan> divide_rows(const RunConfig& config, int ranks) {
     BatchPlan plan{config.global_batch_size, config.batch_size, config.grad_accum};
     const std::string over = " rows over " + count_text(ranks) + (ranks == 1 ? " rank" : " ranks");
     if (plan.global == 0) {
@@ -148,6 +135,25 @@ Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
                 (config.batch_size == 0 ? "" : " (batch size " + count_text(config.batch_size) + ")") +
                 (config.grad_accum == 0 ? "" : " (grad accum " + count_text(config.grad_accum) + ")"));
     }
+    return plan;
+}
+
+}  // namespace
+
+Status assign(RunConfig& config, const Option& option, std::string_view text) {
+    return assign_named(config, option, text, "--" + std::string(option.name));
+}
+
+Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command) {
+    ATOLL_TRY(const std::string text, read_file(file));
+    auto parsed = json::parse(text);
+    if (!parsed.ok()) return invalid_argument(file.string(), parsed.error().message);
+    return assign_json(config, *parsed, file.string(), command);
+}
+
+Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
+    ATOLL_TRY(BatchPlan plan, divide_rows(config, ranks));
+    if (config.deterministic) plan = {plan.global, 1, plan.global / ranks};
     return plan;
 }
 

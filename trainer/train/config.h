@@ -106,7 +106,7 @@ struct BatchPlan {
     std::int64_t micro = 0;         // rows a rank and micro-step
     std::int64_t accumulation = 0;  // micro-steps a step
 };
-// kInvalidArgument names the flag that makes the rows not divide.
+// With --deterministic a micro-step is one row. kInvalidArgument names the flag that makes the rows not divide.
 Result<BatchPlan> plan_batch(const RunConfig& config, int ranks);
 
 // How many consecutive ranks share a copy in the hybrid modes: --shard-group, or those of one machine; 0 in the other

@@ -17,7 +17,7 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
     engine.model_ = &store.model();
     engine.options_ = options;
     engine.gather_ = WeightGather::lay_out(arena, store);
-    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.accumulation);
+    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.reduce);
     engine.lay_out_activations(arena, backend);
     return engine;
 }

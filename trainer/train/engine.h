@@ -14,9 +14,9 @@ namespace atl::train {
 enum class Recompute : std::uint8_t { kNone, kFull };
 
 struct EngineOptions {
-    model::BatchShape largest;      // of a micro-batch
-    bool train = true;              // false: evaluation only, nothing is kept for a backward pass
-    std::int64_t accumulation = 1;  // micro-steps a step
+    model::BatchShape largest;  // of a micro-batch
+    bool train = true;          // false: evaluation only, nothing is kept for a backward pass
+    GradientReduce::Options reduce;
     Recompute recompute = Recompute::kNone;
 };
 

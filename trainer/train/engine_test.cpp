@@ -9,6 +9,7 @@
 
 #include "trainer/comm/launch.h"
 #include "trainer/model/initialize.h"
+#include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/layout.h"
 
@@ -19,11 +20,11 @@ comm::Comm* world = nullptr;
 
 constexpr std::int64_t kGlobalRows = 8;
 constexpr std::int64_t kLength = 12;
-constexpr std::int64_t kVocabulary = 50;
+constexpr std::int64_t kVocabulary = 600;  // so that MPI does not send a table's gradient at once
 constexpr int kSteps = 3;
 
 model::Model tiny_model(bool tied) {
-    const std::string text = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 50,
+    const std::string text = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 600,
         "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 2,
         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": )" +
@@ -41,10 +42,10 @@ struct Rows {
 };
 
 // Row i has i targets that do not count, so that ranks have unequal numbers of targets.
-Rows rows_of_step(int step) {
+Rows rows_of_step(int step, std::int64_t count) {
     std::mt19937 random(static_cast<unsigned>(step));
     Rows rows;
-    for (std::int64_t row = 0; row < kGlobalRows; ++row) {
+    for (std::int64_t row = 0; row < count; ++row) {
         for (std::int64_t t = 0; t < kLength; ++t) {
             rows.ids.push_back(static_cast<std::int32_t>(random() % kVocabulary));
             rows.labels.push_back(t <= row ? kernels::kIgnoredLabel : rows.ids.back());
@@ -60,6 +61,7 @@ struct Variant {
     bool tied = false;
     int shard_group = 0;                          // of the hybrid modes
     tensor::DType storage = tensor::DType::kF32;  // of the weights
+    std::int64_t fixed_tree_rows = 0;             // of a step; 0: kGlobalRows, added by ranks
 };
 
 struct Outcome {
@@ -75,8 +77,9 @@ class Run {
         : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend()) {
         for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
         LayoutOptions options;
-        micro_ = kGlobalRows / comm.size() / variant.accumulation;
-        options.engine = {{micro_, kLength}, true, variant.accumulation, variant.recompute};
+        micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
+        accumulation_ = fixed_tree() ? variant.fixed_tree_rows / comm.size() : variant.accumulation;
+        options.engine = {{micro_, kLength}, true, {accumulation_, variant.fixed_tree_rows}, variant.recompute};
         options.division = divide(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
         auto memory = RunMemory::allocate(*backend_, model_, options);
@@ -90,8 +93,8 @@ class Run {
         Outcome outcome;
         for (int step = 1; step <= kSteps; ++step) outcome.losses.push_back(this->step(step));
         std::array<double, 1> sum{};
-        for (std::int64_t micro = 0; micro < variant_.accumulation; ++micro) {
-            load(rows_of_step(0), (comm_.rank() * variant_.accumulation + micro) * micro_);
+        for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
+            load(rows_of_step(0, rows()), first_row(micro));
             sum[0] += memory_->engine().evaluate(*backend_, *ranks_, &memory_->batch().batch());
         }
         comm_.all_reduce(sum, comm::Reduction::kSum);
@@ -141,29 +144,46 @@ class Run {
         return sum;
     }
 
-    double step(int number) {
-        const Rows rows = rows_of_step(number);
-        std::array<double, 2> sums{};
+    bool fixed_tree() const { return variant_.fixed_tree_rows > 0; }
+    std::int64_t rows() const { return fixed_tree() ? variant_.fixed_tree_rows : kGlobalRows; }
+    std::int64_t first_row(std::int64_t micro) const {
+        if (fixed_tree()) return micro * comm_.size() + comm_.rank();
+        return (comm_.rank() * accumulation_ + micro) * micro_;
+    }
+
+    double gradient_squares() {
+        ExactSquares exact;
         double squares = 0;
-        for (std::int64_t micro = 0; micro < variant_.accumulation; ++micro) {
-            sums[1] += static_cast<double>(load(rows, (comm_.rank() * variant_.accumulation + micro) * micro_));
-            sums[0] += memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F,
-                                               micro + 1 == variant_.accumulation);
+        for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
+            const Tensor own = memory_->store().own_gradients(group);
+            exact.add(*backend_, own);
+            squares += backend_->sum_of_squares(own);
+        }
+        exact.combine(comm_);
+        ranks_->by_shard().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
+        return fixed_tree() ? exact.value() : squares;
+    }
+
+    double step(int number) {
+        const Rows rows = rows_of_step(number, this->rows());
+        double targets = 0;
+        std::vector<double> losses;
+        for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
+            targets += static_cast<double>(load(rows, first_row(micro)));
+            losses.push_back(memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F,
+                                                     micro + 1 == accumulation_));
         }
         GradientReduce& gradients = memory_->engine().gradients();
         gradients.finish(*backend_, *ranks_);
-        for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
-            squares += backend_->sum_of_squares(memory_->store().own_gradients(group));
-        }
-        comm_.all_reduce(sums, comm::Reduction::kSum);
-        ranks_->by_shard().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
+        comm_.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
+        const double squares = gradient_squares();
         gradients.share(*ranks_);
-        const double scale = 8 / sums[1];
+        const double scale = 8 / targets;
         const double norm = std::sqrt(squares) * scale;
         memory_->store().update(*backend_, ranks_->copy(), optimizer_,
                                 {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false});
         memory_->engine().weights_changed();
-        return sums[0] / sums[1];
+        return sum_rows(comm_, losses) / targets;
     }
 
     comm::Comm& comm_;
@@ -172,12 +192,17 @@ class Run {
     std::unique_ptr<kernels::Backend> backend_;
     optim::Optimizer optimizer_{optim::Kind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0};
     std::int64_t micro_ = 0;
+    std::int64_t accumulation_ = 1;
     std::unique_ptr<RunMemory> memory_;
     std::unique_ptr<RankGroups> ranks_;
 };
 
+Outcome run_on(comm::Comm& comm, const Variant& variant) {
+    return Run(comm, variant).run();
+}
+
 Outcome run_world(const Variant& variant) {
-    return Run(*world, variant).run();
+    return run_on(*world, variant);
 }
 
 Outcome run_alone(bool tied) {
@@ -251,6 +276,35 @@ TEST_P(EngineTest, RecomputationChangesNoBit) {
     }
 }
 
+// 12 rows over 1, 2, 3 or 4 ranks: every loss and weight is that of one rank without sharding, bit for bit.
+TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
+    Variant variant;
+    variant.tied = GetParam();
+    variant.fixed_tree_rows = 12;
+    const auto self = comm::make_self();
+    const Outcome reference = run_on(*self, variant);
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+            SCOPED_TRACE(static_cast<int>(sharding));
+            variant.sharding = sharding;
+            variant.recompute = recompute;
+            variant.shard_group = world->size() == 4 ? 2 : world->size();
+            const Outcome outcome = run_world(variant);
+            EXPECT_EQ(outcome.losses, reference.losses);
+            if (world->rank() == 0) {
+                EXPECT_EQ(outcome.weights, reference.weights);
+            }
+        }
+    }
+}
+
+TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {
+    if (world->size() == 1) GTEST_SKIP() << "one rank is what others are compared with";
+    const Outcome outcome = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
+    EXPECT_NE(outcome.losses, run_alone(GetParam()).losses);
+}
+
 INSTANTIATE_TEST_SUITE_P(TiedAndNot, EngineTest, testing::Bool());
 
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
@@ -258,7 +312,7 @@ TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
         const model::Model model = tiny_model(false);
         const optim::Optimizer optimizer;
         LayoutOptions options;
-        options.engine = {{1, kLength}, true, 1, Recompute::kNone};
+        options.engine = {{1, kLength}, true, {}, Recompute::kNone};
         options.division = divide(sharding, 0, 4, 2);
         options.optimizer = &optimizer;
         const auto backend = kernels::make_cpu_backend(1);

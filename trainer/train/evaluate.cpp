@@ -1,8 +1,10 @@
 #include "trainer/train/evaluate.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
+#include <vector>
+
+#include "trainer/train/row_tree.h"
 
 namespace atl::train {
 
@@ -20,17 +22,18 @@ Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ra
     const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     comm::Comm& comm = ranks.world();
     data::Batch buffer;
-    std::array<double, 2> sums{};  // losses, targets
+    double targets = 0;
+    std::vector<double> losses;  // of each time
     for (std::int64_t at = 0; at < data.rows; at += micro * comm.size()) {
         const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
         const std::int64_t count = std::min(micro, data.rows - begin);
         if (count > 0) {
-            sums[1] += static_cast<double>(load_rows(memory, backend, data.dataset, order, begin, count, buffer));
+            targets += static_cast<double>(load_rows(memory, backend, data.dataset, order, begin, count, buffer));
         }
-        sums[0] += memory.engine().evaluate(backend, ranks, count > 0 ? &memory.batch().batch() : nullptr);
+        losses.push_back(memory.engine().evaluate(backend, ranks, count > 0 ? &memory.batch().batch() : nullptr));
     }
-    comm.all_reduce(sums, comm::Reduction::kSum);
-    return perplexity_of(sums[0], sums[1]);
+    comm.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
+    return perplexity_of(sum_rows(comm, losses), targets);
 }
 
 }  // namespace atl::train

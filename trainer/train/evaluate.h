@@ -6,7 +6,8 @@
 namespace atl::train {
 
 // The token-weighted mean loss over the data's rows, in file order, `micro` rows a rank at a time. Every rank takes
-// part and gets the same result.
+// part and gets the same result. When micro is 1 the losses are added by row, so that the number of ranks does not
+// change the bits.
 Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
                     std::int64_t micro);
 

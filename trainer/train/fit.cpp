@@ -15,7 +15,7 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
     check(sharding.ok(), "a plan with a sharding that is not built");
     options.division = divide(*sharding, rank, ranks, job.shard_group);
     options.engine.largest.batch = settings.batch_size;
-    options.engine.accumulation = settings.grad_accum;
+    options.engine.reduce.accumulation = settings.grad_accum;
     options.engine.recompute = settings.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
     return RunMemory::measure(backend, job.directory.model, options);
 }

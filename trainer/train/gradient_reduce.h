@@ -6,6 +6,7 @@
 
 #include "trainer/train/parameter_store.h"
 #include "trainer/train/rank_groups.h"
+#include "trainer/train/row_tree.h"
 
 namespace atl::train {
 
@@ -33,10 +34,16 @@ class CopyReduce {
 // from one of two passing buffers and add to the shard; a group that two blocks share (a tied embedding) has a buffer
 // of its own until its second block is done. In the hybrid modes the shards of the copies are added up after the last
 // micro-step.
+//
+// With a fixed tree every micro-step is one row, of which the ranks have as many neighbouring ones. In every mode each
+// rank gets the rows' gradients one by one for the elements that are its alone, and adds them to a RowTree.
 class GradientReduce {
   public:
-    // `accumulation`: micro-steps a step.
-    static GradientReduce lay_out(Arena& arena, const ParameterStore& store, std::int64_t accumulation);
+    struct Options {
+        std::int64_t accumulation = 1;     // micro-steps a step
+        std::int64_t fixed_tree_rows = 0;  // rows a step over all ranks when a fixed tree adds them; 0: by ranks
+    };
+    static GradientReduce lay_out(Arena& arena, const ParameterStore& store, const Options& options);
 
     struct Lent {
         Tensor whole;             // [GroupCut::whole], its padding zero
@@ -56,7 +63,7 @@ class GradientReduce {
     struct Reduction {
         comm::Transfer transfer;
         std::size_t group = 0;
-        Tensor landing;     // of the shard of the sum when it must be added to the shard; else empty
+        Tensor landing;     // of the shard of the sum when it must be added to the shard, or of the rows; else empty
         bool last = false;  // of this step
     };
     // What one block has under way; two take turns.
@@ -66,13 +73,18 @@ class GradientReduce {
         Tensor landing;
         std::vector<Reduction> reductions;
     };
-    void lay_out_lanes(Arena& arena, std::int64_t accumulation);
+    void lay_out_lanes(Arena& arena);
     bool completes(std::size_t group, std::size_t block) const { return first_block_[group] == block; }
-    void start(comm::Comm& copy, Lane& lane, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
+    void start(RankGroups& ranks, Lane& lane, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
     void complete(kernels::Backend& backend, RankGroups& ranks, Lane& lane);
+    void complete_own_buffers(kernels::Backend& backend, RankGroups& ranks, std::size_t block);
+    void add_to_shard(kernels::Backend& backend, RankGroups& ranks, const Reduction& reduction);
+    void add_rows(kernels::Backend& backend, RankGroups& ranks, const Reduction& reduction);
+    bool by_rows() const { return options_.fixed_tree_rows > 0; }
     int shard_ranks() const { return store_->division().shard_ranks; }
 
     const ParameterStore* store_ = nullptr;
+    Options options_;
     std::vector<std::size_t> first_block_;  // of each group
     std::vector<Tensor> own_;               // whole gradients kept from block to block; empty: a passing buffer
     std::vector<char> has_own_;             // by group
@@ -81,6 +93,7 @@ class GradientReduce {
     std::array<Lane, 2> lanes_;
     std::size_t lane_ = 0;
     CopyReduce copies_;
+    RowTree rows_;
     std::vector<Lent> lent_;
 };
 

@@ -106,7 +106,10 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
 
 LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
     LayoutOptions options;
-    options.engine = {{job.batch.micro, job.seq_len()}, true, job.batch.accumulation, job.recompute};
+    options.engine = {{job.batch.micro, job.seq_len()},
+                      true,
+                      {job.batch.accumulation, job.config.deterministic ? job.batch.global : 0},
+                      job.recompute};
     options.division = divide(job.sharding, rank, ranks, job.shard_group);
     options.optimizer = &job.optimizer;
     return options;

@@ -7,7 +7,7 @@ RankGroups::RankGroups(comm::Comm& world, const Division& division) : world_(&wo
     if (division.copies() == 1) return;
     copy_ = world.split(division.copy(), division.shard());
     replicas_ = world.split(division.shard(), division.copy());
-    by_shard_ = world.split(0, division.shard() * division.copies() + division.copy());
+    by_shard_ = world.split(0, division.place(division.rank));
 }
 
 }  // namespace atl::train

@@ -98,6 +98,19 @@ TEST_F(ResumeTest, ARunGoesOnAtAnotherNumberOfRanksAndAnotherSharding) {
     for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(rest[i], whole[i + 1], 1e-5);
 }
 
+TEST_F(ResumeTest, ADeterministicRunGoesOnBitForBitAtAnotherNumberOfRanks) {
+    const std::vector<std::string> flags = {"--steps", "4", "--global-batch-size", "4", "--deterministic"};
+    const auto whole = member(train("whole", flags).out, "loss");
+    auto stopping = flags;
+    stopping.insert(stopping.end(), {"--time-limit", kAtOnce, "--sharding", "full_shard"});
+    ASSERT_EQ(train("out", stopping, 2).exit_code, 0);
+    auto resuming = flags;
+    resuming.insert(resuming.end(), {"--resume", "--sharding", "hybrid_shard_zero2", "--shard-group", "2"});
+    const auto rest = member(train("out", resuming, 4).out, "loss");
+    EXPECT_EQ(rest, (std::vector<double>{whole.begin() + 1, whole.end()}));
+    EXPECT_EQ(weights("out") == weights("whole"), true);
+}
+
 TEST_F(ResumeTest, OtherSettingsDoNotGoOn) {
     ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
     const auto other = train("out", {"--steps", "5", "--resume", "--lr", "1"});

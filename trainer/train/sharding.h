@@ -45,6 +45,8 @@ struct Division {
     int shard() const { return rank % shard_ranks; }
     int copy() const { return rank / shard_ranks; }
     int copies() const { return ranks / shard_ranks; }
+    // Where a rank stands when all are ordered by the elements that are theirs alone (ParameterStore::own_gradients).
+    int place(int of_rank) const { return of_rank % shard_ranks * copies() + of_rank / shard_ranks; }
 };
 
 // `shard_group` counts in the hybrid modes only and divides `ranks`. On one rank, or one a group, nothing is sharded.

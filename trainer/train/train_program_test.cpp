@@ -88,6 +88,33 @@ TEST_F(TrainProgramTest, HybridShardingWritesTheModelOfTheOtherModes) {
     }
 }
 
+TEST_F(TrainProgramTest, DeterministicLossesAreTheSameBitsForAllRanksAndShardings) {
+    const std::vector<std::string> steps = {
+        "--steps", "4", "--global-batch-size", "12", "--val-data", path("data.safetensors"), "--val-samples", "7"};
+    const auto flags = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), steps.begin(), steps.end());
+        return more;
+    };
+    const auto reference = train("reference", flags({"--deterministic"}));
+    ASSERT_EQ(member(reference.out, "loss").size(), 4U) << reference.err;
+    const std::vector<std::pair<int, std::vector<std::string>>> variants = {
+        {1, {"--batch-size", "4", "--activation-checkpointing", "full"}},
+        {2, {"--sharding", "shard_optimizer"}},
+        {3, {"--sharding", "shard_grad_op"}},
+        {4, {"--sharding", "hybrid_shard", "--shard-group", "2"}}};
+    for (const auto& [ranks, more] : variants) {
+        auto deterministic = more;
+        deterministic.emplace_back("--deterministic");
+        const auto result = train("ranks", flags(deterministic), ranks);
+        for (const char* name : {"loss", "grad_norm", "val_loss"}) {
+            EXPECT_EQ(member(result.out, name), member(reference.out, name)) << name << " on " << ranks << " ranks";
+        }
+        EXPECT_EQ(weights("ranks") == weights("reference"), true) << ranks << " ranks";
+        const auto without = train("ranks", flags(more), ranks);
+        EXPECT_NE(member(without.out, "loss"), member(reference.out, "loss")) << "control, " << ranks << " ranks";
+    }
+}
+
 TEST_F(TrainProgramTest, EvaluationUnderRanksIsThatOfOne) {
     const std::vector<std::string> arguments = {
         "eval",          "--model", path("model"),  "--data", path("data.safetensors"),

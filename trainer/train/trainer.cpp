@@ -1,13 +1,14 @@
 #include "trainer/train/trainer.h"
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <system_error>
 
 #include "shared/base/file.h"
 #include "trainer/plan/node.h"
+#include "trainer/train/exact_squares.h"
 
 namespace atl::train {
 namespace {
@@ -108,24 +109,43 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     const BatchPlan& plan = job_.batch;
-    const std::int64_t rank_rows = plan.global / comm_.size();
-    const std::int64_t first = (number - 1) * plan.global + comm_.rank() * rank_rows;
     const float scale = static_cast<float>(1.0 / nominal_targets());
-    std::array<double, 2> sums{};  // losses, targets
-    double squares = 0;
+    std::vector<double> losses;  // of the micro-steps
+    double targets = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
-        const std::int64_t targets =
-            load_rows(memory_, backend_, job_.data.dataset, order_, first + micro * plan.micro, plan.micro, buffer_);
-        sums[1] += static_cast<double>(targets);
-        sums[0] +=
-            memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation);
+        targets += static_cast<double>(
+            load_rows(memory_, backend_, job_.data.dataset, order_, position(number, micro), plan.micro, buffer_));
+        losses.push_back(
+            memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation));
     }
     memory_.engine().gradients().finish(backend_, ranks_);
-    for (std::size_t group = 0; group < memory_.store().group_count(); ++group) {
-        squares += backend_.sum_of_squares(memory_.store().own_gradients(group));
+    const double loss = job_.config.deterministic ? sum_rows(comm_, losses)
+                                                  : sum_over(comm_, std::accumulate(losses.begin(), losses.end(), 0.0));
+    return StepSums{loss, sum_over(comm_, targets), gradient_squares()};
+}
+
+std::int64_t Trainer::position(std::int64_t step, std::int64_t micro) const {
+    const BatchPlan& plan = job_.batch;
+    const std::int64_t begin = (step - 1) * plan.global;
+    if (job_.config.deterministic) return begin + micro * comm_.size() + comm_.rank();
+    return begin + (comm_.rank() * plan.accumulation + micro) * plan.micro;
+}
+
+double Trainer::gradient_squares() {
+    const ParameterStore& store = memory_.store();
+    ExactSquares exact;
+    double squares = 0;
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        const Tensor own = store.own_gradients(group);
+        if (job_.config.deterministic) {
+            exact.add(backend_, own);
+        } else {
+            squares += backend_.sum_of_squares(own);
+        }
     }
-    comm_.all_reduce(sums, comm::Reduction::kSum);
-    return StepSums{sums[0], sums[1], sum_over(ranks_.by_shard(), squares)};
+    if (!job_.config.deterministic) return sum_over(ranks_.by_shard(), squares);
+    exact.combine(comm_);
+    return exact.value();
 }
 
 double Trainer::nominal_targets() const {

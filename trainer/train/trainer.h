@@ -28,6 +28,9 @@ class Trainer {
         double gradient_squares = 0;
     };
     StepSums accumulate(std::int64_t number);
+    // The position in the data of this rank's rows of a micro-step.
+    std::int64_t position(std::int64_t step, std::int64_t micro) const;
+    double gradient_squares();  // over all parameters
     void validate();
     Status save();
     // Adds what depends on the time that the step took.
