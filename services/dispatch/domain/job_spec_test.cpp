@@ -39,7 +39,7 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
 }
 
 TEST(JobSpecTest, TheOuterOptimizerHasThePapersDefaults) {
-    Json value = valid();
+    Json value = valid_job();
     EXPECT_FALSE(parse_job_spec(value)->strategy.options.contains("outer"));
     value["strategy"]["outer"] = {{"momentum", 0.6}};
     const auto spec = parse_job_spec(value);
