@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Makes the golden numbers anew: all, or the named ones. `./dev oracle` calls it with the references' Python in PATH.
+# Each script's first argument is where the files go; some print numbers that stand in a test's source instead.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+names=("$@")
+[ $# -gt 0 ] || mapfile -t names < <(printf '%s\n' make_*_goldens.py | sed 's/^make_//; s/_goldens.py$//')
+for name in "${names[@]}"; do
+    printf '== %s\n' "$name"
+    arguments=("goldens/$name")
+    [ "$name" != training ] || arguments+=("$(command -v atoll-trainer)")
+    python3 "make_${name}_goldens.py" "${arguments[@]}"
+done
