@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <sstream>
 
 namespace atl::train {
 namespace {
@@ -46,6 +47,27 @@ struct Store {
     Status operator()(const Flag::Assign& assign) const { return assign(text); }
 };
 
+// What --help shows of a flag's value.
+struct Describe {
+    const Flag& flag;
+    CLI::Option& option;
+
+    void operator()(const std::string* value) const { show("TEXT", *value); }
+    void operator()(const std::int64_t* value) const { show("INT", *value == 0 ? "" : std::to_string(*value)); }
+    void operator()(const double* value) const { show("NUMBER", *value == 0 ? "" : number_text(*value)); }
+    void operator()(const bool*) const {}
+    void operator()(const std::filesystem::path*) const { show("PATH", ""); }
+    void operator()(const std::vector<std::filesystem::path>*) const { show("PATH,…", ""); }
+    void operator()(const Flag::Assign&) const {
+        if (!flag.is_switch) show(flag.kind, flag.fallback);
+    }
+
+  private:
+    void show(const std::string& kind, const std::string& fallback) const {
+        option.type_name(kind)->default_str(fallback);
+    }
+};
+
 Status parse(CLI::App& app, const std::vector<Flag>& flags, int argc, char** argv) {
     Status refused;
     for (const Flag& flag : flags) {
@@ -59,6 +81,7 @@ Status parse(CLI::App& app, const std::vector<Flag>& flags, int argc, char** arg
                                         : app.add_option_function<std::string>("--" + flag.name, take, flag.help);
         if (std::holds_alternative<std::vector<std::filesystem::path>*>(flag.target)) option->expected(1, 1 << 20);
         if (flag.required) option->required();
+        std::visit(Describe{flag, *option}, flag.target);
     }
     app.parse(argc, argv);  // throws
     return refused;
@@ -97,6 +120,12 @@ void print_overview(std::FILE* to, std::span<const CommandEntry> commands) {
 }
 
 }  // namespace
+
+std::string number_text(double value) {
+    std::ostringstream out;
+    out << value;
+    return out.str();
+}
 
 int exit_code(const Status& status) {
     if (status.ok()) return 0;

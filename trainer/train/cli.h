@@ -24,6 +24,10 @@ struct Flag {
     Target target;
     bool required = false;
     bool is_switch = false;  // takes no value: an Assign gets "true"; bool targets always are
+    // What --help shows of an Assign's value: its kind ("INT", "on|off") and its default, if it is worth showing. Those
+    // of other targets follow from the target.
+    std::string kind = "TEXT";
+    std::string fallback = {};
 };
 
 class Command {
@@ -39,6 +43,9 @@ struct CommandEntry {
     const char* example;
     std::unique_ptr<Command> (*make)();
 };
+
+// A number as --help shows it: "0.0003".
+std::string number_text(double value);
 
 // 0 success, 2 bad input, 3 not enough memory, 1 any other failure.
 int exit_code(const Status& status);

@@ -3,15 +3,31 @@
 namespace atl::train {
 namespace {
 
-// "what it does: a|b|c", with what this build lacks left out.
 std::string help_of(const Option& option) {
-    std::string help(option.help);
-    const auto& values = option.built.empty() ? option.choices : option.built;
-    for (std::size_t i = 0; i < values.size() && !option.choices.empty(); ++i) {
-        help += (i == 0 ? ": " : "|") + std::string(values[i]);
+    return std::string(option.help) + (option.choices.empty() && !option.built.empty() ? " (not built yet)" : "");
+}
+
+// "INT", "NUMBER", "TEXT", or "a|b|c" with what this build lacks left out.
+std::string kind_of(const Option& option) {
+    if (option.choices.empty()) {
+        if (std::holds_alternative<std::int64_t RunConfig::*>(option.member)) return "INT";
+        return std::holds_alternative<double RunConfig::*>(option.member) ? "NUMBER" : "TEXT";
     }
-    if (option.choices.empty() && !option.built.empty()) help += " (not built yet)";
-    return help;
+    std::string kind;
+    for (const std::string_view value : option.built.empty() ? option.choices : option.built)
+        kind += (kind.empty() ? "" : "|") + std::string(value);
+    return kind;
+}
+
+// The default as text; empty for 0 and "", which stand for "not given".
+std::string default_of(const Option& option) {
+    const RunConfig defaults;
+    if (const auto* integer = std::get_if<std::int64_t RunConfig::*>(&option.member))
+        return defaults.*(*integer) == 0 ? "" : std::to_string(defaults.*(*integer));
+    if (const auto* text = std::get_if<std::string RunConfig::*>(&option.member)) return defaults.*(*text);
+    const auto* number = std::get_if<double RunConfig::*>(&option.member);
+    if (number == nullptr || defaults.*(*number) == 0) return "";
+    return number_text(defaults.*(*number));
 }
 
 }  // namespace
@@ -25,7 +41,8 @@ std::vector<Flag> ConfigFlags::flags() {
             return Status();
         };
         flags.push_back({std::string(option.name), help_of(option), Flag::Assign(remember), false,
-                         std::holds_alternative<bool RunConfig::*>(option.member)});
+                         std::holds_alternative<bool RunConfig::*>(option.member), kind_of(option),
+                         default_of(option)});
     }
     return flags;
 }

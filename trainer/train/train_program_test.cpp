@@ -235,5 +235,12 @@ TEST_F(TrainProgramTest, TheFirstTwentyStepsAreThoseOfTransformersAndTorch) {
     }
 }
 
+TEST_F(TrainProgramTest, HelpSaysWhatEachFlagTakesAndItsDefault) {
+    const auto result = run({"train", "--help"});
+    EXPECT_EQ(result.exit_code, 0);
+    for (const char* line : {"--lr NUMBER=0.0003 ", "--steps INT ", "--optimizer adamw|sgd=adamw ", "--resume  "})
+        EXPECT_NE(result.out.find(line), std::string::npos) << line << " is not in " << result.out;
+}
+
 }  // namespace
 }  // namespace atl::train
