@@ -32,7 +32,7 @@ struct AdamWStep {
     float beta2;
     float epsilon;
     float weight_decay;
-    std::int64_t step;     // from 1, for the bias corrections
+    std::int64_t step;     // from 1: for the bias corrections, and for the rounding of bf16 moments
     float gradient_scale;  // the gradient is multiplied by it first (clipping)
 };
 
@@ -42,6 +42,21 @@ struct SgdStep {
     float momentum;
     float weight_decay;
     float gradient_scale;
+    std::int64_t step;  // from 1, for the rounding of a bf16 momentum
+};
+
+// What an optimizer step works on: flat ranges of equal length.
+struct OptimizerRange {
+    Tensor weights;         // fp32
+    Tensor gradients;       // fp32
+    Tensor first_moments;   // fp32 or bf16; empty where the optimizer keeps none
+    Tensor second_moments;  // likewise
+    Tensor stored;          // gets the new weights in its storage format, rounded to nearest even; empty: nothing does
+    // bf16 moments are rounded stochastically: up with the probability that makes the mean exact. The random numbers
+    // depend on seed, step and the element's index alone (Philox 4x32-10, Salmon et al., SC11), so that no way of
+    // cutting the weights into ranges changes a bit.
+    std::uint64_t seed = 0;
+    std::int64_t first_element = 0;  // the index of the first element among all weights
 };
 
 // A device: its memory and every operation that a model, an optimizer or a driver needs. All calls come from one
@@ -138,11 +153,9 @@ class Backend {
     virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
                                         const Tensor& losses) = 0;
 
-    // --- optimizer steps on flat ranges of equal length ---
-    virtual void adamw(const AdamWStep& step, const Tensor& weights, const Tensor& gradients,
-                       const Tensor& first_moments, const Tensor& second_moments) = 0;
-    virtual void sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients,
-                     const Tensor& momenta) = 0;  // momenta is empty when momentum is 0
+    // --- optimizer steps ---
+    virtual void adamw(const AdamWStep& step, const OptimizerRange& range) = 0;
+    virtual void sgd(const SgdStep& step, const OptimizerRange& range) = 0;  // one momentum, or none
 };
 
 inline constexpr std::int32_t kIgnoredLabel = -100;

@@ -253,7 +253,7 @@ TEST_P(OpTest, AdamWOverAThousandStepsIsThatOfTheFormula) {
     const double rate = static_cast<double>(step.learning_rate), decay = static_cast<double>(step.weight_decay);
     for (step.step = 1; step.step <= 1000; ++step.step) {
         const Owned gradient = random({kCount}, static_cast<unsigned>(step.step));
-        backend_->adamw(step, weights.tensor, gradient.tensor, first.tensor, second.tensor);
+        backend_->adamw(step, {weights.tensor, gradient.tensor, first.tensor, second.tensor, {}});
         for (std::size_t i = 0; i < kCount; ++i) {
             const double g = 0.5 * static_cast<double>(gradient.values[i]);
             m[i] = b1 * m[i] + (1 - b1) * g;
@@ -268,8 +268,9 @@ TEST_P(OpTest, AdamWOverAThousandStepsIsThatOfTheFormula) {
 
 TEST_P(OpTest, SgdWithMomentumDecaysAndSteps) {
     Owned weights({2}, 1.0F), gradients({2}, 2.0F), momenta({2}, 1.0F);
-    const SgdStep step{.learning_rate = 0.1F, .momentum = 0.5F, .weight_decay = 0.2F, .gradient_scale = 0.25F};
-    backend_->sgd(step, weights.tensor, gradients.tensor, momenta.tensor);
+    const SgdStep step{
+        .learning_rate = 0.1F, .momentum = 0.5F, .weight_decay = 0.2F, .gradient_scale = 0.25F, .step = 1};
+    backend_->sgd(step, {weights.tensor, gradients.tensor, momenta.tensor, {}, {}});
     EXPECT_FLOAT_EQ(momenta.values[1], 1.0F);
     EXPECT_FLOAT_EQ(weights.values[1], 0.98F - 0.1F);
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <tuple>
 
 #include "trainer/kernels/op_test_support.h"
@@ -112,6 +114,112 @@ TEST_P(StorageTest, EveryValueWidensToItself) {
         ASSERT_EQ(static_cast<double>(wide.values[i]), value) << all[i];
     }
 }
+
+// An AdamW step whose moments are kept in bf16, from moments that bf16 holds exactly.
+class RoundedMomentsTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    static constexpr std::int64_t kCount = 5000;
+    static constexpr AdamWStep kStep = {.learning_rate = 1e-2F,
+                                        .beta1 = 0.9F,
+                                        .beta2 = 0.99F,
+                                        .epsilon = 1e-8F,
+                                        .weight_decay = 0.1F,
+                                        .step = 3,
+                                        .gradient_scale = 1};
+    struct State {
+        Owned weights = random({kCount}, 1), gradients = random({kCount}, 2);
+        std::vector<std::uint16_t> first = std::vector<std::uint16_t>(kCount, 0x3c23);   // 0.01
+        std::vector<std::uint16_t> second = std::vector<std::uint16_t>(kCount, 0x3b03);  // 0.002
+    };
+
+    static OptimizerRange part(State& state, std::int64_t begin, std::int64_t count, std::int64_t first_element,
+                               std::uint64_t seed) {
+        const auto moments = [&](std::vector<std::uint16_t>& bits) {
+            return Tensor(bits.data() + begin, DType::kBF16, {count});
+        };
+        return {.weights = Tensor(state.weights.values.data() + begin, DType::kF32, {count}),
+                .gradients = Tensor(state.gradients.values.data() + begin, DType::kF32, {count}),
+                .first_moments = moments(state.first),
+                .second_moments = moments(state.second),
+                .stored = {},
+                .seed = seed,
+                .first_element = first_element + begin};
+    }
+    State stepped(std::uint64_t seed, std::int64_t first_element, std::vector<std::int64_t> cuts = {}) {
+        State state;
+        std::int64_t begin = 0;
+        cuts.push_back(kCount);
+        for (const std::int64_t end : cuts) {
+            backend_->adamw(kStep, part(state, begin, end - begin, first_element, seed));
+            begin = end;
+        }
+        return state;
+    }
+    static float wide(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+
+    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+};
+
+TEST_P(RoundedMomentsTest, TheyDoNotDependOnHowTheWeightsAreCut) {
+    const State whole = stepped(7, 1001), cut = stepped(7, 1001, {1, 3, 2050, 2051, 4999});
+    EXPECT_EQ(whole.first, cut.first);
+    EXPECT_EQ(whole.second, cut.second);
+    EXPECT_EQ(whole.weights.values == cut.weights.values, true);
+    EXPECT_NE(whole.first, stepped(8, 1001).first) << "the seed does not matter";
+    EXPECT_NE(whole.first, stepped(7, 1002).first) << "the element's index does not matter";
+}
+
+TEST_P(RoundedMomentsTest, EveryInstructionSetDrawsTheSameNumbers) {
+    // Philox4x32-10 with counter {5, 0, 3, 0} and key {7, 0}, as Random123 computes it: elements 20 to 23.
+    const std::vector<std::uint32_t> words = {0xd132512e, 0x6f5a4d4d, 0xd0cc80b2, 0x742f7fd9};
+    const State state = stepped(7, 20);
+    for (std::size_t i = 0; i < 4; ++i) {
+        const float gradient = state.gradients.values[i];
+        const float first = 0.9F * wide(0x3c23) + (1.0F - 0.9F) * gradient;
+        const auto rounded = (std::bit_cast<std::uint32_t>(first) + (words[i] & 0xffffU)) >> 16;
+        EXPECT_LE(std::abs(static_cast<int>(rounded) - state.first[i]), 0) << i;
+    }
+}
+
+TEST_P(RoundedMomentsTest, TheirMeanIsThatOfTheExactMoments) {
+    constexpr std::size_t kElements = 50, kDraws = 200;
+    std::vector<double> mean(kElements, 0.0);
+    for (std::uint64_t seed = 0; seed < kDraws; ++seed) {
+        const State state = stepped(seed, 0);
+        for (std::size_t i = 0; i < kElements; ++i) mean[i] += static_cast<double>(wide(state.second[i])) / kDraws;
+    }
+    const State state;
+    double stochastic = 0, nearest = 0;  // how far off, over all elements
+    for (std::size_t i = 0; i < kElements; ++i) {
+        const double gradient = static_cast<double>(state.gradients.values[i]);
+        const double exact = 0.99 * static_cast<double>(wide(0x3b03)) + 0.01 * gradient * gradient;
+        const std::uint32_t bits = std::bit_cast<std::uint32_t>(static_cast<float>(exact)) + 0x8000U;
+        stochastic += std::abs(mean[i] - exact);
+        nearest += std::abs(static_cast<double>(wide(static_cast<std::uint16_t>(bits >> 16))) - exact);
+    }
+    EXPECT_LT(stochastic, 0.25 * nearest);
+}
+
+// What a step stores besides the weights themselves.
+TEST_P(RoundedMomentsTest, TheStoredWeightsAreTheNewOnesRoundedToNearest) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+        State state;
+        std::vector<std::uint16_t> stored(kCount), expected(kCount);
+        OptimizerRange range = part(state, 0, kCount, 0, 1);
+        range.stored = Tensor(stored.data(), dtype, {kCount});
+        backend_->adamw(kStep, range);
+        backend_->convert(range.weights, Tensor(expected.data(), dtype, {kCount}));
+        EXPECT_EQ(stored, expected);
+        backend_->sgd({.learning_rate = 0.1F, .momentum = 0.9F, .weight_decay = 0, .gradient_scale = 1, .step = 1},
+                      range);
+        EXPECT_NE(stored, expected);
+        backend_->convert(range.weights, Tensor(expected.data(), dtype, {kCount}));
+        EXPECT_EQ(stored, expected);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, RoundedMomentsTest, ::testing::ValuesIn(cpu_instruction_sets()),
+                         [](const auto& parameters) { return parameters.param; });
 
 INSTANTIATE_TEST_SUITE_P(Cpu, StorageTest,
                          ::testing::Combine(::testing::ValuesIn(cpu_instruction_sets()),

@@ -17,15 +17,13 @@ int Optimizer::moment_count() const {
 }
 
 void Optimizer::update(kernels::Backend& backend, std::int64_t step, double learning_rate, double gradient_scale,
-                       bool decay, const tensor::Tensor& weights, const tensor::Tensor& gradients,
-                       const tensor::Tensor& first, const tensor::Tensor& second) const {
+                       bool decay, const kernels::OptimizerRange& range) const {
     const auto f = [](double value) { return static_cast<float>(value); };
     const float this_decay = decay ? f(weight_decay) : 0.0F;
     if (kind == Kind::kAdamW) {
-        backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), this_decay, step, f(gradient_scale)}, weights,
-                      gradients, first, second);
+        backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), this_decay, step, f(gradient_scale)}, range);
     } else {
-        backend.sgd({f(learning_rate), f(momentum), this_decay, f(gradient_scale)}, weights, gradients, first);
+        backend.sgd({f(learning_rate), f(momentum), this_decay, f(gradient_scale), step}, range);
     }
 }
 

@@ -11,7 +11,7 @@ namespace atl::optim {
 enum class Kind : std::uint8_t { kAdamW, kSgd };
 Result<Kind> parse_kind(std::string_view name);
 
-// AdamW (Loshchilov & Hutter, arXiv:1711.05101) or SGD with momentum, both with decoupled weight decay, on flat fp32
+// AdamW (Loshchilov & Hutter, arXiv:1711.05101) or SGD with momentum, both with decoupled weight decay, on flat
 // ranges: any rank may update any part of a parameter, since no element's update depends on another's.
 struct Optimizer {
     Kind kind = Kind::kAdamW;
@@ -20,15 +20,15 @@ struct Optimizer {
     double epsilon = 1e-8;
     double weight_decay = 0;
     double momentum = 0;
+    tensor::DType moments_dtype = tensor::DType::kF32;  // or kBF16, rounded stochastically
 
-    // How many fp32 numbers it keeps a weight: 2, 1 or 0. They start as zeros.
+    // How many numbers it keeps a weight: 2, 1 or 0. They start as zeros.
     int moment_count() const;
 
-    // One step on a range. `gradient_scale` multiplies the gradients first. `first` and `second` are the moments; the
-    // ones beyond moment_count() are empty. `step` counts from 1.
+    // One step on a range. `gradient_scale` multiplies the gradients first. The moments beyond moment_count() are
+    // empty. `step` counts from 1.
     void update(kernels::Backend& backend, std::int64_t step, double learning_rate, double gradient_scale, bool decay,
-                const tensor::Tensor& weights, const tensor::Tensor& gradients, const tensor::Tensor& first,
-                const tensor::Tensor& second) const;
+                const kernels::OptimizerRange& range) const;
 };
 
 // What gradients of that norm are multiplied by so that it is at most norm_max, as torch.nn.utils.clip_grad_norm_

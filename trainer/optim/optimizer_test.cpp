@@ -28,9 +28,12 @@ std::vector<float> weights_after(const Optimizer& optimizer, int steps, double g
                 std::sin(0.7 * static_cast<double>(i) + 0.05 * step) * std::pow(0.1, static_cast<double>(i % 3));
             buffers[1][i] = static_cast<float>(gradient / gradient_scale);
         }
-        optimizer.update(**backend, step, kRate, gradient_scale, true, tensor_of(0), tensor_of(1),
-                         optimizer.moment_count() > 0 ? tensor_of(2) : tensor::Tensor(),
-                         optimizer.moment_count() > 1 ? tensor_of(3) : tensor::Tensor());
+        optimizer.update(**backend, step, kRate, gradient_scale, true,
+                         {tensor_of(0),
+                          tensor_of(1),
+                          optimizer.moment_count() > 0 ? tensor_of(2) : tensor::Tensor(),
+                          optimizer.moment_count() > 1 ? tensor_of(3) : tensor::Tensor(),
+                          {}});
     }
     return buffers[0];
 }

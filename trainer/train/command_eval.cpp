@@ -12,7 +12,8 @@ class EvalCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
-        ATOLL_TRY(const ModelDirectory directory, open_model(config_.model, *comm));
+        ATOLL_TRY(ModelDirectory directory, open_model(config_.model, *comm));
+        ATOLL_RETURN_IF_ERROR(set_precision(directory.model, config_));
         ATOLL_TRY(const CheckedData data, open_data(config_.data, "--data", config_.val_samples, directory, *comm));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));

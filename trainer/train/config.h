@@ -43,6 +43,8 @@ struct RunConfig {
     double max_grad_norm = 1;
 
     std::string precision = "fp32";
+    double loss_scale = 65536;  // the first one, of fp16
+    std::string moments_dtype = "fp32";
     std::string sharding = "none";
     std::int64_t shard_group = 0;
     std::int64_t tp = 1;

@@ -88,6 +88,8 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
                              "momentum",
                              "max-grad-norm",
                              "precision",
+                             "loss-scale",
+                             "moments-dtype",
                              "sharding",
                              "shard-group",
                              "tp",

@@ -12,6 +12,7 @@
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/layout.h"
+#include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
@@ -62,6 +63,7 @@ struct Variant {
     int shard_group = 0;                          // of the hybrid modes
     tensor::DType storage = tensor::DType::kF32;  // of the weights
     std::int64_t fixed_tree_rows = 0;             // of a step; 0: kGlobalRows, added by ranks
+    tensor::DType moments = tensor::DType::kF32;
 };
 
 struct Outcome {
@@ -76,6 +78,7 @@ class Run {
     Run(comm::Comm& comm, const Variant& variant)
         : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend()) {
         for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
+        optimizer_.moments_dtype = variant.moments;
         LayoutOptions options;
         micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
         accumulation_ = fixed_tree() ? variant.fixed_tree_rows / comm.size() : variant.accumulation;
@@ -101,7 +104,7 @@ class Run {
         outcome.eval_loss = sum[0];
         PieceGatherer pieces(*backend_, comm_);
         for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
-            pieces.gather(memory_->store().weights(group), memory_->store().cut(group),
+            pieces.gather(memory_->store().exact_weights(group), memory_->store().cut(group),
                           [&](std::span<const float> values) {
                               outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
                           });
@@ -120,14 +123,17 @@ class Run {
         ParameterStore& store = memory_->store();
         store.clear_moments(*backend_);
         for (std::size_t group = 0; group < store.group_count(); ++group) {
-            const GroupCut& cut = store.cut(group);
-            const bool sharded = shards_weights(store.sharding());
-            for (const Piece& piece :
-                 pieces_of(model_.groups[group], sharded ? cut.begin : 0, sharded ? cut.shard : cut.whole)) {
-                std::vector<float> values(static_cast<std::size_t>(piece.count));
-                model::initialize(model_.groups[group].parameters[piece.parameter], 5, piece.begin, values);
-                backend_->copy_from_host(values.data(), flat_range(store.weights(group), piece.at, piece.count));
-            }
+            initialize(group, store.weights(group));
+            if (store.has_masters(group)) initialize(group, store.masters(group));
+        }
+    }
+
+    void initialize(std::size_t group, const Tensor& kept) {
+        const std::int64_t begin = memory_->store().begin_of(kept, group);
+        for (const Piece& piece : pieces_of(model_.groups[group], begin, kept.element_count())) {
+            std::vector<float> values(static_cast<std::size_t>(piece.count));
+            model::initialize(model_.groups[group].parameters[piece.parameter], 5, piece.begin, values);
+            check(store_values(values, flat_range(kept, piece.at, piece.count), *backend_), "does not fit");
         }
     }
 
@@ -181,7 +187,7 @@ class Run {
         const double scale = 8 / targets;
         const double norm = std::sqrt(squares) * scale;
         memory_->store().update(*backend_, ranks_->copy(), optimizer_,
-                                {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false});
+                                {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
         memory_->engine().weights_changed();
         return sum_rows(comm_, losses) / targets;
     }
@@ -299,6 +305,29 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     }
 }
 
+TEST_P(EngineTest, EveryStorageGivesTheSameBitsInEverySharding) {
+    using tensor::DType;
+    const Outcome wide = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
+    for (const auto& [storage, moments] :
+         {std::pair(DType::kBF16, DType::kF32), std::pair(DType::kF16, DType::kBF16)}) {
+        Variant variant;
+        variant.tied = GetParam();
+        variant.storage = storage;
+        variant.moments = moments;
+        const Outcome reference = run_world(variant);
+        for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(reference.losses[step], wide.losses[step], 2e-2);
+        EXPECT_NE(reference.losses, wide.losses);
+        for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
+            variant.sharding = sharding;
+            variant.recompute = Recompute::kFull;
+            const Outcome outcome = run_world(variant);
+            EXPECT_EQ(outcome.losses, reference.losses);
+            EXPECT_EQ(outcome.weights, reference.weights);
+            EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+        }
+    }
+}
+
 TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {
     if (world->size() == 1) GTEST_SKIP() << "one rank is what others are compared with";
     const Outcome outcome = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
@@ -307,29 +336,47 @@ TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {
 
 INSTANTIATE_TEST_SUITE_P(TiedAndNot, EngineTest, testing::Bool());
 
+// Bytes of one category in the plan of a rank of four.
+std::int64_t planned(tensor::Category category, const Variant& variant) {
+    model::Model model = tiny_model(variant.tied);
+    for (model::ParameterGroup& group : model.groups) group.storage = variant.storage;
+    optim::Optimizer optimizer;
+    optimizer.moments_dtype = variant.moments;
+    LayoutOptions options;
+    options.engine = {{1, kLength}, true, {}, variant.recompute};
+    options.division = divide(variant.sharding, 0, 4, variant.shard_group);
+    options.optimizer = &optimizer;
+    const auto backend = kernels::make_cpu_backend(1);
+    return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
+}
+
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
-    const auto bytes = [&](Sharding sharding) {
-        const model::Model model = tiny_model(false);
-        const optim::Optimizer optimizer;
-        LayoutOptions options;
-        options.engine = {{1, kLength}, true, {}, Recompute::kNone};
-        options.division = divide(sharding, 0, 4, 2);
-        options.optimizer = &optimizer;
-        const auto backend = kernels::make_cpu_backend(1);
-        return RunMemory::measure(**backend, model, options);
-    };
-    const auto weights = [](const plan::MemoryPlan& plan) {
-        return plan.categories[static_cast<std::size_t>(tensor::Category::kWeights)];
-    };
-    const auto moments = [](const plan::MemoryPlan& plan) {
-        return plan.categories[static_cast<std::size_t>(tensor::Category::kMoments)];
-    };
-    EXPECT_EQ(weights(bytes(Sharding::kNone)), 4 * weights(bytes(Sharding::kFullShard)));
-    EXPECT_EQ(moments(bytes(Sharding::kNone)), 4 * moments(bytes(Sharding::kShardOptimizer)));
-    EXPECT_EQ(moments(bytes(Sharding::kNone)), 2 * weights(bytes(Sharding::kNone)));
-    EXPECT_EQ(weights(bytes(Sharding::kNone)), 2 * weights(bytes(Sharding::kHybridShard)));
-    EXPECT_EQ(weights(bytes(Sharding::kNone)), weights(bytes(Sharding::kHybridShardZero2)));
-    EXPECT_EQ(moments(bytes(Sharding::kNone)), 2 * moments(bytes(Sharding::kHybridShardZero2)));
+    using tensor::Category;
+    const Variant none, optimizer{Sharding::kShardOptimizer}, full{Sharding::kFullShard};
+    Variant hybrid{Sharding::kHybridShard}, hybrid_zero2{Sharding::kHybridShardZero2};
+    hybrid.shard_group = hybrid_zero2.shard_group = 2;
+    EXPECT_EQ(planned(Category::kWeights, none), 4 * planned(Category::kWeights, full));
+    EXPECT_EQ(planned(Category::kMoments, none), 4 * planned(Category::kMoments, optimizer));
+    EXPECT_EQ(planned(Category::kMoments, none), 2 * planned(Category::kWeights, none));
+    EXPECT_EQ(planned(Category::kWeights, none), 2 * planned(Category::kWeights, hybrid));
+    EXPECT_EQ(planned(Category::kWeights, none), planned(Category::kWeights, hybrid_zero2));
+    EXPECT_EQ(planned(Category::kMoments, none), 2 * planned(Category::kMoments, hybrid_zero2));
+}
+
+TEST(RunMemoryTest, HalvesTakeHalfAndMastersWhatTheMomentsDo) {
+    using tensor::Category;
+    using tensor::DType;
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kFullShard}) {
+        Variant wide, half;
+        wide.sharding = half.sharding = sharding;
+        half.storage = half.moments = DType::kBF16;
+        EXPECT_EQ(planned(Category::kWeights, wide), 2 * planned(Category::kWeights, half));
+        EXPECT_EQ(planned(Category::kGather, wide), 2 * planned(Category::kGather, half));
+        EXPECT_EQ(planned(Category::kMoments, wide), 2 * planned(Category::kMoments, half));
+        EXPECT_EQ(planned(Category::kMoments, wide), 2 * planned(Category::kMasters, half));
+        EXPECT_EQ(planned(Category::kMasters, wide), 0);
+        EXPECT_EQ(planned(Category::kGradients, wide), planned(Category::kGradients, half));
+    }
 }
 
 }  // namespace

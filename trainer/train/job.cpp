@@ -5,6 +5,7 @@
 
 #include "trainer/data/tokenizer.h"
 #include "trainer/plan/node.h"
+#include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
@@ -51,7 +52,9 @@ Result<CheckedData> open_and_check(const std::string& path, std::int64_t samples
 
 Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
     ATOLL_TRY(const optim::Kind kind, optim::parse_kind(config.optimizer));
-    return optim::Optimizer{kind, config.beta1, config.beta2, config.eps, config.weight_decay, config.momentum};
+    ATOLL_TRY(const tensor::DType moments, parse_storage("--moments-dtype", config.moments_dtype));
+    return optim::Optimizer{kind,   config.beta1, config.beta2, config.eps, config.weight_decay, config.momentum,
+                            moments};
 }
 
 Status settle(TrainJob& job, const RankCounts& counts) {
@@ -64,6 +67,7 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     ATOLL_TRY(job.optimizer, optimizer_of(config));
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
     job.schedule = {decay, config.lr, config.warmup_steps, job.steps};
+    ATOLL_RETURN_IF_ERROR(set_precision(job.directory.model, config));
     ATOLL_TRY(job.sharding, parse_sharding(config.sharding));
     ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     job.recompute = config.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
@@ -74,6 +78,12 @@ Status settle(TrainJob& job, const RankCounts& counts) {
 }
 
 }  // namespace
+
+Status set_precision(model::Model& model, const RunConfig& config) {
+    ATOLL_TRY(const tensor::DType storage, parse_storage("--precision", config.precision));
+    for (model::ParameterGroup& group : model.groups) group.storage = storage;
+    return {};
+}
 
 Result<ModelDirectory> open_model(const std::string& path, comm::Comm& comm) {
     if (path.empty()) return comm.agree(require_path(path, "--model")).error();

@@ -53,6 +53,9 @@ RankCounts rank_counts(comm::Comm& comm);
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
 LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
 
+// Keeps the model's weights in the format that --precision names.
+Status set_precision(model::Model& model, const RunConfig& config);
+
 // The device a run computes on, with its threads: --threads, or this rank's share of the cores.
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
 

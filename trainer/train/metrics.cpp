@@ -16,16 +16,21 @@ OrderedJson or_null(double value) {
 }
 
 OrderedJson as_json(const Summary& summary) {
-    return {{"summary", true},
-            {"steps", summary.steps},
-            {"samples", summary.samples},
-            {"tokens", summary.tokens},
-            {"loss", summary.loss},
-            {"final_loss", summary.final_loss},
-            {"tokens_per_s", summary.tokens_per_s},
-            {"wall_s", summary.wall_s},
-            {"peak_bytes", summary.peak_bytes},
-            {"resumable", summary.resumable}};
+    OrderedJson json = {{"summary", true},
+                        {"steps", summary.steps},
+                        {"samples", summary.samples},
+                        {"tokens", summary.tokens},
+                        {"loss", summary.loss},
+                        {"final_loss", summary.final_loss},
+                        {"tokens_per_s", summary.tokens_per_s},
+                        {"wall_s", summary.wall_s},
+                        {"peak_bytes", summary.peak_bytes},
+                        {"resumable", summary.resumable}};
+    if (summary.loss_scale > 0) {
+        json["loss_scale"] = summary.loss_scale;
+        json["skipped_steps"] = summary.skipped_steps;
+    }
+    return json;
 }
 
 }  // namespace
@@ -36,15 +41,16 @@ Perplexity perplexity_of(double loss_sum, double tokens) {
 }
 
 std::string to_json_line(const StepMetrics& metrics) {
-    return OrderedJson{{"step", metrics.step},
-                       {"loss", metrics.loss},
-                       {"lr", metrics.learning_rate},
-                       {"grad_norm", metrics.gradient_norm},
-                       {"tokens_per_s", metrics.tokens_per_s},
-                       {"mfu", or_null(metrics.mfu)},
-                       {"hfu", or_null(metrics.hfu)},
-                       {"peak_bytes", metrics.peak_bytes}}
-        .dump();
+    OrderedJson json = {{"step", metrics.step},
+                        {"loss", metrics.loss},
+                        {"lr", metrics.learning_rate},
+                        {"grad_norm", metrics.gradient_norm},
+                        {"tokens_per_s", metrics.tokens_per_s},
+                        {"mfu", or_null(metrics.mfu)},
+                        {"hfu", or_null(metrics.hfu)},
+                        {"peak_bytes", metrics.peak_bytes}};
+    if (metrics.loss_scale > 0) json["loss_scale"] = metrics.loss_scale;
+    return json.dump();
 }
 
 std::string to_json_line(const Summary& summary) {

@@ -12,7 +12,8 @@ struct StepMetrics {
     std::int64_t step = 0;
     double loss = 0;
     double learning_rate = 0;
-    double gradient_norm = 0;  // before clipping
+    double gradient_norm = 0;  // before clipping; not finite, printed as null, in a step that was skipped
+    double loss_scale = 0;     // of the step's backward pass; 0: an fp32 or bf16 run, not printed
     double tokens_per_s = 0;
     double mfu = 0;  // 0: unknown, printed as null
     double hfu = 0;
@@ -29,6 +30,8 @@ struct Summary {
     double wall_s = 0;
     std::int64_t peak_bytes = 0;
     bool resumable = false;
+    double loss_scale = 0;           // as it stands now; 0: not printed
+    std::int64_t skipped_steps = 0;  // printed with it
 };
 
 struct Perplexity {

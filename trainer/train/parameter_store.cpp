@@ -16,16 +16,24 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     store.moment_count_ = optimizer == nullptr ? 0 : optimizer->moment_count();
     store.cuts_ = cut_groups(model, division);
     const auto length = [](const GroupCut& cut, bool sharded) { return sharded ? cut.shard : cut.whole; };
+    std::int64_t elements = 0;
     for (std::size_t group = 0; group < store.cuts_.size(); ++group) {
         const GroupCut& cut = store.cuts_[group];
+        store.first_elements_.push_back(elements);
+        elements += cut.element_count;
         store.weights_.push_back(
             arena.allocate(Category::kWeights, store.storage(group), {length(cut, shards_weights(division.sharding))}));
+        store.masters_.emplace_back();
         if (optimizer == nullptr) continue;
+        const std::int64_t updated = length(cut, shards_moments(division.sharding));
+        if (store.storage(group) != DType::kF32) {
+            store.masters_.back() = arena.allocate(Category::kMasters, DType::kF32, {updated});
+        }
         store.gradients_.push_back(
             arena.allocate(Category::kGradients, DType::kF32, {length(cut, shards_gradients(division.sharding))}));
         for (int which = 0; which < store.moment_count_; ++which) {
             store.moments_[static_cast<std::size_t>(which)].push_back(
-                arena.allocate(Category::kMoments, DType::kF32, {length(cut, shards_moments(division.sharding))}));
+                arena.allocate(Category::kMoments, optimizer->moments_dtype, {updated}));
         }
         store.runs_.push_back(store.find_runs(group));
     }
@@ -59,7 +67,10 @@ Tensor ParameterStore::own_gradients(std::size_t group) const {
 }
 
 void ParameterStore::clear_weights(kernels::Backend& backend) const {
-    for (const Tensor& weights : weights_) backend.zero(weights);
+    for (std::size_t group = 0; group < cuts_.size(); ++group) {
+        backend.zero(weights_[group]);
+        if (has_masters(group)) backend.zero(masters_[group]);
+    }
 }
 
 void ParameterStore::clear_moments(kernels::Backend& backend) const {
@@ -82,14 +93,20 @@ void ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const o
 void ParameterStore::update_group(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
                                   std::size_t group) const {
     const bool sharded = shards_moments(sharding());
-    const Tensor weights = sharded ? weight_shard(group) : weights_[group];
+    const Tensor kept = sharded ? weight_shard(group) : weights_[group];
     const Tensor gradients = sharded ? gradient_shard(group) : gradients_[group];
+    const std::int64_t first_element = first_elements_[group] + update_range(group).begin;
     for (const Run& run : runs_[group]) {
         const auto part = [&](const Tensor& flat) { return flat_range(flat, run.begin, run.count); };
         optimizer.update(backend, update.step, update.learning_rate, update.gradient_scale,
-                         update.decay_norms || !run.is_norm, part(weights), part(gradients),
-                         moment_count_ > 0 ? part(moments(0, group)) : Tensor(),
-                         moment_count_ > 1 ? part(moments(1, group)) : Tensor());
+                         update.decay_norms || !run.is_norm,
+                         {.weights = part(has_masters(group) ? masters_[group] : kept),
+                          .gradients = part(gradients),
+                          .first_moments = moment_count_ > 0 ? part(moments(0, group)) : Tensor(),
+                          .second_moments = moment_count_ > 1 ? part(moments(1, group)) : Tensor(),
+                          .stored = has_masters(group) ? part(kept) : Tensor(),
+                          .seed = update.seed,
+                          .first_element = first_element + run.begin});
     }
 }
 

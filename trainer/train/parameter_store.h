@@ -14,7 +14,9 @@ using tensor::Arena;
 using tensor::Tensor;
 
 // What a rank keeps of the model between steps: its weights, gradients and moments, whole or its shard, one flat buffer
-// a group: weights in the group's storage format, all else fp32. With one rank the shard is the whole.
+// a group. With one rank the shard is the whole. Weights are in the group's storage format; where that is not fp32 and
+// there is an optimizer, it updates fp32 masters, which are cut as the moments are, and the weights are those rounded
+// to nearest. Gradients are fp32, moments as the optimizer says.
 class ParameterStore {
   public:
     // Without an optimizer (evaluation) there are weights only. With a measuring arena only the memory is counted.
@@ -42,8 +44,19 @@ class ParameterStore {
         return moments_[static_cast<std::size_t>(which)][group];
     }
     int moment_count() const { return moment_count_; }
+    // Where in its group's flat buffer something kept begins: 0, or where this rank's shard does.
+    std::int64_t begin_of(const Tensor& kept, std::size_t group) const {
+        return kept.element_count() < cuts_[group].whole ? cuts_[group].begin : 0;
+    }
+    // fp32, [whole] without sharding, else [shard]; empty where the weights themselves are fp32, and in evaluation.
+    bool has_masters(std::size_t group) const { return masters_[group].rank() > 0; }
+    const Tensor& masters(std::size_t group) const { return masters_[group]; }
+    // What the optimizer updates, and so what is saved: the masters, or else the weights.
+    const Tensor& exact_weights(std::size_t group) const {
+        return has_masters(group) ? masters_[group] : weights_[group];
+    }
 
-    // Zeros in all weights, also their padding: before they are loaded.
+    // Zeros in all weights and masters, also their padding: before they are loaded.
     void clear_weights(kernels::Backend& backend) const;
     // Zeros in the moments: before the first step. Apart, so that nothing but weights takes memory while the files that
     // they are read from are mapped.
@@ -56,6 +69,7 @@ class ParameterStore {
         double learning_rate = 0;
         double gradient_scale = 1;
         bool decay_norms = true;
+        std::uint64_t seed = 0;  // of the rounding of bf16 moments
     };
     void update(kernels::Backend& backend, comm::Comm& comm, const optim::Optimizer& optimizer,
                 const Update& update) const;
@@ -83,9 +97,11 @@ class ParameterStore {
     int moment_count_ = 0;
     std::vector<GroupCut> cuts_;
     std::vector<Tensor> weights_;
+    std::vector<Tensor> masters_;
     std::vector<Tensor> gradients_;
     std::array<std::vector<Tensor>, 2> moments_;
     std::vector<std::vector<Run>> runs_;
+    std::vector<std::int64_t> first_elements_;  // of each group, counted over the model
 };
 
 }  // namespace atl::train

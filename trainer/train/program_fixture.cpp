@@ -55,6 +55,76 @@ CommandResult ProgramTest::train(const std::string& out, const std::vector<std::
     return run(arguments, ranks);
 }
 
+nlohmann::json ProgramTest::golden_steps() {
+    const auto text = read_file(std::filesystem::path(ATOLL_GOLDEN_DIR) / "training" / "steps.json");
+    EXPECT_TRUE(text.ok());
+    return nlohmann::json::parse(text.ok() ? *text : "{}");
+}
+
+CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, int ranks) const {
+    const std::string config = ATOLL_GOLDEN_DIR "/training/config.json";
+    EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3"}).exit_code, 0);
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> labels;
+    for (std::int32_t row = 0; row < 24; ++row) {
+        for (std::int32_t t = 0; t < 16; ++t) {
+            ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
+            labels.push_back(t < row % 5 ? -100 : ids.back());
+        }
+    }
+    write_data("golden.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    std::vector<std::string> arguments = {"train",
+                                          "--model",
+                                          path("golden"),
+                                          "--data",
+                                          path("golden.safetensors"),
+                                          "--out",
+                                          path("out"),
+                                          "--steps",
+                                          "20",
+                                          "--global-batch-size",
+                                          "4",
+                                          "--shuffle",
+                                          "off",
+                                          "--lr",
+                                          "5e-3",
+                                          "--schedule",
+                                          "cosine",
+                                          "--beta2",
+                                          "0.98",
+                                          "--warmup-steps",
+                                          "4",
+                                          "--threads",
+                                          "1",
+                                          "--max-grad-norm",
+                                          "1",
+                                          "--weight-decay",
+                                          "0.1"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run(arguments, ranks);
+}
+
+void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags) const {
+    const auto text = read_file(path("config.json"));
+    ASSERT_TRUE(text.ok());
+    auto config = nlohmann::json::parse(*text);
+    config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
+    ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--out", path("wide"), "--dtype", "fp32"}).exit_code, 0);
+    const std::vector<std::string> both = {"--model",      path("wide"), "--data",    path("data.safetensors"),
+                                           "--batch-size", "16",         "--threads", "1"};
+    std::vector<std::string> planning = {"plan"};
+    std::vector<std::string> training = {"train", "--out", path("out"), "--steps", "2"};
+    for (std::vector<std::string>* arguments : {&planning, &training}) {
+        arguments->insert(arguments->end(), both.begin(), both.end());
+        arguments->insert(arguments->end(), flags.begin(), flags.end());
+    }
+    const double planned = member(run(planning).out, "total_bytes").at(0);
+    const double taken = member(run(training).out, "peak_bytes").back();
+    EXPECT_GT(planned, 80e6);
+    EXPECT_NEAR(taken / planned, 1, 0.05) << planned << " planned, " << taken << " taken";
+}
+
 std::string ProgramTest::weights(const std::string& model) const {
     auto bytes = read_file(path(model) + "/model.safetensors");
     EXPECT_TRUE(bytes.ok()) << model;

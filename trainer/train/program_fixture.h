@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,6 +11,8 @@
 #include "shared/base/subprocess.h"
 
 namespace atl::train {
+
+inline constexpr const char* kAtOnce = "0.000001";  // a --time-limit that is over after the first step
 
 // Runs atoll-trainer as a user does, on a tiny model with random weights and rows that it can learn.
 class ProgramTest : public testing::Test {
@@ -21,6 +23,12 @@ class ProgramTest : public testing::Test {
     CommandResult run(const std::vector<std::string>& arguments, int ranks = 1) const;
     // `train` of `model` on `data` into `out` with further flags.
     CommandResult train(const std::string& out, const std::vector<std::string>& flags, int ranks = 1) const;
+    // The run of tests/numerics/make_training_goldens.py, with further flags, and what transformers and torch make of
+    // it: {"loss": [20], "grad_norm": [20]}.
+    CommandResult train_golden(const std::vector<std::string>& flags, int ranks = 1) const;
+    static nlohmann::json golden_steps();
+    // A run of 16 MB of weights takes the memory that `plan` says, to 5 %.
+    void expect_plan_holds(const std::vector<std::string>& flags) const;
     static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);
 
     std::string path(const std::string& name) const { return (directory_.path() / name).string(); }

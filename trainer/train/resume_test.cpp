@@ -14,8 +14,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr const char* kAtOnce = "0.000001";  // a time limit that is over after the first step
-
 class ResumeTest : public ProgramTest {
   protected:
     // Waits until the text holds `what`; false after a minute.

@@ -1,6 +1,8 @@
 #include "trainer/train/state.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
@@ -26,8 +28,15 @@ std::size_t kind_count(const ParameterStore& store) {
     return 1 + static_cast<std::size_t>(store.moment_count());
 }
 
+// Elements [begin, begin + count) of a group that has element_count.
+struct Kept {
+    std::int64_t element_count;
+    std::int64_t begin;
+    std::int64_t count;
+};
+
 const Tensor& kept(const ParameterStore& store, std::size_t kind, std::size_t group) {
-    return kind == 0 ? store.weights(group) : store.moments(static_cast<int>(kind) - 1, group);
+    return kind == 0 ? store.exact_weights(group) : store.moments(static_cast<int>(kind) - 1, group);
 }
 
 std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
@@ -48,7 +57,10 @@ std::string progress_text(const Progress& progress) {
     return json{{"steps", progress.steps},
                 {"tokens", progress.tokens},
                 {"loss_sum", progress.loss_sum},
-                {"wall_s", progress.wall_s}}
+                {"wall_s", progress.wall_s},
+                {"loss_scale", progress.loss_scale.scale},
+                {"good_steps", progress.loss_scale.good_steps},
+                {"skipped_steps", progress.loss_scale.skipped}}
         .dump();
 }
 
@@ -71,19 +83,56 @@ std::string difference(const std::string& mine, const std::string& theirs) {
     return a == b ? "" : "identity";
 }
 
-Status load_tensor(const safetensors::File& file, const std::string& name, const Tensor& into, const GroupCut& cut,
-                   kernels::Backend& backend) {
+// The elements of a group's tensor that `kept` keeps, as they are in the file.
+Result<std::span<const std::byte>> find_bytes(const safetensors::File& file, const std::string& name,
+                                              tensor::DType dtype, const Kept& kept) {
     const safetensors::TensorInfo* info = file.header().find(name);
-    if (info == nullptr || info->dtype != file_dtype(into.dtype()) || info->element_count() != cut.element_count) {
+    if (info == nullptr || info->dtype != file_dtype(dtype) || info->element_count() != kept.element_count) {
         return invalid_argument(file.path().string(),
                                 "the training state lacks '" + name + "' or has it in another size");
     }
-    const std::int64_t begin = into.element_count() < cut.whole ? cut.begin : 0;
-    const std::int64_t count = std::min(into.element_count(), cut.element_count - begin);
-    if (count <= 0) return {};
-    const std::span<const std::byte> bytes = file.bytes(*info);
-    backend.copy_from_host(bytes.data() + tensor::size_bytes(into.dtype(), begin), flat_range(into, 0, count));
+    return file.bytes(*info).subspan(static_cast<std::size_t>(tensor::size_bytes(dtype, kept.begin)),
+                                     static_cast<std::size_t>(tensor::size_bytes(dtype, kept.count)));
+}
+
+Status load_tensor(const safetensors::File& file, const std::string& name, const Tensor& into, const Kept& kept,
+                   kernels::Backend& backend) {
+    ATOLL_TRY(const auto bytes, find_bytes(file, name, into.dtype(), kept));
+    if (kept.count > 0) backend.copy_from_host(bytes.data(), flat_range(into, 0, kept.count));
     return {};
+}
+
+// The weights that are rounded masters, from those.
+Status load_rounded(const safetensors::File& file, const std::string& name, const Tensor& into, const Kept& kept,
+                    kernels::Backend& backend) {
+    ATOLL_TRY(const auto bytes, find_bytes(file, name, tensor::DType::kF32, kept));
+    std::vector<float> values;
+    for (std::int64_t done = 0; done < kept.count; done += PieceGatherer::kPieceElements) {
+        const std::int64_t count = std::min(PieceGatherer::kPieceElements, kept.count - done);
+        values.resize(static_cast<std::size_t>(count));
+        std::memcpy(values.data(), bytes.data() + tensor::size_bytes(tensor::DType::kF32, done),
+                    values.size() * sizeof(float));
+        if (!store_values(values, flat_range(into, done, count), backend)) {
+            return invalid_argument(file.path().string(), "'" + name + "' has a value beyond the range of --precision");
+        }
+    }
+    return {};
+}
+
+Status load_group(const safetensors::File& file, const ParameterStore& store, std::size_t group,
+                  kernels::Backend& backend) {
+    const auto range = [&](const Tensor& kept) {
+        const std::int64_t begin = store.begin_of(kept, group), elements = store.cut(group).element_count;
+        return Kept{elements, begin, std::clamp<std::int64_t>(elements - begin, 0, kept.element_count())};
+    };
+    for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
+        const Tensor& into = kept(store, kind, group);
+        const std::string name = tensor_name(kind, store.model().groups[group]);
+        ATOLL_RETURN_IF_ERROR(load_tensor(file, name, into, range(into), backend));
+    }
+    if (!store.has_masters(group)) return {};
+    const std::string masters = tensor_name(0, store.model().groups[group]);
+    return load_rounded(file, masters, store.weights(group), range(store.weights(group)), backend);
 }
 
 Result<Progress> parse_progress(const safetensors::Header& header, const std::string& identity,
@@ -102,8 +151,12 @@ Result<Progress> parse_progress(const safetensors::Header& header, const std::st
     }
     const json progress = json::parse(text("progress"), nullptr, false);
     if (!progress.is_object()) return invalid_argument(name, "the training state has no progress");
-    return Progress{progress.value("steps", std::int64_t{0}), progress.value("tokens", std::int64_t{0}),
-                    progress.value("loss_sum", 0.0), progress.value("wall_s", 0.0)};
+    return Progress{progress.value("steps", std::int64_t{0}),
+                    progress.value("tokens", std::int64_t{0}),
+                    progress.value("loss_sum", 0.0),
+                    progress.value("wall_s", 0.0),
+                    {progress.value("loss_scale", 1.0), progress.value("good_steps", std::int64_t{0}),
+                     progress.value("skipped_steps", std::int64_t{0})}};
 }
 
 }  // namespace
@@ -146,10 +199,7 @@ Result<std::optional<Progress>> load_state(const std::filesystem::path& file, co
     ATOLL_TRY(const auto opened, safetensors::File::open(file));
     ATOLL_TRY(const Progress progress, parse_progress(opened.header(), identity, file.string()));
     for (std::size_t group = 0; group < store.group_count(); ++group) {
-        for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
-            ATOLL_RETURN_IF_ERROR(load_tensor(opened, tensor_name(kind, store.model().groups[group]),
-                                              kept(store, kind, group), store.cut(group), backend));
-        }
+        ATOLL_RETURN_IF_ERROR(load_group(opened, store, group, backend));
     }
     return std::optional<Progress>(progress);
 }

@@ -5,10 +5,12 @@
 #include <optional>
 #include <string>
 
+#include "trainer/train/loss_scale.h"
 #include "trainer/train/parameter_store.h"
 
-// What a stopped run needs to go on bit for bit: weights, moments and counters, in one safetensors file beside --out.
-// It names no rank and no sharding, so any number of ranks may continue it.
+// What a stopped run needs to go on bit for bit: weights (in fp32: the masters where there are some), moments and
+// counters, in one safetensors file beside --out. It names no rank and no sharding, so any number of ranks may continue
+// it.
 namespace atl::train {
 
 // Where a run stands. The position in the data follows from the number of steps.
@@ -17,6 +19,10 @@ struct Progress {
     std::int64_t tokens = 0;  // targets so far
     double loss_sum = 0;      // over those
     double wall_s = 0;
+    LossScale loss_scale;
+
+    // Steps that changed the weights: what the optimizer counts.
+    std::int64_t updates() const { return steps - loss_scale.skipped; }
 };
 
 // "OUT.state/state.safetensors".

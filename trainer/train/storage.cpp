@@ -1,8 +1,18 @@
 #include "trainer/train/storage.h"
 
+#include <string>
+#include <vector>
+
 #include "shared/base/check.h"
 
 namespace atl::train {
+
+Result<tensor::DType> parse_storage(std::string_view flag, std::string_view name) {
+    if (name == "fp32") return tensor::DType::kF32;
+    if (name == "bf16") return tensor::DType::kBF16;
+    if (name == "fp16") return tensor::DType::kF16;
+    return invalid_argument(std::string(flag), "'" + std::string(name) + "' is not built yet");
+}
 
 checkpoint::DType file_dtype(tensor::DType storage) {
     switch (storage) {
@@ -17,6 +27,17 @@ checkpoint::DType file_dtype(tensor::DType storage) {
     }
     check(false, "weights are not kept in this format");
     return checkpoint::DType::kF32;
+}
+
+bool store_values(std::span<const float> values, const tensor::Tensor& to, kernels::Backend& backend) {
+    if (to.dtype() == tensor::DType::kF32) {
+        backend.copy_from_host(values.data(), to);
+        return true;
+    }
+    std::vector<std::byte> narrowed(static_cast<std::size_t>(to.byte_count()));
+    const bool finite = checkpoint::narrow(file_dtype(to.dtype()), values, narrowed);
+    backend.copy_from_host(narrowed.data(), to);
+    return finite;
 }
 
 }  // namespace atl::train

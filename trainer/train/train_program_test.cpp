@@ -144,28 +144,7 @@ TEST_F(TrainProgramTest, ValidationComesEveryFewStepsAndAtTheEnd) {
 }
 
 TEST_F(TrainProgramTest, ThePlanIsWhatARunTakes) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitizer takes memory of its own";
-#endif
-    const auto text = read_file(path("config.json"));
-    ASSERT_TRUE(text.ok());
-    auto config = nlohmann::json::parse(*text);
-    config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
-    ASSERT_TRUE(write_file_atomic(path("config.json"), config.dump()).ok());
-    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("wide"), "--dtype", "fp32"}).exit_code, 0);
-    const std::vector<std::string> flags = {"--model",      path("wide"), "--data",    path("data.safetensors"),
-                                            "--batch-size", "16",         "--threads", "1"};
-    for (const char* recompute : {"none", "full"}) {
-        std::vector<std::string> planning = {"plan", "--activation-checkpointing", recompute};
-        std::vector<std::string> training = {
-            "train", "--activation-checkpointing", recompute, "--out", path("out"), "--steps", "2"};
-        planning.insert(planning.end(), flags.begin(), flags.end());
-        training.insert(training.end(), flags.begin(), flags.end());
-        const double planned = member(run(planning).out, "total_bytes").at(0);
-        const double taken = member(run(training).out, "peak_bytes").back();
-        EXPECT_GT(planned, 80e6);
-        EXPECT_NEAR(taken / planned, 1, 0.05) << planned << " planned, " << taken << " taken";
-    }
+    for (const char* recompute : {"none", "full"}) expect_plan_holds({"--activation-checkpointing", recompute});
 }
 
 TEST_F(TrainProgramTest, ZeroStepsWriteTheModelAsItWas) {
@@ -181,50 +160,9 @@ TEST_F(TrainProgramTest, ARunFileSetsFlagsAndTheCommandLineWins) {
 }
 
 TEST_F(TrainProgramTest, TheFirstTwentyStepsAreThoseOfTransformersAndTorch) {
-    // As tests/numerics/make_training_goldens.py has it.
-    const std::filesystem::path goldens = std::filesystem::path(ATOLL_GOLDEN_DIR) / "training";
-    const auto text = read_file(goldens / "steps.json");
-    ASSERT_TRUE(text.ok());
-    const auto golden = nlohmann::json::parse(*text);
-    ASSERT_EQ(
-        run({"init", "--config", (goldens / "config.json").string(), "--out", path("golden"), "--seed", "3"}).exit_code,
-        0);
-    std::vector<std::int32_t> ids;
-    std::vector<std::int32_t> labels;
-    for (std::int32_t row = 0; row < 24; ++row) {
-        for (std::int32_t t = 0; t < 16; ++t) {
-            ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
-            labels.push_back(t < row % 5 ? -100 : ids.back());
-        }
-    }
-    write_data("golden.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
-    const std::vector<std::string> arguments = {"train",
-                                                "--model",
-                                                path("golden"),
-                                                "--data",
-                                                path("golden.safetensors"),
-                                                "--out",
-                                                path("out"),
-                                                "--steps",
-                                                "20",
-                                                "--global-batch-size",
-                                                "4",
-                                                "--shuffle",
-                                                "off",
-                                                "--lr",
-                                                "5e-3",
-                                                "--schedule",
-                                                "cosine",
-                                                "--warmup-steps",
-                                                "4",
-                                                "--beta2",
-                                                "0.98",
-                                                "--weight-decay",
-                                                "0.1",
-                                                "--max-grad-norm",
-                                                "1"};
+    const nlohmann::json golden = golden_steps();
     for (const int ranks : {1, 2}) {
-        const auto result = run(arguments, ranks);
+        const auto result = train_golden({}, ranks);
         const auto losses = member(result.out, "loss");
         const auto norms = member(result.out, "grad_norm");
         ASSERT_EQ(losses.size(), 20U) << result.err;

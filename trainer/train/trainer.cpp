@@ -37,7 +37,9 @@ Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, co
       ranks_(comm, memory.store().division()),
       order_(job.data.rows, job.config.shuffle == "on", static_cast<std::uint64_t>(job.config.seed)),
       stop_(job.config.time_limit),
-      peak_flops_(sum_over(comm, rank_peak_flops)) {}
+      peak_flops_(sum_over(comm, rank_peak_flops)) {
+    if (scales_loss()) progress_.loss_scale.scale = job_.config.loss_scale;
+}
 
 Status Trainer::run() {
     started_s_ = now_s();
@@ -60,7 +62,7 @@ Status Trainer::start() {
     if (job_.config.resume) {
         auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity());
         ATOLL_RETURN_IF_ERROR(comm_.agree(loaded.ok() ? Status() : Status(loaded.error())));
-        progress_ = loaded->value_or(Progress{});
+        progress_ = loaded->value_or(progress_);
     }
     return {};
 }
@@ -84,19 +86,17 @@ Status Trainer::steps() {
 }
 
 Result<StepMetrics> Trainer::step(std::int64_t number) {
+    LossScale& loss_scale = progress_.loss_scale;
     const StepSums sums = accumulate(number);
-    const double scale = sums.targets > 0 ? nominal_targets() / sums.targets : 0;
+    const double scale = sums.targets > 0 ? nominal_targets() / (sums.targets * loss_scale.scale) : 0;
     const double norm = std::sqrt(sums.gradient_squares) * scale;
-    if (!std::isfinite(sums.loss) || !std::isfinite(norm)) {
+    const bool overflow = !std::isfinite(norm) && scales_loss() && loss_scale.scale > LossScale::kSmallest;
+    if (!std::isfinite(sums.loss) || (!std::isfinite(norm) && !overflow)) {
         return internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
                               "; a smaller --lr, --max-grad-norm or a warm-up may help");
     }
     const double rate = job_.schedule.rate(number);
-    memory_.engine().gradients().share(ranks_);
-    memory_.store().update(
-        backend_, ranks_.copy(), job_.optimizer,
-        {number, rate, scale * optim::clip_factor(norm, job_.config.max_grad_norm), !job_.config.no_decay_norms});
-    memory_.engine().weights_changed();
+    if (!overflow) update(rate, norm, scale);
     progress_.loss_sum += sums.loss;
     progress_.tokens += static_cast<std::int64_t>(sums.targets);
     StepMetrics metrics;
@@ -104,12 +104,27 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
     metrics.loss = final_loss_ = sums.targets > 0 ? sums.loss / sums.targets : 0;
     metrics.learning_rate = rate;
     metrics.gradient_norm = norm;
+    if (scales_loss()) {
+        metrics.loss_scale = loss_scale.scale;
+        overflow ? loss_scale.step_was_skipped() : loss_scale.step_was_good();
+    }
     return metrics;
+}
+
+void Trainer::update(double rate, double norm, double scale) {
+    memory_.engine().gradients().share(ranks_);
+    memory_.store().update(backend_, ranks_.copy(), job_.optimizer,
+                           {.step = progress_.updates() + 1,
+                            .learning_rate = rate,
+                            .gradient_scale = scale * optim::clip_factor(norm, job_.config.max_grad_norm),
+                            .decay_norms = !job_.config.no_decay_norms,
+                            .seed = static_cast<std::uint64_t>(job_.config.seed)});
+    memory_.engine().weights_changed();
 }
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     const BatchPlan& plan = job_.batch;
-    const float scale = static_cast<float>(1.0 / nominal_targets());
+    const float scale = static_cast<float>(progress_.loss_scale.scale / nominal_targets());
     std::vector<double> losses;  // of the micro-steps
     double targets = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
@@ -198,6 +213,10 @@ Summary Trainer::summary() const {
     summary.tokens_per_s = static_cast<double>(run_steps_) * nominal_targets() / wall_s;
     summary.peak_bytes = plan::resident_peak_bytes();
     summary.resumable = stopped_;
+    if (scales_loss()) {
+        summary.loss_scale = progress_.loss_scale.scale;
+        summary.skipped_steps = progress_.loss_scale.skipped;
+    }
     return summary;
 }
 
@@ -222,6 +241,9 @@ std::string Trainer::identity() const {
                                {"weight_decay", config.weight_decay},
                                {"momentum", config.momentum},
                                {"no_decay_norms", config.no_decay_norms},
+                               {"precision", config.precision},
+                               {"moments_dtype", config.moments_dtype},
+                               {"loss_scale", config.loss_scale},
                                {"max_grad_norm", config.max_grad_norm}};
     return identity.dump();
 }

@@ -29,36 +29,18 @@ std::vector<std::string> ignorable_tensors(const model::ModelConfig& config) {
     return names;
 }
 
-// Writes fp32 values into weights of any storage format. `name` is the parameter's, for the error: beyond the format's
-// range.
-Status put_weights(std::span<const float> values, const Tensor& weights, kernels::Backend& backend,
-                   const std::string& name) {
-    if (weights.dtype() == tensor::DType::kF32) {
-        backend.copy_from_host(values.data(), weights);
-        return {};
-    }
-    std::vector<std::byte> narrowed(static_cast<std::size_t>(weights.byte_count()));
-    if (!checkpoint::narrow(file_dtype(weights.dtype()), values, narrowed)) {
-        return invalid_argument("--precision", "a value of '" + name + "' is beyond what the format can hold");
-    }
-    backend.copy_from_host(narrowed.data(), weights);
-    return {};
-}
-
-Status load_group(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend,
-                  std::size_t group, std::vector<float>& buffer) {
-    const model::ParameterGroup& parameters = store.model().groups[group];
-    const GroupCut& cut = store.cut(group);
-    const bool sharded = shards_weights(store.sharding());
-    const std::int64_t begin = sharded ? cut.begin : 0;
-    for (const Piece& piece : pieces_of(parameters, begin, sharded ? cut.shard : cut.whole)) {
-        const std::string& name = parameters.parameters[piece.parameter].name;
+// Reads the elements of a group's flat buffer that begin at `begin` into `kept`, whatever it is stored in.
+Status load_flat(const checkpoint::WeightReader& weights, const model::ParameterGroup& group, std::int64_t begin,
+                 const Tensor& kept, kernels::Backend& backend, std::vector<float>& buffer) {
+    for (const Piece& piece : pieces_of(group, begin, kept.element_count())) {
+        const std::string& name = group.parameters[piece.parameter].name;
         for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
             const std::int64_t count = std::min(kPieceElements, piece.count - done);
             const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
             ATOLL_RETURN_IF_ERROR(weights.read(name, piece.begin + done, piece.begin + done + count, values));
-            ATOLL_RETURN_IF_ERROR(
-                put_weights(values, flat_range(store.weights(group), piece.at + done, count), backend, name));
+            if (!store_values(values, flat_range(kept, piece.at + done, count), backend)) {
+                return invalid_argument("--precision", "'" + name + "' has a value beyond the range of this format");
+            }
         }
     }
     return {};
@@ -96,7 +78,12 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
 Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend) {
     std::vector<float> buffer(kPieceElements);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
-        ATOLL_RETURN_IF_ERROR(load_group(weights, store, backend, group, buffer));
+        const model::ParameterGroup& parameters = store.model().groups[group];
+        const auto load = [&](const Tensor& kept) {
+            return load_flat(weights, parameters, store.begin_of(kept, group), kept, backend, buffer);
+        };
+        ATOLL_RETURN_IF_ERROR(load(store.weights(group)));
+        if (store.has_masters(group)) ATOLL_RETURN_IF_ERROR(load(store.masters(group)));
     }
     return {};
 }
@@ -115,7 +102,7 @@ Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm
     ATOLL_RETURN_IF_ERROR(comm.agree(status));
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
-        pieces.gather(store.weights(group), store.cut(group), [&](std::span<const float> values) {
+        pieces.gather(store.exact_weights(group), store.cut(group), [&](std::span<const float> values) {
             if (status.ok()) status = writer->append(values);
         });
     }

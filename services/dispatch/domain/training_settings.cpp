@@ -43,6 +43,8 @@ const std::vector<Key>& keys() {
         {"momentum", Type::kNumber, 0, 1},
         {"max_grad_norm", Type::kNumber, 0, 1e9},
         {"precision", Type::kChoice, 0, 0, {"fp32", "bf16", "fp16", "fp8"}},
+        {"loss_scale", Type::kNumber, 0, 1e36},
+        {"moments_dtype", Type::kChoice, 0, 0, {"fp32", "bf16"}},
         {"sharding",
          Type::kChoice,
          0,

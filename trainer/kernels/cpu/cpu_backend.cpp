@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "trainer/kernels/cpu/widen.h"
@@ -119,39 +118,8 @@ void CpuBackend::convert(const Tensor& from, const Tensor& to) {
         if (widens) {
             widen(loops_, half, from.data(), begin, end - begin, to.f32() + begin);
         } else {
-            auto* const target = static_cast<std::uint16_t*>(to.data()) + begin;
-            (half == DType::kF16 ? loops_.f32_to_f16 : loops_.f32_to_bf16)(from.f32() + begin, target, end - begin);
+            narrow(loops_, from.f32() + begin, half, to.data(), begin, end - begin);
         }
-    });
-}
-
-void CpuBackend::adamw(const AdamWStep& step, const Tensor& weights, const Tensor& gradients,
-                       const Tensor& first_moments, const Tensor& second_moments) {
-    check_same_count(weights, gradients);
-    check_same_count(weights, first_moments);
-    check_same_count(weights, second_moments);
-    const double steps = static_cast<double>(step.step);
-    const AdamWFactors factors = {
-        .decay = step.learning_rate * step.weight_decay,
-        .beta1 = step.beta1,
-        .beta2 = step.beta2,
-        .step_size = static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
-        .root_bias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(step.beta2), steps))),
-        .epsilon = step.epsilon,
-        .gradient_scale = step.gradient_scale,
-    };
-    for_ranges(weights.element_count(), kTileElements, [&](auto begin, auto end) {
-        loops_.adamw(factors, weights.f32() + begin, gradients.f32() + begin, first_moments.f32() + begin,
-                     second_moments.f32() + begin, end - begin);
-    });
-}
-
-void CpuBackend::sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& momenta) {
-    check_same_count(weights, gradients);
-    const float decay = step.learning_rate * step.weight_decay;
-    for_ranges(weights.element_count(), kTileElements, [&](auto begin, auto end) {
-        loops_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights.f32() + begin,
-                   gradients.f32() + begin, momenta.empty() ? nullptr : momenta.f32() + begin, end - begin);
     });
 }
 

@@ -70,9 +70,8 @@ class CpuBackend final : public Backend {
     void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
                                 const Tensor& losses) override;
 
-    void adamw(const AdamWStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& first_moments,
-               const Tensor& second_moments) override;
-    void sgd(const SgdStep& step, const Tensor& weights, const Tensor& gradients, const Tensor& momenta) override;
+    void adamw(const AdamWStep& step, const OptimizerRange& range) override;
+    void sgd(const SgdStep& step, const OptimizerRange& range) override;
 
   private:
     // body(begin, end) over tiles of [0, count); the tiles depend on count and tile alone.
@@ -84,6 +83,10 @@ class CpuBackend final : public Backend {
               float direction);
     std::int64_t scratch_bytes(std::int64_t keys, std::int64_t head_channels, bool backward) const;
 
+    // update(weights, gradients, first, second, count) on run after run of the range, with moments in fp32 (null where
+    // there are none); then rounds what is kept in another format.
+    template <class Update>
+    void update_runs(const OptimizerRange& range, std::int64_t step, Update update);
     // The weight of a norm in fp32: itself, or widened into widened_weight_ until the next call.
     const float* norm_weight(const Tensor& weight, std::int64_t channels);
 

@@ -57,6 +57,11 @@ struct Loops {
     void (*f32_to_f16)(const float* from, std::uint16_t* to, std::int64_t count);
     void (*bf16_to_f32)(const std::uint16_t* from, float* to, std::int64_t count);
     void (*f32_to_bf16)(const float* from, std::uint16_t* to, std::int64_t count);
+    // Rounds up where the bits that are lost, with `random` added, carry.
+    void (*round_to_bf16)(const float* from, const std::uint16_t* random, std::uint16_t* to, std::int64_t count);
+    // Two streams of 16 random bits for each of the elements [begin, begin + count).
+    void (*random_halves)(std::uint64_t seed, std::int64_t step, std::int64_t begin, std::uint16_t* first,
+                          std::uint16_t* second, std::int64_t count);
 
     void (*rmsnorm_forward)(NormRows rows, const float* x, const float* weight, float epsilon, float* out, float* rstd);
     void (*add_rmsnorm_forward)(NormRows rows, const float* x, const float* delta, const float* weight, float epsilon,

@@ -14,6 +14,7 @@ namespace {
 // clang-format off
 #include "trainer/kernels/cpu/simd.inl"
 #include "trainer/kernels/cpu/elementwise.inl"
+#include "trainer/kernels/cpu/random.inl"
 #include "trainer/kernels/cpu/norm.inl"
 #include "trainer/kernels/cpu/softmax.inl"
 #include "trainer/kernels/cpu/attention.inl"
@@ -35,6 +36,8 @@ const Loops& loops() {
         .f32_to_f16 = f32_to_f16,
         .bf16_to_f32 = bf16_to_f32,
         .f32_to_bf16 = f32_to_bf16,
+        .round_to_bf16 = round_to_bf16,
+        .random_halves = random_halves,
         .rmsnorm_forward = rmsnorm_forward,
         .add_rmsnorm_forward = add_rmsnorm_forward,
         .rmsnorm_apply = rmsnorm_apply,

@@ -23,6 +23,12 @@ void widen(const Loops& loops, DType dtype, const void* data, std::int64_t begin
     check(false, "not a storage format of weights");
 }
 
+void narrow(const Loops& loops, const float* from, DType dtype, void* data, std::int64_t begin, std::int64_t count) {
+    check(dtype == DType::kF16 || dtype == DType::kBF16, "weights are not rounded to this format");
+    auto* const to = static_cast<std::uint16_t*>(data) + begin;
+    (dtype == DType::kF16 ? loops.f32_to_f16 : loops.f32_to_bf16)(from, to, count);
+}
+
 void widen(const Loops& loops, const StoredMatrix& matrix, const MatrixBlock& block, float* to) {
     for (std::int64_t row = 0; row < block.rows; ++row) {
         widen(loops, matrix.dtype, matrix.data, (block.row + row) * matrix.stride + block.column, block.columns,

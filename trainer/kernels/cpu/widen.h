@@ -23,9 +23,12 @@ struct MatrixBlock {
     std::int64_t columns;
 };
 
-// Elements [begin, begin + count) of what `data` points to, as fp32.
+// Elements [begin, begin + count) of what `data` points to, as fp32; and fp32 into them, rounded to nearest even (fp16
+// and bf16 only).
 void widen(const Loops& loops, tensor::DType dtype, const void* data, std::int64_t begin, std::int64_t count,
            float* to);
+void narrow(const Loops& loops, const float* from, tensor::DType dtype, void* data, std::int64_t begin,
+            std::int64_t count);
 // A block of the matrix as a dense one [rows, columns].
 void widen(const Loops& loops, const StoredMatrix& matrix, const MatrixBlock& block, float* to);
 

@@ -1,0 +1,106 @@
+// The optimizer steps of CpuBackend.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "trainer/kernels/cpu/cpu_backend.h"
+
+namespace atl::kernels::cpu {
+namespace {
+
+using tensor::DType;
+
+// Elements of a tile that are updated at a time: what is widened or rounded meanwhile stays in the first-level cache.
+constexpr std::int64_t kRun = 1024;
+
+bool is_wide(const Tensor& moments) {
+    return moments.empty() || moments.dtype() == DType::kF32;
+}
+
+void check_range(const OptimizerRange& range) {
+    const auto fits = [&](const Tensor& x) {
+        return x.empty() || (x.contiguous() && x.element_count() == range.weights.element_count());
+    };
+    check(fits(range.gradients) && fits(range.first_moments) && fits(range.second_moments) && fits(range.stored),
+          "an optimizer step takes ranges of equal length");
+    for (const Tensor& moments : {range.first_moments, range.second_moments}) {
+        check(is_wide(moments) || moments.dtype() == DType::kBF16, "moments are fp32 or bf16");
+    }
+}
+
+// The moments of one run as the loops take them: where they lie, or a copy in fp32 of what is kept in bf16.
+class RunMoments {
+  public:
+    RunMoments(const Loops& loops, const Tensor& moments, std::int64_t begin, std::int64_t count)
+        : loops_(loops), bits_(is_wide(moments) ? nullptr : static_cast<std::uint16_t*>(moments.at(begin))) {
+        data_ = bits_ == nullptr ? static_cast<float*>(moments.at(begin)) : wide_.data();
+        if (bits_ != nullptr) loops_.bf16_to_f32(bits_, data_, count);
+    }
+    float* data() const { return data_; }
+    void round(const std::uint16_t* random, std::int64_t count) const {
+        if (bits_ != nullptr) loops_.round_to_bf16(data_, random, bits_, count);
+    }
+
+  private:
+    const Loops& loops_;
+    std::uint16_t* bits_;
+    float* data_;
+    std::array<float, kRun> wide_;  // NOLINT: filled when it is used
+};
+
+}  // namespace
+
+template <class Update>
+void CpuBackend::update_runs(const OptimizerRange& range, std::int64_t step, Update update) {
+    check_range(range);
+    const bool rounds = !is_wide(range.first_moments) || !is_wide(range.second_moments);
+    for_ranges(range.weights.element_count(), kTileElements, [&](std::int64_t tile_begin, std::int64_t tile_end) {
+        std::array<std::uint16_t, 2 * kRun> random;  // NOLINT: filled when it is used
+        for (std::int64_t begin = tile_begin; begin < tile_end; begin += kRun) {
+            const std::int64_t count = std::min(kRun, tile_end - begin);
+            RunMoments first(loops_, range.first_moments, begin, count);
+            RunMoments second(loops_, range.second_moments, begin, count);
+            float* const weights = range.weights.f32() + begin;
+            update(weights, range.gradients.f32() + begin, first.data(), second.data(), count);
+            if (rounds) {
+                loops_.random_halves(range.seed, step, range.first_element + begin, random.data(), random.data() + kRun,
+                                     count);
+                first.round(random.data(), count);
+                second.round(random.data() + kRun, count);
+            }
+            if (!range.stored.empty()) {
+                narrow(loops_, weights, range.stored.dtype(), range.stored.data(), begin, count);
+            }
+        }
+    });
+}
+
+void CpuBackend::adamw(const AdamWStep& step, const OptimizerRange& range) {
+    const double steps = static_cast<double>(step.step);
+    const AdamWFactors factors = {
+        .decay = step.learning_rate * step.weight_decay,
+        .beta1 = step.beta1,
+        .beta2 = step.beta2,
+        .step_size = static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
+        .root_bias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(step.beta2), steps))),
+        .epsilon = step.epsilon,
+        .gradient_scale = step.gradient_scale,
+    };
+    check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
+    update_runs(range, step.step,
+                [&](float* weights, const float* gradients, float* first, float* second, std::int64_t count) {
+                    loops_.adamw(factors, weights, gradients, first, second, count);
+                });
+}
+
+void CpuBackend::sgd(const SgdStep& step, const OptimizerRange& range) {
+    const float decay = step.learning_rate * step.weight_decay;
+    update_runs(range, step.step,
+                [&](float* weights, const float* gradients, float* momenta, float*, std::int64_t count) {
+                    loops_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights, gradients,
+                               momenta, count);
+                });
+}
+
+}  // namespace atl::kernels::cpu
