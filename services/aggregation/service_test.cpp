@@ -5,6 +5,8 @@
 #include "services/aggregation/events.h"
 #include "services/aggregation/repository.h"
 #include "services/aggregation/routes.h"
+#include "services/aggregation/worker.h"
+#include "shared/base/file.h"
 #include "shared/http/test_server.h"
 #include "shared/service/openapi_check.h"
 #include "tests/integration/test_stack.h"
@@ -173,6 +175,32 @@ TEST_F(AggregationTest, WorkThatIsGivenBackCanBeTakenAfterItsPauseAndOnlyItsOwnF
     EXPECT_EQ(second.attempts, 1);
     ASSERT_TRUE(release(*pool_->acquire().value(), second, -1, /*counts=*/true).ok());
     EXPECT_EQ(claim().attempts, 2);
+}
+
+TEST_F(AggregationTest, WorkThatCanNeitherBeDoneNorGivenBackIsNotRenewedAndGoesToAnother) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    // The database loses the table between claiming and giving back, while the store is asked for the base.
+    const http::TestServer store([&](http::Server& server) {
+        server.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(), [&](const http::Request&) {
+            query("ALTER TABLE IF EXISTS aggregations RENAME TO away");
+            return http::Response::empty(503);
+        });
+    });
+    const TemporaryDirectory directory;
+    Settings settings;
+    settings.store_url = store.url();
+    settings.token_file = directory.path() / "token";
+    ASSERT_TRUE(write_file_atomic(settings.token_file, "token").ok());
+    metrics::Registry metrics;
+    HeldWork held;
+    Worker worker(*pool_, settings, held, metrics);
+    EXPECT_FALSE(worker.work_once().ok());
+    query("ALTER TABLE away RENAME TO aggregations");
+    ASSERT_EQ(query("SELECT count(*)::int AS n FROM aggregations WHERE worker IS NOT NULL").integer(0, "n"), 1)
+        << "it was not given back";
+    EXPECT_TRUE(held.names().empty()) << "nobody renews it";
+    query("UPDATE aggregations SET lease_until = now()");
+    EXPECT_EQ(claim("another").attempts, 2);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "services/aggregation/events.h"
+#include "shared/base/id.h"
 
 namespace atl::aggregation {
 namespace {
@@ -39,20 +40,36 @@ Result<bool> in_transaction(pg::Pool& pool, const Work& work) {
 
 }  // namespace
 
-Worker::Worker(pg::Pool& pool, const Settings& settings, std::string name, metrics::Registry& metrics)
+HeldWork::Holding::Holding(HeldWork& held) : held_(held), name_(new_id()) {
+    const std::lock_guard lock(held_.mutex_);
+    held_.names_.insert(name_);
+}
+
+HeldWork::Holding::~Holding() {
+    const std::lock_guard lock(held_.mutex_);
+    held_.names_.erase(name_);
+}
+
+std::vector<std::string> HeldWork::names() const {
+    const std::lock_guard lock(mutex_);
+    return {names_.begin(), names_.end()};
+}
+
+Worker::Worker(pg::Pool& pool, const Settings& settings, HeldWork& held, metrics::Registry& metrics)
     : pool_(pool),
       settings_(settings),
-      name_(std::move(name)),
+      held_(held),
       parts_(metrics.counter("atoll_aggregation_parts_total", "Parts that were averaged and stored")),
       bytes_(metrics.counter("atoll_aggregation_bytes_total", "Bytes of those parts")),
       stale_(metrics.counter("atoll_aggregation_stale_total", "Work whose lease had gone to another worker")),
       failures_(metrics.counter("atoll_aggregation_failures_total", "Work that failed, also when tried again")) {}
 
 Result<bool> Worker::work_once() {
+    const HeldWork::Holding holding(held_);
     std::optional<Claim> claim;
     {
         ATOLL_TRY(auto lease, pool_.acquire());
-        ATOLL_TRY(claim, claim_work(*lease, name_, settings_.lease_s));
+        ATOLL_TRY(claim, claim_work(*lease, holding.name(), settings_.lease_s));
     }
     if (!claim) {
         opened_ = -1;

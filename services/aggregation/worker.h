@@ -1,7 +1,10 @@
 #pragma once
 
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "services/aggregation/remote_models.h"
 #include "services/aggregation/repository.h"
@@ -10,12 +13,37 @@
 
 namespace atl::aggregation {
 
+// The names under which this process leases work: one for each piece, as long as a thread has it in hand. What a thread
+// had to drop, because the database was away when it was to be saved or given back, is so never renewed again, and
+// somebody takes it over.
+class HeldWork {
+  public:
+    class Holding {
+      public:
+        explicit Holding(HeldWork& held);
+        ~Holding();
+        Holding(const Holding&) = delete;
+        Holding& operator=(const Holding&) = delete;
+        const std::string& name() const { return name_; }
+
+      private:
+        HeldWork& held_;
+        const std::string name_;
+    };
+    std::vector<std::string> names() const;
+
+  private:
+    mutable std::mutex mutex_;
+    std::set<std::string> names_;
+};
+
 // Does leased work, one piece at a time. One thread. Holds no database connection while it reads and writes models.
 class Worker {
   public:
-    Worker(pg::Pool& pool, const Settings& settings, std::string name, metrics::Registry& metrics);
+    Worker(pg::Pool& pool, const Settings& settings, HeldWork& held, metrics::Registry& metrics);
 
-    // False if there was nothing to do. An Error: the database is not to be had; work taken by then stays leased.
+    // False if there was nothing to do. An Error: the database is not to be had; the lease of work taken by then runs
+    // out.
     Result<bool> work_once();
 
   private:
@@ -28,7 +56,7 @@ class Worker {
 
     pg::Pool& pool_;
     const Settings& settings_;
-    const std::string name_;
+    HeldWork& held_;
     prometheus::Counter& parts_;
     prometheus::Counter& bytes_;
     prometheus::Counter& stale_;

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "services/aggregation/worker.h"
-#include "shared/base/id.h"
-
 namespace atl::aggregation {
 namespace {
 
@@ -19,7 +16,7 @@ constexpr milliseconds kErrorPause{1000};
 }  // namespace
 
 Workers::Workers(pg::Pool& pool, std::string conninfo, const Settings& settings, metrics::Registry& metrics)
-    : pool_(pool), conninfo_(std::move(conninfo)), settings_(settings), name_(new_id()), metrics_(metrics) {
+    : pool_(pool), conninfo_(std::move(conninfo)), settings_(settings), metrics_(metrics) {
     renewer_ = std::jthread([this](const std::stop_token& stop) { wake_and_renew(stop); });
     for (std::int64_t i = 0; i < settings_.workers; ++i)
         threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
@@ -54,14 +51,15 @@ Status Workers::listen_once(const std::stop_token& stop) {
             woken_.notify_all();
         }
         if (Clock::now() < next_renewal) continue;
-        ATOLL_RETURN_IF_ERROR(renew_leases(connection, name_, settings_.lease_s));
+        for (const std::string& name : held_.names())
+            ATOLL_RETURN_IF_ERROR(renew_leases(connection, name, settings_.lease_s));
         next_renewal = Clock::now() + interval;
     }
     return {};
 }
 
 void Workers::work(const std::stop_token& stop) {
-    Worker worker(pool_, settings_, name_, metrics_);
+    Worker worker(pool_, settings_, held_, metrics_);
     while (!stop.stop_requested()) {
         std::unique_lock lock(mutex_);
         const auto seen = wake_count_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/aggregation/settings.h"
+#include "services/aggregation/worker.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
 
@@ -27,7 +28,7 @@ class Workers {
     pg::Pool& pool_;
     const std::string conninfo_;
     const Settings settings_;
-    const std::string name_;  // of this process in leases
+    HeldWork held_;
     metrics::Registry& metrics_;
     std::mutex mutex_;
     std::condition_variable_any woken_;
