@@ -12,6 +12,8 @@
 namespace atl::aggregation {
 namespace {
 
+constexpr char kIndexName[] = "model.safetensors.index.json";
+
 using json::Json;
 using json::ObjectReader;
 
@@ -160,10 +162,13 @@ std::vector<Part> cut_into_parts(const std::vector<average::Average::OutputFile>
     return parts;
 }
 
-model_store::Manifest assemble(const model_store::Manifest& first_update, const std::vector<Part>& parts) {
+model_store::Manifest assemble(const model_store::Manifest& base, const model_store::Manifest& first_update,
+                               const std::vector<Part>& parts) {
     model_store::Manifest manifest;
+    for (const auto& file : base.files)
+        if (!is_safetensors(file.path) && file.path != kIndexName) manifest.files.push_back(file);
     for (const auto& file : first_update.files)
-        if (!is_safetensors(file.path)) manifest.files.push_back(file);
+        if (file.path == kIndexName) manifest.files.push_back(file);
     for (const Part& part : parts)
         if (!is_momentum(part)) append(manifest, part, part.path);
     sort_files(manifest);

@@ -60,8 +60,10 @@ struct Part {
 // Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
 std::vector<Part> cut_into_parts(const std::vector<average::Average::OutputFile>& files, std::uint64_t part_bytes);
 
-// The version: the averaged files from their parts, all other files as the first update has them.
-model_store::Manifest assemble(const model_store::Manifest& first_update, const std::vector<Part>& parts);
+// The version: the averaged files from their parts, the index of their tensors as the first update (whose layout they
+// have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.
+model_store::Manifest assemble(const model_store::Manifest& base, const model_store::Manifest& first_update,
+                               const std::vector<Part>& parts);
 // What the outer step leaves; no files without one.
 model_store::Manifest assemble_momentum(const std::vector<Part>& parts);
 

@@ -45,13 +45,15 @@ Result<Manifest> manifest_of(ClientPool& store, const std::string& name, const s
     return manifest;
 }
 
+std::string name_of_base(const ClosedRound& round) {
+    return "the base (" + round.base.substr(0, 12) + ")";
+}
+
 // The base, with the outer step if there is one.
 Result<average::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                std::size_t window_bytes) {
+                                const Manifest& base, std::size_t window_bytes) {
     average::Start start;
-    const std::string base = "the base (" + round.base.substr(0, 12) + ")";
-    ATOLL_TRY(const Manifest manifest, manifest_of(*store, base, round.base));
-    start.base = input_of(store, base, manifest, window_bytes);
+    start.base = input_of(store, name_of_base(round), base, window_bytes);
     start.outer = outer_of(round);
     if (!start.outer || round.momentum.empty()) return start;
     const std::string name = "the momentum (" + round.momentum.substr(0, 12) + ")";
@@ -62,8 +64,12 @@ Result<average::Start> start_of(const std::shared_ptr<ClientPool>& store, const 
 
 }  // namespace
 
-RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest first, average::Average average)
-    : store_(std::move(store)), first_manifest_(std::move(first)), average_(std::move(average)), workspace_(average_) {}
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first, average::Average average)
+    : store_(std::move(store)),
+      base_manifest_(std::move(base)),
+      first_manifest_(std::move(first)),
+      average_(std::move(average)),
+      workspace_(average_) {}
 
 Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round) {
     ATOLL_TRY(auto store, connect(settings));
@@ -75,12 +81,13 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
         inputs.push_back(input_of(store, name_of(update), manifest, window_bytes));
         if (inputs.size() == 1) first = std::move(manifest);
     }
-    ATOLL_TRY(average::Start start, start_of(store, round, window_bytes));
+    ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
+    ATOLL_TRY(average::Start start, start_of(store, round, base, window_bytes));
     average::AverageOptions options;
     options.block_bytes = kBlockBytes;
     ATOLL_TRY(average::Average average,
               average::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
-    return RemoteModels(std::move(store), std::move(first), std::move(average));
+    return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));
 }
 
 Result<std::string> RemoteModels::make_part(const Part& part) {
@@ -100,7 +107,7 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
 
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
     Published published;
-    const Manifest manifest = assemble(first_manifest_, parts);
+    const Manifest manifest = assemble(base_manifest_, first_manifest_, parts);
     const Manifest momentum = assemble_momentum(parts);
     model_store::VersionDetails details;
     details.parents = {round.base};

@@ -20,7 +20,6 @@ class RemoteModels {
     static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round);
 
     const average::Average& average() const { return average_; }
-    const model_store::Manifest& first_manifest() const { return first_manifest_; }
 
     // Makes a part and puts it into the store; its digest. One thread at a time.
     Result<std::string> make_part(const Part& part);
@@ -29,10 +28,12 @@ class RemoteModels {
     Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts);
 
   private:
-    RemoteModels(std::shared_ptr<model_store::ClientPool> store, model_store::Manifest first, average::Average average);
+    RemoteModels(std::shared_ptr<model_store::ClientPool> store, model_store::Manifest base,
+                 model_store::Manifest first, average::Average average);
 
     std::shared_ptr<model_store::ClientPool> store_;
-    model_store::Manifest first_manifest_;
+    model_store::Manifest base_manifest_;
+    model_store::Manifest first_manifest_;  // of the first update, whose layout the average has
     average::Average average_;
     average::Average::Workspace workspace_;
 };
