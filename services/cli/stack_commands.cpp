@@ -38,6 +38,7 @@ Status run_up(const Context& context, stack::UpOptions options) {
         std::cout << description.dump(2) << "\n";
     else if (options.only.empty())
         std::cout << "Atoll is up at " << description.at("gateway").get<std::string>()
+                  << "\n  console: " << description.at("gateway").get<std::string>() << "/console/"
                   << "\n  tokens: " << (options.state / "tokens").string() << "\n  end it with: atoll down --state "
                   << options.state.string() << "\n";
     return {};

@@ -20,7 +20,7 @@ files() {
 }
 mapfile -t code < <(files cpp h cu cuh)
 mapfile -t headers < <(files h cuh)
-mapfile -t text < <(files cpp h cu cuh cmake sh sql yaml md json py xml && find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n')
+mapfile -t text < <(files cpp h cu cuh cmake sh sql yaml md json py xml js css html && find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n')
 [ ${#code[@]} -gt 0 ] || { echo "no source files under $PWD" && exit 1; }
 
 # in_code PATTERN [FILES…]: "file:line:text" of matches of an extended regular expression.

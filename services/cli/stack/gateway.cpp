@@ -10,6 +10,7 @@
 
 #include "services/cli/embedded.h"
 #include "services/cli/stack/component.h"
+#include "services/cli/stack/console.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/http/client.h"
@@ -45,6 +46,10 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
     return text;
 }
 
+fs::path console_directory(const GatewayOptions& options) {
+    return options.directory / "console";
+}
+
 fs::path nginx_program() {
     return fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";
 }
@@ -72,6 +77,7 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
                                            {"@DISPATCH@", "--dispatch", options.dispatch},
                                            {"@AGGREGATION@", "--aggregation", options.aggregation},
                                            {"@DIRECTORY@", "--directory", options.directory.string()},
+                                           {"@CONSOLE@", "--directory", console_directory(options).string()},
                                            {"@BLOBS@", "--blobs", options.blobs.string()}};
     ATOLL_RETURN_IF_ERROR(check_all_plain(options, settings));
     std::string text(kGatewayNginxConf);
@@ -86,6 +92,7 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     ATOLL_TRY(const std::string text, gateway_configuration(options));
     std::error_code error;
     fs::create_directories(options.directory, error);
+    ATOLL_RETURN_IF_ERROR(write_console(console_directory(options)));
     const fs::path file = options.directory / "nginx.conf";
     ATOLL_RETURN_IF_ERROR(write_file_atomic(file, text));
     const std::vector<std::string> argv = {nginx_program(), "-e", "stderr", "-p", options.directory, "-c", file};

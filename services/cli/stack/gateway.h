@@ -12,7 +12,7 @@ struct GatewayOptions {
     std::string listen = "127.0.0.1:7400";
     std::string registry, store, dispatch, aggregation;  // host:port
     std::filesystem::path blobs;                         // the store's blob directory, as nginx sees it
-    std::filesystem::path directory;                     // private: configuration, pid, temporary files
+    std::filesystem::path directory;                     // private: configuration, console, pid, temporary files
     std::string access_log = "off";                      // a file, or /dev/stdout
     std::filesystem::path certificate;                   // TLS when both are given
     std::filesystem::path certificate_key;
@@ -22,7 +22,8 @@ struct GatewayOptions {
 // kInvalidArgument: a value that nginx' configuration cannot hold (quotes, newlines, ';').
 Result<std::string> gateway_configuration(const GatewayOptions& options);
 
-// Writes the configuration, has nginx check it, and returns the command line that runs it in the foreground.
+// Writes the configuration and the console's files, has nginx check it, and returns the command line that runs it in
+// the foreground.
 Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options);
 
 }  // namespace atl::cli::stack

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "services/cli/stack/component.h"
@@ -125,6 +127,65 @@ TEST_F(GatewayTest, AnAuthorisedDownloadIsServedFromTheFileWithRanges) {
     const auto part = caller.call(Method::kGet, "/store/v1/blobs/abcd", {}, options).value();
     EXPECT_EQ(part.status, 206);
     EXPECT_EQ(part.body, "abcdef");
+}
+
+// What the console's folder holds, by name.
+std::map<std::string, std::string> console_files(const std::filesystem::path& folder) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+        files[entry.path().filename()] = read_file(entry.path()).value();
+    return files;
+}
+
+TEST_F(GatewayTest, TheConsoleIsServedAsItsFolderHoldsIt) {
+    const auto source = console_files(ATOLL_CONSOLE_PAGE);
+    EXPECT_EQ(console_files(options_.directory / "console"), source) << "console.cpp lists the page's files";
+    const std::map<std::string, std::string> types = {{".html", "text/html; charset=utf-8"},
+                                                      {".css", "text/css; charset=utf-8"},
+                                                      {".js", "text/javascript; charset=utf-8"},
+                                                      {".svg", "image/svg+xml"}};
+    auto caller = client();
+    for (const auto& [name, content] : source) {
+        const auto answer = caller.call(Method::kGet, "/console/" + name).value();
+        EXPECT_EQ(answer.status, 200) << name;
+        EXPECT_TRUE(answer.body == content) << name;
+        EXPECT_EQ(answer.headers.at("content-type"), types.at(std::filesystem::path(name).extension())) << name;
+    }
+    EXPECT_EQ(caller.call(Method::kGet, "/console/")->body, source.at("index.html"));
+    for (const char* path : {"/", "/console"}) {
+        const auto redirect = caller.call(Method::kGet, path).value();
+        EXPECT_EQ(redirect.status, 302) << path;
+        EXPECT_EQ(redirect.headers.at("location"), "/console/") << path;
+    }
+    EXPECT_EQ(caller.call(Method::kGet, "/console/nothing.js")->status, 404);
+}
+
+TEST_F(GatewayTest, EveryFileOfTheConsoleComesWithStrictHeaders) {
+    auto caller = client();
+    for (const auto& [name, content] : console_files(ATOLL_CONSOLE_PAGE)) {
+        const auto headers = caller.call(Method::kGet, "/console/" + name)->headers;
+        const std::string policy = headers.at("content-security-policy");
+        for (const char* part : {"default-src 'self';", "object-src 'none'", "base-uri 'none'", "form-action 'none'",
+                                 "frame-ancestors 'none'", "require-trusted-types-for 'script'"})
+            EXPECT_NE(policy.find(part), std::string::npos) << name << ": " << policy;
+        EXPECT_EQ(policy.find("unsafe"), std::string::npos) << policy;
+        EXPECT_EQ(headers.at("x-content-type-options"), "nosniff") << name;
+        EXPECT_EQ(headers.at("referrer-policy"), "no-referrer") << name;
+        EXPECT_EQ(headers.at("cache-control"), "no-cache") << name << ": a new program's page is seen at once";
+    }
+}
+
+TEST(ConsolePageTest, NoFileRefersToAnotherOriginOrHoldsInlineScriptOrStyle) {
+    const std::regex origin("(https?:|wss?:|[\"'(= ])//[a-zA-Z0-9]");
+    const std::regex in_the_page("<style|\\sstyle=|\\son[a-z]+=|<script(?![^>]*\\ssrc=)|javascript:");
+    for (auto [name, content] : console_files(ATOLL_CONSOLE_PAGE)) {
+        const std::string space = "http://www.w3.org/2000/svg";  // a name, never fetched
+        if (const auto at = content.find(space); at != std::string::npos) content.erase(at, space.size());
+        EXPECT_FALSE(std::regex_search(content, origin)) << name;
+        const bool is_markup = name.ends_with(".html") || name.ends_with(".svg");
+        EXPECT_FALSE(is_markup && std::regex_search(content, in_the_page)) << name;
+        EXPECT_EQ(content.find("innerHTML"), std::string::npos) << name;
+    }
 }
 
 TEST_F(GatewayTest, NobodyReachesTheFilesOrTheMetricsDirectly) {

@@ -1,0 +1,38 @@
+// The sites: how each is reached and what runs batch jobs there.
+
+import {h, notice, refresh, table} from './dom.js';
+import {moment} from './format.js';
+import {poll} from './poll.js';
+
+const intervalMs = 30000;
+
+function transport({kind, host}) {
+    return kind === 'ssh' ? `ssh ${host}` : 'this machine';
+}
+
+function batch({kind, slots}) {
+    return slots === undefined ? kind : `${kind}, ${slots} at once`;
+}
+
+function row(facility) {
+    return [facility.name, transport(facility.transport), batch(facility.batch), h('code', null, facility.work_dir),
+        moment(facility.updated_at)];
+}
+
+function content(facilities) {
+    if (facilities.length === 0)
+        return notice('No facility is registered yet: "atoll facility add NAME --ssh HOST --work-dir DIR".');
+    return [
+        table('Facilities', ['Facility', 'Transport', 'Batch system', 'Work directory', 'Changed'], facilities.map(row)),
+        notice('"atoll facility check NAME" tries the way in, the work directory and the programs.'),
+    ];
+}
+
+export async function showFacilities(view) {
+    const list = h('section', {'aria-label': 'Facilities'});
+    await poll(view, intervalMs, async () => {
+        const facilities = await view.api.all('/dispatch/v1/facilities', {signal: view.signal});
+        if (!list.isConnected) view.main.replaceChildren(h('h1', null, 'Facilities'), list);
+        refresh(list, facilities, () => content(facilities));
+    });
+}

@@ -1,0 +1,185 @@
+// One job: what runs, its charts, the lineage of its model, its rounds. Follows the events for as long as it is shown.
+
+import {lineChart} from './chart.js';
+import {isFinished, newCourse, takeEvent, takeJob, takeRounds} from './course.js';
+import {badge, bar, digest, h, notice, refresh} from './dom.js';
+import {follow} from './follow.js';
+import {age, between, language, moment} from './format.js';
+import {pause, poll} from './poll.js';
+import {lineageTable, nowTables, roundsList} from './rounds_view.js';
+import {facilitiesOf, lineage, lossSeries, perplexityPanels} from './series.js';
+
+const intervalMs = 4000; // steps of an attempt (staging, queued) are no events
+const drawMs = 250;
+const colours = 6;
+
+class JobView {
+    constructor(view, id) {
+        this.view = view;
+        this.path = `/dispatch/v1/jobs/${encodeURIComponent(id)}`;
+        this.course = newCourse();
+        this.languages = new Map(); // dataset -> language tag
+        this.versions = [];
+        this.versionsOfRounds = -1; // how many rounds had made a model when `versions` were read
+        const section = (label) => h('section', {'aria-label': label});
+        this.parts = {head: section('Job'), now: section('Now'), loss: section('Loss'), perplexity: section('Perplexity'),
+            model: section('Model'), rounds: section('Rounds')};
+    }
+
+    get(path) {
+        return this.view.api.get(path, {signal: this.view.signal});
+    }
+
+    async load() {
+        const [job, rounds] = await Promise.all([this.get(this.path), this.get(`${this.path}/rounds`)]);
+        takeJob(this.course, job);
+        takeRounds(this.course, rounds.items);
+        await this.loadVersions(job);
+        this.draw();
+    }
+
+    // The store's records of the model tell the weights. They are an addition: the view is right without them.
+    async loadVersions(job) {
+        const made = [...this.course.rounds.values()].filter((round) => round.round > 0 && round.version).length;
+        if (made === this.versionsOfRounds || made === 0) return;
+        try {
+            const path = `/store/v1/models/${encodeURIComponent(job.output_model)}/versions`;
+            this.versions = await this.view.api.all(path, {signal: this.view.signal});
+            this.versionsOfRounds = made;
+        } catch (error) {
+            if (!('status' in error)) throw error;
+        }
+    }
+
+    async loadLanguages() {
+        const datasets = await this.view.api.all('/registry/v1/datasets', {signal: this.view.signal}).catch(() => []);
+        for (const dataset of datasets) this.languages.set(dataset.name, dataset.language);
+    }
+
+    async start() {
+        await Promise.all([this.loadLanguages(), this.load()]);
+        this.view.main.replaceChildren(...Object.values(this.parts));
+        this.draw();
+        const resized = new ResizeObserver(() => this.drawSoon());
+        resized.observe(this.view.main);
+        this.view.signal.addEventListener('abort', () => resized.disconnect());
+        await Promise.all([this.followEvents(), this.lookAgain()]);
+    }
+
+    followEvents() {
+        const {signal, say} = this.view;
+        return follow({
+            read: (cursor) => this.get(`${this.path}/events?after=${cursor}&wait=20s&limit=1000`),
+            take: (events) => this.takeEvents(events),
+            trouble: (error, wait) => say(error ? `${error.message} Trying again in ${Math.ceil(wait / 1000)} s.` : 'Live.'),
+            pause: (wait) => pause(wait, signal),
+            stopped: () => signal.aborted,
+        });
+    }
+
+    // False when there is nothing more to come.
+    takeEvents(events) {
+        let isNews = false;
+        for (const event of events) isNews = takeEvent(this.course, event) || isNews;
+        if (isNews) this.mustLoad = true;
+        this.drawSoon();
+        const isOver = events.length === 0 && isFinished(this.course.job.state);
+        this.view.say(isOver ? 'The job has ended: all of it is here.' : 'Live: follows the job\u2019s events.');
+        return !isOver;
+    }
+
+    // What events do not tell. Ends with the job.
+    async lookAgain() {
+        const over = new AbortController();
+        this.view.signal.addEventListener('abort', () => over.abort());
+        await poll({signal: over.signal, say: this.view.say}, intervalMs, async () => {
+            const wasFinished = isFinished(this.course.job.state) && !this.mustLoad;
+            this.mustLoad = false;
+            await this.load();
+            if (wasFinished) over.abort();
+        });
+    }
+
+    drawSoon() {
+        this.timer ??= setTimeout(() => {
+            this.timer = null;
+            if (!this.view.signal.aborted) this.draw();
+        }, drawMs);
+    }
+
+    draw() {
+        const {course, parts} = this;
+        const now = Date.now();
+        this.view.title(`${course.job.name}, ${isFinished(course.job.state) ? course.job.state : `round ${course.job.round}/${course.job.rounds}`}`);
+        const took = between(course.job.created_at, course.job.finished_at, now);
+        refresh(parts.head, [course.job, took], () => this.head(took, now));
+        parts.now.hidden = isFinished(course.job.state);
+        const tasks = [...course.tasks.values()].map(({points, ...task}) => task);
+        refresh(parts.now, [course.job.round, [...course.rounds.values()].at(-1), tasks], () => nowTables(course));
+        const steps = lineage(course, this.versions);
+        refresh(parts.model, steps, () => lineageTable(course, steps));
+        refresh(parts.rounds, [[...course.rounds.values()], tasks, [...course.evaluations.values()]], () => roundsList(course, now));
+        this.drawLoss();
+        this.drawPerplexity();
+    }
+
+    head(took, now) {
+        const {job} = this.course;
+        const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
+        const {strategy, participants} = job.spec;
+        return [
+            h('h1', null, job.name, ' ', badge(job.state)),
+            job.error && notice(job.error, 'bad'),
+            h('dl', {class: 'facts'},
+                fact('Round', `${job.round} of ${job.rounds} `, bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)),
+                fact('Started', h('time', {datetime: job.created_at, title: age(job.created_at, now)}, moment(job.created_at))),
+                fact(job.finished_at ? 'Took' : 'Running for', took),
+                fact('Participants', participants.map((one) => one.facility).join(', ')),
+                fact('Strategy', [strategy?.name, strategy?.weighting].filter(Boolean).join(', ')),
+                fact('Newest model', digest(job.version || job.base, 'newest'))),
+        ];
+    }
+
+    // The colour of a facility, the same in every chart; beyond six they come again, dashed.
+    styleOf(name) {
+        const index = facilitiesOf(this.course).indexOf(name);
+        return index < 0 ? 'global' : `c${index % colours}${index >= colours ? ' second' : ''}`;
+    }
+
+    drawLoss() {
+        const {series, starts} = lossSeries(this.course);
+        const width = this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+        refresh(this.parts.loss, [width, series], () => {
+            if (series.length === 0 || width < 100) return [h('h2', null, 'Loss'), notice('No step has been reported yet.')];
+            return lineChart({
+                key: 'loss', title: 'Training loss', xName: 'step', yName: 'loss', width, height: 260,
+                borders: starts.map(([round, at]) => ({name: `round ${round}`, at})),
+                series: series.map((one) => ({...one, style: this.styleOf(one.facility)})),
+            });
+        });
+    }
+
+    panelTitle({dataset, facility}) {
+        const tag = this.languages.get(dataset);
+        return `Perplexity: ${tag ? `${language(tag)}, ` : ''}${dataset} at ${facility}`;
+    }
+
+    drawPerplexity() {
+        const panels = perplexityPanels(this.course);
+        const width = this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+        const isTwo = panels.length > 1 && width > 720;
+        const each = isTwo ? (width - 16) / 2 : width;
+        refresh(this.parts.perplexity, [each, panels, [...this.languages]], () => {
+            if (panels.length === 0 || width < 100) return [h('h2', null, 'Perplexity'), notice('Nothing has been evaluated yet.')];
+            return [h('div', {class: 'panels'}, panels.map((panel) => lineChart({
+                key: `perplexity ${panel.dataset} ${panel.facility}`, title: this.panelTitle(panel), xName: 'round', yName: 'perplexity (log)',
+                isLog: true, hasMarks: true, width: each, height: 230,
+                series: panel.series.map((one) => ({...one, style: this.styleOf(one.isGlobal ? null : one.name)})),
+            }))), h('p', {class: 'soft'}, 'global: the model of the round, from round 0, the base. A facility\u2019s name: its update alone.')];
+        });
+    }
+}
+
+export function showJob(view, id) {
+    return new JobView(view, id).start();
+}

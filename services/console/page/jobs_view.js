@@ -1,0 +1,40 @@
+// All jobs, newest first.
+
+import {badge, bar, h, notice, refresh, table} from './dom.js';
+import {age, between, moment} from './format.js';
+import {poll} from './poll.js';
+
+const intervalMs = 5000;
+
+function progress(job) {
+    return [`${job.round}/${job.rounds} `, bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)];
+}
+
+function row(job, now) {
+    return [
+        h('a', {href: `#/jobs/${encodeURIComponent(job.id)}`, 'data-key': job.id}, job.name),
+        badge(job.state),
+        progress(job),
+        h('time', {datetime: job.created_at, title: moment(job.created_at)}, age(job.created_at, now)),
+        between(job.created_at, job.finished_at, now),
+        job.output_model,
+    ];
+}
+
+function content(jobs, now) {
+    if (jobs.length === 0)
+        return notice('There is no job yet. "atoll job init job.yaml" writes a file to start from, "atoll job submit job.yaml" starts it.');
+    const columns = ['Job', 'State', 'Round', 'Started', 'Took', 'Model'];
+    return table('Jobs, newest first', columns, jobs.map((job) => row(job, now)));
+}
+
+export async function showJobs(view) {
+    const list = h('section', {'aria-label': 'Jobs'});
+    await poll(view, intervalMs, async () => {
+        const jobs = await view.api.all('/dispatch/v1/jobs', {signal: view.signal});
+        if (!list.isConnected) view.main.replaceChildren(h('h1', null, 'Jobs'), list);
+        const now = Date.now();
+        refresh(list, jobs.map((job) => [job.id, job.state, job.round, age(job.created_at, now),
+            between(job.created_at, job.finished_at, now)]), () => content(jobs, now));
+    });
+}

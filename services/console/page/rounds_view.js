@@ -1,0 +1,106 @@
+// The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
+
+import {stepsOf, tasksOfRound} from './course.js';
+import {badge, bar, digest, h, notice, table} from './dom.js';
+import {between, bytes, count, moment, number} from './format.js';
+
+const lineageShown = 5;
+
+// "running", and before and after that what the attempt does: "staging", "queued", "collecting".
+function stateOf(task) {
+    const step = task.state === 'running' && task.step && task.step !== 'running' ? h('span', {class: 'soft'}, ` ${task.step}`) : null;
+    const error = task.error || (task.state !== 'done' && task.attempt_error);
+    return [badge(task.state), step, error && notice(error, 'bad')];
+}
+
+function steps(course, task) {
+    const at = task.state === 'done' ? task.metrics?.steps ?? task.progress?.step : task.progress?.step;
+    if (at === undefined || at === null) return '\u2013';
+    const all = stepsOf(course.job, task);
+    return all > 0 ? [`${at}/${all} `, bar(at, all, `step ${at} of ${all} at ${task.facility}`)] : `${at}`;
+}
+
+function trainingRow(course, task) {
+    const numbers = task.state === 'done' && task.metrics ? task.metrics : task.progress ?? {};
+    return [task.facility, task.dataset ?? '\u2013', stateOf(task), `${task.attempt ?? '\u2013'}`, steps(course, task),
+        number(numbers.loss), count(numbers.tokens_per_s)];
+}
+
+function trainingTable(course, round) {
+    const tasks = tasksOfRound(course, round, 'train');
+    if (tasks.length === 0) return null;
+    const columns = ['Facility', 'Dataset', 'State', 'Attempt', 'Step', 'Loss', 'Tokens/s'];
+    return table(`Training in round ${round}`, columns, tasks.map((task) => trainingRow(course, task)));
+}
+
+// Evaluations still to come, of whatever round: they run beside the training.
+function pendingEvaluations(course) {
+    const waiting = [...course.tasks.values()].filter((task) => task.kind === 'evaluate' && task.state !== 'done' && task.state !== 'cancelled');
+    if (waiting.length === 0) return null;
+    const rows = waiting.map((task) => [task.facility, task.dataset ?? '\u2013', `${task.round}`, stateOf(task), `${task.attempt ?? '\u2013'}`]);
+    return [h('h2', null, 'Evaluations'), table('Evaluations not done yet', ['Facility', 'Dataset', 'Round', 'State', 'Attempt'], rows)];
+}
+
+export function nowTables(course) {
+    const round = course.job.round;
+    const state = course.rounds.get(round)?.state;
+    const heading = h('h2', null, `Round ${round} of ${course.job.rounds} `, state && badge(state));
+    return [heading, trainingTable(course, round) ?? notice('No training has begun yet.'), pendingEvaluations(course)];
+}
+
+// Perplexities of a round: a line a model, a column a place.
+function perplexities(course, round) {
+    const all = [...course.evaluations.values()].filter((one) => one.round === round);
+    if (all.length === 0) return null;
+    const place = (one) => `${one.dataset} at ${one.facility}`;
+    const places = [...new Set(all.map(place))].sort();
+    const models = [...new Set(all.map((one) => one.which))];
+    const value = (which, where) => number(all.find((one) => one.which === which && place(one) === where)?.perplexity);
+    const name = (which) => (which === 'base' ? 'base model' : which === 'global' ? 'global model' : `update of ${which}`);
+    const rows = models.map((which) => [name(which), ...places.map((where) => value(which, where))]);
+    return table(`Perplexity in round ${round}`, ['Perplexity of', ...places], rows);
+}
+
+function oneRound(course, round, now) {
+    const took = round.round > 0 ? between(round.opened_at, round.closed_at, now) : null;
+    const title = round.round === 0 ? 'Round 0, the base model ' : `Round ${round.round} `;
+    return h('details', {'data-key': `round-${round.round}`},
+        h('summary', null, title, badge(round.state), h('span', {class: 'soft'}, took && ` in ${took}`,
+            round.evaluated ? ', evaluated' : '')),
+        round.error && notice(round.error, 'bad'),
+        h('p', {class: 'soft'}, `opened ${moment(round.opened_at)}`, round.deadline_at && `, deadline ${moment(round.deadline_at)}`),
+        trainingTable(course, round.round), perplexities(course, round.round));
+}
+
+export function roundsList(course, now) {
+    const rounds = [...course.rounds.values()].sort((a, b) => b.round - a.round);
+    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(course, round, now))];
+}
+
+function contribution(one, round) {
+    const share = one.share === null ? '' : `${number(one.share * 100)} %, `;
+    return h('div', null, `${one.facility}: `, digest(one.version, `update-${round}-${one.facility}-${one.version}`),
+        h('span', {class: 'soft'}, ` ${share}${count(one.tokens)} tokens`));
+}
+
+function lineageRow(step) {
+    return [
+        `${step.round}`,
+        [digest(step.version, `version-${step.round}`), step.tags.map((tag) => h('span', {class: 'soft'}, ` ${tag}`)),
+            step.size !== undefined && h('span', {class: 'soft'}, ` ${bytes(step.size)}`)],
+        digest(step.parent, `parent-${step.round}`),
+        h('div', null, step.contributions.map((one) => contribution(one, step.round))),
+    ];
+}
+
+export function lineageTable(course, steps) {
+    const base = h('p', null, 'Base ', digest(course.job.base, 'base'));
+    const heading = h('h2', null, `Model ${course.job.output_model}`);
+    if (steps.length === 0) return [heading, base, notice('No round has made a model yet.')];
+    const rows = [...steps].reverse().map(lineageRow);
+    const columns = ['Round', 'Version', 'From', 'Updates'];
+    const older = rows.slice(lineageShown);
+    return [heading, base, table('Lineage of the model, newest first', columns, rows.slice(0, lineageShown)),
+        older.length > 0 && h('details', {'data-key': 'older'}, h('summary', null, `${older.length} older`),
+            table('Lineage of the model, older versions', columns, older))];
+}

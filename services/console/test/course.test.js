@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+
+import {newCourse, stepsOf, takeEvent, takeJob, takeRounds, tasksOfRound} from '../page/course.js';
+
+let number = 0;
+function event(type, data, at = ++number) {
+    return {number: at, type: `atoll.${type}.v1`, time: '2026-01-01T00:00:00.000Z', data: {job: 'j', ...data}};
+}
+function progress(step, loss, more = {}) {
+    return event('task.progress', {round: 1, task: 't1', kind: 'train', facility: 'a', attempt: 1, step, loss, tokens_per_s: 10, ...more});
+}
+function started() {
+    number = 0;
+    return newCourse();
+}
+function task(more) {
+    return {id: 't1', kind: 'train', facility: 'a', dataset: 'd', state: 'running', attempt: 1, step: 'running', progress: null, ...more};
+}
+function round(tasks, more = {}) {
+    return {round: 1, state: 'training', base: 'b', version: '', evaluated: false, tasks, evaluations: [], ...more};
+}
+
+test('progress is gathered into a line of losses', () => {
+    const course = started();
+    assert.equal(takeEvent(course, progress(1, 3)), false);
+    takeEvent(course, progress(2, 2.5));
+    const [one] = tasksOfRound(course, 1, 'train');
+    assert.deepEqual(one.points, [{step: 1, loss: 3}, {step: 2, loss: 2.5}]);
+    assert.equal(one.progress.step, 2);
+    assert.equal(one.facility, 'a');
+});
+
+test('an event that comes twice counts once', () => {
+    const course = started();
+    const first = progress(1, 3);
+    takeEvent(course, first);
+    takeEvent(course, first);
+    takeEvent(course, progress(1, 3));
+    assert.equal(course.tasks.get('t1').points.length, 1);
+    assert.equal(course.cursor, 2);
+});
+
+test('another attempt begins its line anew, and what the attempt before still says is not taken', () => {
+    const course = started();
+    takeEvent(course, progress(1, 3));
+    takeEvent(course, progress(2, 2));
+    takeEvent(course, progress(1, 3.1, {attempt: 2}));
+    takeEvent(course, progress(3, 1, {attempt: 1}));
+    const one = course.tasks.get('t1');
+    assert.deepEqual(one.points, [{step: 1, loss: 3.1}]);
+    assert.equal(one.attempt, 2);
+    assert.equal(one.progress.step, 1);
+});
+
+test('events of an earlier attempt do not take a task back from what the rounds said', () => {
+    const course = started();
+    takeRounds(course, [round([task({attempt: 2, progress: {step: 1, loss: 5}})])]);
+    takeEvent(course, progress(7, 3, {attempt: 1}));
+    assert.equal(course.tasks.get('t1').attempt, 2);
+    assert.equal(course.tasks.get('t1').progress.loss, 5);
+});
+
+test('an answer older than the events does not take them back, but tells the state', () => {
+    const course = started();
+    takeEvent(course, progress(5, 2));
+    takeRounds(course, [round([task({progress: {step: 3, loss: 4}, state: 'done'})])]);
+    const one = course.tasks.get('t1');
+    assert.equal(one.progress.step, 5);
+    assert.equal(one.state, 'done');
+    assert.equal(one.dataset, 'd');
+    assert.equal(one.points.length, 1);
+});
+
+test('a newer answer wins', () => {
+    const course = started();
+    takeEvent(course, progress(5, 2));
+    takeRounds(course, [round([task({attempt: 2, progress: {step: 1, loss: 4}})])]);
+    assert.equal(course.tasks.get('t1').progress.loss, 4);
+    assert.equal(course.tasks.get('t1').attempt, 2);
+});
+
+test('what changes rounds asks for them to be read again', () => {
+    const course = started();
+    for (const type of ['job.submitted', 'round.opened', 'task.running', 'task.done', 'round.closed', 'round.aggregated'])
+        assert.equal(takeEvent(course, event(type, {round: 1})), true, type);
+    assert.equal(takeEvent(course, event('something.new', {})), true, 'of a kind that is not known yet');
+});
+
+test('an evaluated round tells its perplexities, as the rounds do', () => {
+    const course = started();
+    const evaluations = [{which: 'global', model: 'm', perplexity: 40, loss: 3.7, tokens: 9}];
+    takeEvent(course, event('round.evaluated', {round: 2, sites: [{facility: 'a', dataset: 'd', evaluations}]}));
+    takeRounds(course, [round([], {round: 2, evaluations: [{facility: 'a', dataset: 'd', ...evaluations[0]}]})]);
+    assert.equal(course.evaluations.size, 1);
+    const [one] = course.evaluations.values();
+    assert.deepEqual([one.round, one.which, one.perplexity], [2, 'global', 40]);
+});
+
+test('the event that ends a job ends it', () => {
+    const course = started();
+    takeJob(course, {id: 'j', state: 'running'});
+    takeEvent(course, event('job.submitted', {}));
+    assert.equal(course.job.state, 'running');
+    takeEvent(course, event('job.failed', {error: 'no'}));
+    assert.equal(course.job.state, 'failed');
+});
+
+test('a long training keeps a bounded line from its first to its latest steps', () => {
+    const course = started();
+    for (let step = 1; step <= 10000; ++step) takeEvent(course, progress(step, 1 / step));
+    const {points} = course.tasks.get('t1');
+    assert.ok(points.length > 150 && points.length <= 400, `${points.length}`);
+    assert.equal(points[0].step, 1);
+    assert.ok(points.at(-1).step > 9900);
+    assert.ok(points.every((point, i) => i === 0 || point.step > points[i - 1].step));
+});
+
+test('a loss that is no number is left out of the line', () => {
+    const course = started();
+    takeEvent(course, progress(1, null));
+    assert.equal(course.tasks.get('t1').points.length, 0);
+});
+
+test('the steps of a training are the participant\'s own, else the job\'s, else unknown', () => {
+    const spec = {training: {steps: 20}, participants: [{facility: 'a', dataset: 'd', training: {steps: 5}}]};
+    assert.equal(stepsOf({spec}, {facility: 'a', dataset: 'd'}), 5);
+    assert.equal(stepsOf({spec}, {facility: 'b', dataset: 'd'}), 20);
+    assert.equal(stepsOf({spec: {training: {epochs: 1}, participants: []}}, {facility: 'b'}), 0);
+});
