@@ -54,8 +54,11 @@ Result<json> find_version(http::Client& store, const Reference& reference) {
     std::string version = reference.version;
     if (version == "newest") {
         ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
-        if (versions.empty()) return not_found("model " + reference.model + " has no versions");
-        version = text(versions.back(), "digest");
+        for (const json& one : versions) {  // not one facility's update, nor an optimizer's momentum
+            const std::string kind = text(one, "kind");
+            if (kind == "base" || kind == "global") version = text(one, "digest");
+        }
+        if (version == "newest") return not_found("model " + reference.model + " has no base or global version");
     }
     return store.get_json(model_path(reference.model) + "/versions/" + segment(version));
 }

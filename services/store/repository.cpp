@@ -137,7 +137,10 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
         const auto inserted,
         transaction.query("INSERT INTO versions (model, digest, kind, parents, job, round, contributions, metrics,"
                           " created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-                          " ON CONFLICT (model, digest) DO NOTHING",
+                          // The mean of one update, or of equal ones, is that update: it becomes the global model.
+                          " ON CONFLICT (model, digest) DO UPDATE SET kind = 'global', job = excluded.job,"
+                          " round = excluded.round, contributions = excluded.contributions,"
+                          " metrics = excluded.metrics WHERE versions.kind = 'update' AND excluded.kind = 'global'",
                           {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
                            version.round, version.contributions, version.metrics, subject}));
     ATOLL_TRY(Json found, find_version(transaction.connection(), model, version.digest));

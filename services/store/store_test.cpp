@@ -181,6 +181,29 @@ TEST_F(StoreTest, TheSameManifestAgainIsTheSameVersion) {
     EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/versions/" + digest).body).at("model"), "llama");
 }
 
+TEST_F(StoreTest, TheMeanOfOneUpdateMakesThatUpdateTheGlobalModel) {
+    create_model("llama");
+    const std::string base = create_version("llama", stored({{"config.json", "{}"}}));
+    const Json update = {{"manifest", stored({{"config.json", "{\"round\":1}"}})}, {"parents", {base}}};
+    const auto post = [&](Json version, const char* kind) {
+        version["kind"] = kind;
+        return call(Method::kPost, "/v1/models/llama/versions", version);
+    };
+    const std::string digest = Json::parse(post(update, "update").body).at("digest");
+    Json global = update;
+    global["parents"] = {base, digest};
+    global["contributions"] = {{{"facility", "a"}, {"version", digest}, {"weight", 1}, {"samples", 3}, {"tokens", 9}}};
+    ASSERT_EQ(post(global, "global").status, 201);
+    const Json version = Json::parse(call(Method::kGet, "/v1/versions/" + digest).body);
+    EXPECT_EQ(version.at("kind"), "global");
+    EXPECT_EQ(version.at("contributions"), global["contributions"]);
+    EXPECT_EQ(version.at("parents"), Json{base}) << "it is not its own parent";
+    EXPECT_EQ(post(update, "update").status, 200);
+    EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/versions/" + digest).body).at("kind"), "global") << "it stays that";
+    EXPECT_EQ(post({{"manifest", stored({{"config.json", "{}"}})}}, "global").status, 200);
+    EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/versions/" + base).body).at("kind"), "base");
+}
+
 TEST_F(StoreTest, LineageIsKeptAndParentsMustExist) {
     create_model("llama");
     const std::string base = create_version("llama", stored({{"config.json", "{}"}}));
