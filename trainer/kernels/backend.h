@@ -115,6 +115,29 @@ class Backend {
                                   const Tensor& residual_gradient, const Tensor& x_gradient,
                                   const Tensor& weight_gradient, bool accumulate) = 0;
 
+    // --- layer norm (Ba, Kiros & Hinton, arXiv:1607.06450) ---
+    // out [N, C] = (x − mean) · rstd · weight [C] + bias [C]; moments [N, 2] keeps each row's mean and rstd =
+    // 1/sqrt(variance + epsilon) for the backward pass. Weights and biases may be in a storage format.
+    virtual void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
+                                   const Tensor& out, const Tensor& moments) = 0;
+    // out again, from known moments.
+    virtual void layernorm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& moments,
+                                 const Tensor& out) = 0;
+    // As rmsnorm_backward, with the gradient of the bias.
+    virtual void layernorm_backward(const Tensor& x, const Tensor& weight, const Tensor& moments,
+                                    const Tensor& out_gradient, const Tensor& residual_gradient,
+                                    const Tensor& x_gradient, const Tensor& weight_gradient,
+                                    const Tensor& bias_gradient, bool accumulate) = 0;
+
+    // --- biases and ReLU ---
+    // out [N, C] = x + bias [C] + residual; an empty residual counts as zero. out may be x or residual.
+    virtual void add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) = 0;
+    virtual void bias_relu(const Tensor& x, const Tensor& bias) = 0;  // in place: x = max(x + bias, 0)
+    // gradient = 0 where out, what bias_relu gave, is 0.
+    virtual void relu_backward(const Tensor& out, const Tensor& gradient) = 0;
+    // out [C] = the sum of the rows of x [N, C]: a bias's gradient.
+    virtual void sum_rows(const Tensor& x, const Tensor& out, bool accumulate) = 0;
+
     // --- rotary positions (Su et al., arXiv:2104.09864; Hugging Face's half-split convention) ---
     // In place on the first H + K heads of qkv [B, T, (H + 2K)·D]. table [T_max, D]: cosines of D/2 frequencies, then
     // sines; positions int32 [B, T] choose its rows.

@@ -47,6 +47,19 @@ class CpuBackend final : public Backend {
                           const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
                           bool accumulate) override;
 
+    void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, const Tensor& out,
+                           const Tensor& moments) override;
+    void layernorm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& moments,
+                         const Tensor& out) override;
+    void layernorm_backward(const Tensor& x, const Tensor& weight, const Tensor& moments, const Tensor& out_gradient,
+                            const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
+                            const Tensor& bias_gradient, bool accumulate) override;
+
+    void add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) override;
+    void bias_relu(const Tensor& x, const Tensor& bias) override;
+    void relu_backward(const Tensor& out, const Tensor& gradient) override;
+    void sum_rows(const Tensor& x, const Tensor& out, bool accumulate) override;
+
     void rope_forward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
                       const Tensor& qkv) override;
     void rope_backward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
@@ -89,13 +102,17 @@ class CpuBackend final : public Backend {
     void update_runs(const OptimizerRange& range, std::int64_t step, Update update);
     // The weight of a norm in fp32: itself, or widened into widened_weight_ until the next call.
     const float* norm_weight(const Tensor& weight, std::int64_t channels);
+    // The same of a bias, in widened_bias_.
+    const float* bias_of(const Tensor& bias, std::int64_t channels);
+    const float* as_f32(const Tensor& vector, std::int64_t channels, std::vector<float>& widened);
 
     const Loops& loops_;
     ThreadPool pool_;
     Gemm gemm_;
     std::vector<double> partial_sums_;      // of reduce(): one a tile
-    std::vector<float> partial_gradients_;  // of rmsnorm_backward(): [kNormTiles, C]
+    std::vector<float> partial_gradients_;  // of rmsnorm_backward(), layernorm_backward(): [tiles, C]
     std::vector<float> widened_weight_;     // of norm_weight(): [C]
+    std::vector<float> widened_bias_;       // of bias_of(): [C]
 };
 
 // Rows that make a tile of about 16k elements: small enough to spread, large enough to pay for handing out.

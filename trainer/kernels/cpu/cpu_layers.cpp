@@ -49,12 +49,20 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& out_gradien
     });
 }
 
+const float* CpuBackend::as_f32(const Tensor& vector, std::int64_t channels, std::vector<float>& widened) {
+    check_count(vector, channels);
+    if (vector.dtype() == DType::kF32) return vector.f32();
+    widened.resize(static_cast<std::size_t>(channels));
+    widen(loops_, vector.dtype(), vector.data(), 0, channels, widened.data());
+    return widened.data();
+}
+
 const float* CpuBackend::norm_weight(const Tensor& weight, std::int64_t channels) {
-    check_count(weight, channels);
-    if (weight.dtype() == DType::kF32) return weight.f32();
-    widened_weight_.resize(static_cast<std::size_t>(channels));
-    widen(loops_, weight.dtype(), weight.data(), 0, channels, widened_weight_.data());
-    return widened_weight_.data();
+    return as_f32(weight, channels, widened_weight_);
+}
+
+const float* CpuBackend::bias_of(const Tensor& bias, std::int64_t channels) {
+    return as_f32(bias, channels, widened_bias_);
 }
 
 void CpuBackend::rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,

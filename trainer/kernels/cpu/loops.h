@@ -72,6 +72,23 @@ struct Loops {
                              const float* out_gradient, const float* residual_gradient, float* x_gradient,
                              float* weight_gradient);
 
+    // moments [N, 2]: mean and 1/sqrt(variance + epsilon) of each row.
+    void (*layernorm_forward)(NormRows rows, const float* x, const float* weight, const float* bias, float epsilon,
+                              float* out, float* moments);
+    void (*layernorm_apply)(NormRows rows, const float* x, const float* weight, const float* bias, const float* moments,
+                            float* out);
+    // Adds to weight_gradient and bias_gradient [C]. residual_gradient may be null.
+    void (*layernorm_backward)(NormRows rows, const float* x, const float* weight, const float* moments,
+                               const float* out_gradient, const float* residual_gradient, float* x_gradient,
+                               float* weight_gradient, float* bias_gradient);
+
+    // One row: out = x + bias, + residual if that is not null; x = max(x + bias, 0).
+    void (*add_bias)(const float* x, const float* bias, const float* residual, float* out, std::int64_t columns);
+    void (*bias_relu)(float* x, const float* bias, std::int64_t columns);
+    void (*relu_backward)(const float* out, float* gradient, std::int64_t count);
+    // Adds the sums of some columns over all rows, `stride` floats apart, to out.
+    void (*sum_rows)(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, float* out);
+
     // One row of `heads` heads; table: D/2 cosines then D/2 sines, direction 1 forward and −1 backward.
     void (*rope)(float* row, const float* table, std::int64_t heads, std::int64_t head_channels, float direction);
 

@@ -16,6 +16,7 @@ namespace {
 #include "trainer/kernels/cpu/elementwise.inl"
 #include "trainer/kernels/cpu/random.inl"
 #include "trainer/kernels/cpu/norm.inl"
+#include "trainer/kernels/cpu/layer_norm.inl"
 #include "trainer/kernels/cpu/softmax.inl"
 #include "trainer/kernels/cpu/attention.inl"
 // clang-format on
@@ -42,6 +43,13 @@ const Loops& loops() {
         .add_rmsnorm_forward = add_rmsnorm_forward,
         .rmsnorm_apply = rmsnorm_apply,
         .rmsnorm_backward = rmsnorm_backward,
+        .layernorm_forward = layernorm_forward,
+        .layernorm_apply = layernorm_apply,
+        .layernorm_backward = layernorm_backward,
+        .add_bias = add_bias,
+        .bias_relu = bias_relu,
+        .relu_backward = relu_backward,
+        .sum_rows = sum_rows,
         .rope = rope,
         .attention_scratch_floats = attention_scratch_floats,
         .attention_forward = attention_forward,
