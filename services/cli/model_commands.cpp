@@ -5,12 +5,12 @@
 #include <set>
 
 #include "services/cli/commands.h"
+#include "services/cli/model_push.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/transfer.h"
 #include "shared/base/id.h"
 #include "shared/model_store/remote_file.h"
-#include "shared/safetensors/file.h"
 
 namespace atl::cli {
 namespace {
@@ -18,21 +18,9 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kImportHelp =
-    R"(Checks a Hugging Face model directory (config.json, *.safetensors) and stores it as a base model. Example:
-  atoll model import llama-2-7b ./Llama-2-7b-hf --tag v1)";
 constexpr const char* kPullHelp = R"(Fetches a version into a directory; an interrupted call goes on where it stopped.
   atoll model pull run1@newest --out ./model
 MODEL@VERSION takes a digest, a tag, or newest (also without @VERSION).)";
-
-struct PushOptions {
-    std::string model;
-    fs::path directory;
-    std::string kind = "base";
-    std::string tag;
-    std::string description;
-    std::vector<std::string> parents;
-};
 
 struct Reference {
     std::string model;
@@ -86,37 +74,6 @@ Result<json> push(const Context& context, const PushOptions& given) {
     }
     version["bytes_sent"] = uploaded.bytes_sent;
     return version;
-}
-
-Status run_push(const Context& context, const PushOptions& given) {
-    ATOLL_TRY(const json version, push(context, given));
-    if (context.json) return print_json(version);
-    std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")
-              << ": " << human_bytes(version.at("size").get<std::uint64_t>()) << ", "
-              << human_bytes(version.at("bytes_sent").get<std::uint64_t>()) << " of it sent\n";
-    return {};
-}
-
-// What a base model must have before the store's own checks of it.
-Status check_model_directory(const fs::path& directory) {
-    if (!fs::is_directory(directory)) return not_found(directory.string() + " is not a directory", directory.string());
-    const fs::path config = directory / "config.json";
-    if (!fs::exists(config)) return invalid_argument(config.string(), directory.string() + " has no config.json");
-    ATOLL_RETURN_IF_ERROR(read_document(config));
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(directory, error)) {
-        const std::string name = entry.path().filename().string();
-        if (name.ends_with(".bin") || name.ends_with(".pth") || name.ends_with(".pt"))
-            return invalid_argument(entry.path().string(),
-                                    "reading PyTorch's " + name + " is not built yet; convert it to safetensors");
-    }
-    ATOLL_RETURN_IF_ERROR(safetensors::Model::open(directory));
-    return {};
-}
-
-Status run_import(const Context& context, const PushOptions& given) {
-    ATOLL_RETURN_IF_ERROR(check_model_directory(given.directory));
-    return run_push(context, given);
 }
 
 Status run_pull(const Context& context, const std::string& reference, const fs::path& out) {
@@ -226,19 +183,7 @@ Status run_verify(const Context& context, const std::string& reference, const fs
     return {};
 }
 
-void add_push_options(CLI::App& command, PushOptions& given) {
-    command.add_option("model,--model", given.model, "the model's name; it is made if it does not exist")->required();
-    command.add_option("dir,--dir", given.directory, "the model directory")->required();
-    command.add_option("--tag", given.tag, "a tag to put on the new version");
-    command.add_option("--description", given.description, "of the model, if it is made now");
-}
-
-void add_push_and_import(CLI::App& group, Context& context) {
-    auto* import = group.add_subcommand("import", "store a model from elsewhere as a base")->footer(kImportHelp);
-    const auto imported = std::make_shared<PushOptions>();
-    add_push_options(*import, *imported);
-    on_run(*import, context, [&context, imported] { return run_import(context, *imported); });
-
+void add_push(CLI::App& group, Context& context) {
     auto* push = group.add_subcommand("push", "store a directory as a version of a model");
     const auto pushed = std::make_shared<PushOptions>();
     add_push_options(*push, *pushed);
@@ -247,7 +192,7 @@ void add_push_and_import(CLI::App& group, Context& context) {
         ->capture_default_str();
     push->add_option("--parent", pushed->parents, "digest of a version that it comes from; may be repeated")
         ->allow_extra_args(false);
-    on_run(*push, context, [&context, pushed] { return run_push(context, *pushed); });
+    on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
 }
 
 std::shared_ptr<std::string> add_reference(CLI::App& command) {
@@ -258,9 +203,26 @@ std::shared_ptr<std::string> add_reference(CLI::App& command) {
 
 }  // namespace
 
+Status push_model(const Context& context, const PushOptions& given) {
+    ATOLL_TRY(const json version, push(context, given));
+    if (context.json) return print_json(version);
+    std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")
+              << ": " << human_bytes(version.at("size").get<std::uint64_t>()) << ", "
+              << human_bytes(version.at("bytes_sent").get<std::uint64_t>()) << " of it sent\n";
+    return {};
+}
+
+void add_push_options(CLI::App& command, PushOptions& given) {
+    command.add_option("model,--model", given.model, "the model's name; it is made if it does not exist")->required();
+    command.add_option("dir,--dir", given.directory, "the model directory")->required();
+    command.add_option("--tag", given.tag, "a tag to put on the new version");
+    command.add_option("--description", given.description, "of the model, if it is made now");
+}
+
 void add_model_commands(CLI::App& program, Context& context) {
     auto* group = program.add_subcommand("model", "models and their versions")->require_subcommand(1);
-    add_push_and_import(*group, context);
+    add_import_command(*group, context);
+    add_push(*group, context);
     auto* pull = group->add_subcommand("pull", "fetch a version into a directory")->footer(kPullHelp);
     const auto pulled = add_reference(*pull);
     const auto out = std::make_shared<fs::path>();

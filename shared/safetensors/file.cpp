@@ -1,13 +1,8 @@
 #include "shared/safetensors/file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <utility>
 
-#include "shared/base/file.h"
+#include "shared/base/mapped_file.h"
 
 namespace atl::safetensors {
 namespace {
@@ -19,16 +14,8 @@ Error in_file(const std::filesystem::path& path, const Error& error) {
 }  // namespace
 
 struct File::Impl {
-    Impl() = default;
-    ~Impl() {
-        if (size != 0) ::munmap(address, size);
-    }
-    Impl(const Impl&) = delete;
-    Impl& operator=(const Impl&) = delete;
-
     std::filesystem::path path;
-    void* address = nullptr;
-    std::size_t size = 0;
+    MappedFile file;
     Header header;
 };
 
@@ -38,23 +25,14 @@ File::File(File&&) noexcept = default;
 File& File::operator=(File&&) noexcept = default;
 
 Result<File> File::open(const std::filesystem::path& path) {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid()) return file_error(path, "open");
-    struct stat status{};
-    if (::fstat(fd.get(), &status) != 0) return file_error(path, "stat");
-    if (!S_ISREG(status.st_mode)) return invalid_argument(path.string(), path.string() + " is not a regular file");
     auto impl = std::make_unique<Impl>();
     impl->path = path;
-    if (status.st_size > 0) {
-        void* address = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
-        if (address == MAP_FAILED) return file_error(path, "map");
-        impl->address = address;
-        impl->size = static_cast<std::size_t>(status.st_size);
-    }
-    const std::string_view text(static_cast<const char*>(impl->address), impl->size);
-    auto length = header_length(text, impl->size);
+    ATOLL_TRY(impl->file, MappedFile::open(path));
+    const std::span<const std::byte> bytes = impl->file.bytes();
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    auto length = header_length(text, bytes.size());
     if (!length.ok()) return in_file(path, length.error());
-    auto header = parse_header(text.substr(8, *length), impl->size);
+    auto header = parse_header(text.substr(8, *length), bytes.size());
     if (!header.ok()) return in_file(path, header.error());
     impl->header = std::move(header).value();
     return File(std::move(impl));
@@ -74,7 +52,7 @@ std::span<const std::byte> File::bytes(const TensorInfo& tensor) const {
 }
 
 std::span<const std::byte> File::whole() const {
-    return {static_cast<const std::byte*>(impl_->address), impl_->size};
+    return impl_->file.bytes();
 }
 
 }  // namespace atl::safetensors

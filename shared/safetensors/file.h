@@ -1,8 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "shared/safetensors/safetensors.h"
 
@@ -26,6 +30,12 @@ class File {
     explicit File(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
+
+using WeightMap = std::map<std::string, std::string, std::less<>>;  // tensor -> name of a file beside the index
+
+// The index of a sharded model (PyTorch's pytorch_model.bin.index.json too): {"metadata": {…}, "weight_map": {"tensor":
+// "file", …}}. A tensor that comes twice and a file that is not a plain name are errors.
+Result<WeightMap> read_weight_index(const std::filesystem::path& path);
 
 // The tensors of a Hugging Face model directory: model.safetensors, or the shards that model.safetensors.index.json
 // names.

@@ -13,41 +13,8 @@ using Json = nlohmann::json;
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-using WeightMap = std::map<std::string, std::string, std::less<>>;  // tensor -> file
-
 Error index_error(const std::filesystem::path& path, const std::string& what) {
     return invalid_argument(path.string(), path.string() + ": " + what);
-}
-
-// {"metadata": {…}, "weight_map": {"tensor": "file", …}}. A repeated tensor is an error, not the last one's.
-Result<WeightMap> parse_index(const std::filesystem::path& path) {
-    ATOLL_TRY(const std::string text, read_file(path));
-    WeightMap map;
-    std::string repeated;
-    std::string key;
-    const auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-        if (depth != 2) return true;
-        if (event == Json::parse_event_t::key) {
-            key = parsed.get<std::string>();
-            if (!map.emplace(key, "").second && repeated.empty()) repeated = key;
-        }
-        return true;
-    };
-    const Json index = Json::parse(text, callback, /*allow_exceptions=*/false);
-    if (index.is_discarded()) return index_error(path, "not valid JSON");
-    if (!repeated.empty()) return index_error(path, "the key " + in_quotes(repeated) + " comes twice");
-    const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
-    if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty())
-        return index_error(path, "\"weight_map\" is missing, empty or no object");
-    map.clear();
-    for (const auto& [tensor, file] : weight_map->items()) {
-        if (!file.is_string()) return index_error(path, "the file of tensor " + in_quotes(tensor) + " is no string");
-        const std::string name = file.get<std::string>();
-        if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name == "..")
-            return index_error(path, "the file of tensor " + in_quotes(tensor) + " is no plain file name");
-        map.emplace(tensor, name);
-    }
-    return map;
 }
 
 Result<std::vector<File>> open_shards(const std::filesystem::path& directory, const WeightMap& map) {
@@ -87,6 +54,36 @@ Status check_index(const std::filesystem::path& path, const WeightMap& map, cons
 
 }  // namespace
 
+Result<WeightMap> read_weight_index(const std::filesystem::path& path) {
+    ATOLL_TRY(const std::string text, read_file(path));
+    WeightMap map;
+    std::string repeated;
+    std::string key;
+    const auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
+        if (depth != 2) return true;
+        if (event == Json::parse_event_t::key) {
+            key = parsed.get<std::string>();
+            if (!map.emplace(key, "").second && repeated.empty()) repeated = key;
+        }
+        return true;
+    };
+    const Json index = Json::parse(text, callback, /*allow_exceptions=*/false);
+    if (index.is_discarded()) return index_error(path, "not valid JSON");
+    if (!repeated.empty()) return index_error(path, "the key " + in_quotes(repeated) + " comes twice");
+    const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
+    if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty())
+        return index_error(path, "\"weight_map\" is missing, empty or no object");
+    map.clear();
+    for (const auto& [tensor, file] : weight_map->items()) {
+        if (!file.is_string()) return index_error(path, "the file of tensor " + in_quotes(tensor) + " is no string");
+        const std::string name = file.get<std::string>();
+        if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name == "..")
+            return index_error(path, "the file of tensor " + in_quotes(tensor) + " is no plain file name");
+        map.emplace(tensor, name);
+    }
+    return map;
+}
+
 Result<Model> Model::open(const std::filesystem::path& directory) {
     Model model;
     std::error_code ignored;
@@ -94,7 +91,7 @@ Result<Model> Model::open(const std::filesystem::path& directory) {
         ATOLL_TRY(File file, File::open(directory / kSingleFile));
         model.files_.push_back(std::move(file));
     } else if (std::filesystem::exists(directory / kIndexFile, ignored)) {
-        ATOLL_TRY(const WeightMap map, parse_index(directory / kIndexFile));
+        ATOLL_TRY(const WeightMap map, read_weight_index(directory / kIndexFile));
         ATOLL_TRY(model.files_, open_shards(directory, map));
         ATOLL_RETURN_IF_ERROR(check_index(directory / kIndexFile, map, model.files_));
     } else {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trainer/checkpoint/convert.h"
+#include "trainer/checkpoint/names.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -14,18 +15,8 @@ using safetensors::TensorInfo;
 // Elements widened between two searches for what is not finite.
 constexpr std::int64_t kPieceElements = 1 << 20;
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string text = "[";
-    for (const std::int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-    return text + "]";
-}
-
 Error about(const std::filesystem::path& path, std::string_view name, const std::string& what) {
     return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
-}
-
-bool matches(std::string_view name, std::string_view pattern) {
-    return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name == pattern;
 }
 
 Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected) {
@@ -61,10 +52,7 @@ Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::sp
     std::sort(names.begin(), names.end());
     for (const auto& entry : model_.entries()) {
         const std::string& name = entry.tensor->name;
-        const auto is_ignorable = [&](const std::string& pattern) { return matches(name, pattern); };
-        if (std::binary_search(names.begin(), names.end(), name) ||
-            std::any_of(ignorable.begin(), ignorable.end(), is_ignorable))
-            continue;
+        if (std::binary_search(names.begin(), names.end(), name) || is_ignorable(name, ignorable)) continue;
         return about(entry.file->path(), name, "is none that this model has");
     }
     return {};

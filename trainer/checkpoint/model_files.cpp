@@ -59,11 +59,14 @@ std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {
 }
 
 Result<std::vector<std::string>> copy_model_files(const std::filesystem::path& base,
-                                                  const std::filesystem::path& config, std::optional<DType> dtype,
-                                                  const std::filesystem::path& out) {
+                                                  const std::filesystem::path& config, const std::string& config_text,
+                                                  std::optional<DType> dtype, const std::filesystem::path& out) {
     std::vector<std::string> names;
     const std::filesystem::path config_path = config.empty() ? base / "config.json" : config;
-    ATOLL_TRY(std::string text, read_file(config_path));
+    std::string text = config_text;
+    if (text.empty()) {
+        ATOLL_TRY(text, read_file(config_path));
+    }
     if (dtype) {
         ATOLL_TRY(text, with_dtype(config_path, text, *dtype));
     }

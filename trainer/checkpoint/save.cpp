@@ -158,7 +158,8 @@ Result<WeightWriter> WeightWriter::create(const std::filesystem::path& out, std:
     std::filesystem::create_directories(work, error);
     if (error) return internal_error("cannot create " + work.string() + ": " + error.message());
     impl->work = work;
-    ATOLL_TRY(impl->small_files, copy_model_files(options.base, options.config, common_dtype(tensors), work));
+    ATOLL_TRY(impl->small_files,
+              copy_model_files(options.base, options.config, options.config_text, common_dtype(tensors), work));
     impl->shards = cut(tensors, options.shard_bytes_max);
     impl->tensors = std::move(tensors);
     ATOLL_RETURN_IF_ERROR(impl->open_shard());

@@ -18,6 +18,7 @@ struct SaveOptions {
     // copy, config.json's dtype (or torch_dtype) is that of the weights.
     std::filesystem::path base;
     std::filesystem::path config;                   // a config.json to copy instead of base's
+    std::string config_text;                        // the text of a config.json instead of both
     std::optional<DType> dtype;                     // kF32, kF16 or kBF16 for all; absent: as each TensorSpec says
     std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
 };

@@ -45,6 +45,12 @@ Result<Model> make_model(const ModelConfig& config) {
     return model;
 }
 
+std::vector<std::string> ignorable_tensors(const ModelConfig& config) {
+    std::vector<std::string> names = {"*.rotary_emb.inv_freq"};
+    if (config.tie_word_embeddings) names.emplace_back("lm_head.weight");
+    return names;
+}
+
 std::vector<std::size_t> Model::first_block_of_group() const {
     std::vector<std::size_t> first(groups.size(), blocks.size());
     for (std::size_t block = blocks.size(); block-- > 0;) {

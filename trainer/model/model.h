@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -32,5 +33,9 @@ struct Model {
 
 // kInvalidArgument when the configuration's numbers don't fit together.
 Result<Model> make_model(const ModelConfig& config);
+
+// Names of tensors ("*suffix" for several) that a model's files may hold and that say nothing: a tied head, buffers of
+// old versions of transformers.
+std::vector<std::string> ignorable_tensors(const ModelConfig& config);
 
 }  // namespace atl::model

@@ -9,7 +9,7 @@ namespace {
 
 using atl::train::CommandEntry;
 
-constexpr std::array<CommandEntry, 9> kCommands = {{
+constexpr std::array<CommandEntry, 10> kCommands = {{
     {"tokenize", "turns text into rows of token ids",
      "atoll-trainer tokenize --tokenizer model --input corpus.jsonl.gz --template '{{text}}' --seq-len 512 "
      "--batching packing --out data",
@@ -27,6 +27,10 @@ constexpr std::array<CommandEntry, 9> kCommands = {{
     {"init", "makes a model with random weights, for pretraining",
      "atoll-trainer init --config config.json --tokenizer tokenizer --seed 1 --out model",
      atl::train::make_init_command},
+    {"import", "makes a model directory from PyTorch's .bin or Meta's consolidated.*.pth",
+     "atoll-trainer import --from opt-125m --out model --dtype bf16\n"
+     "  atoll-trainer import --from llama-2-7b --max-position-embeddings 4096 --out model",
+     atl::train::make_import_command},
     {"tokenizer-train", "makes a SentencePiece BPE tokenizer from text",
      "atoll-trainer tokenizer-train --input it.jsonl,cs.jsonl --vocab-size 8000 --out tokenizer",
      atl::train::make_tokenizer_train_command},

@@ -22,13 +22,6 @@ std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model) {
     return specs;
 }
 
-// Tensors that some files hold and that say nothing: a tied head, buffers of old versions of transformers.
-std::vector<std::string> ignorable_tensors(const model::ModelConfig& config) {
-    std::vector<std::string> names = {"*.rotary_emb.inv_freq"};
-    if (config.tie_word_embeddings) names.emplace_back("lm_head.weight");
-    return names;
-}
-
 // Reads the elements of a group's flat buffer that begin at `begin` into `kept`, whatever it is stored in.
 Status load_flat(const checkpoint::WeightReader& weights, const model::ParameterGroup& group, std::int64_t begin,
                  const Tensor& kept, kernels::Backend& backend, std::vector<float>& buffer) {
@@ -70,7 +63,7 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
     ATOLL_TRY(model::Model built, model::make_model(config));
     ATOLL_TRY(checkpoint::WeightReader weights, checkpoint::WeightReader::open(directory));
-    const std::vector<std::string> ignorable = ignorable_tensors(config);
+    const std::vector<std::string> ignorable = model::ignorable_tensors(config);
     ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built), ignorable));
     return ModelDirectory{directory, std::move(built), std::move(weights)};
 }

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "services/cli/context.h"
+
+// What `model push` and `model import` share.
+namespace atl::cli {
+
+struct PushOptions {
+    std::string model;
+    std::filesystem::path directory;
+    std::string kind = "base";
+    std::string tag;
+    std::string description;
+    std::vector<std::string> parents;
+};
+
+void add_push_options(CLI::App& command, PushOptions& given);
+
+// Uploads the directory as a version of the model, makes the model if need be, tags it and says so.
+Status push_model(const Context& context, const PushOptions& given);
+
+// Adds `model import`.
+void add_import_command(CLI::App& group, Context& context);
+
+}  // namespace atl::cli

@@ -1,0 +1,67 @@
+#include "trainer/checkpoint/import.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "trainer/checkpoint/foreign_model.h"
+#include "trainer/checkpoint/save.h"
+
+namespace atl::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Values converted at a time (whole rows, at least one).
+constexpr std::int64_t kImportElements = 1 << 18;
+
+Result<ForeignModel> open_foreign(const ImportOptions& options) {
+    const auto has = [&](const char* name) { return fs::exists(options.from / name); };
+    if (!fs::is_directory(options.from)) return not_found(options.from.string() + " is not a directory", "--from");
+    if (has("model.safetensors") || has("model.safetensors.index.json"))
+        return in_file(options.from, "its weights are safetensors already");
+    if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) return open_pytorch_bin(options);
+    if (has("consolidated.00.pth")) return open_consolidated(options);
+    return in_file(options.from,
+                   "holds no pytorch_model.bin, no pytorch_model.bin.index.json and no consolidated.00.pth");
+}
+
+Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, WeightWriter& writer) {
+    const std::int64_t columns = std::max<std::int64_t>(tensor.columns(), 1);
+    const std::int64_t rows = std::max<std::int64_t>(kImportElements / columns, 1);
+    for (std::int64_t begin = 0; begin < tensor.rows(); begin += rows) {
+        const std::int64_t end = std::min(begin + rows, tensor.rows());
+        buffer.resize(static_cast<std::size_t>((end - begin) * columns));
+        ATOLL_RETURN_IF_ERROR(read_rows(tensor, begin, end, buffer));
+        ATOLL_RETURN_IF_ERROR(writer.append(buffer));
+    }
+    return {};
+}
+
+Status write(const ForeignModel& model, const ImportOptions& options) {
+    std::vector<TensorSpec> specs;
+    for (const ForeignTensor& tensor : model.tensors) specs.push_back(tensor.spec);
+    SaveOptions save;
+    save.base = options.tokenizer.empty() ? options.from : options.tokenizer;
+    save.config_text = model.config;
+    save.dtype = options.dtype;
+    ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, std::move(specs), save));
+    std::vector<float> buffer;
+    for (const ForeignTensor& tensor : model.tensors) ATOLL_RETURN_IF_ERROR(write_tensor(tensor, buffer, writer));
+    return writer.finish();
+}
+
+}  // namespace
+
+Status import_model(const ImportOptions& options) {
+    std::error_code ignored;
+    if (fs::equivalent(options.from, options.out, ignored))
+        return invalid_argument("--out", "is --from: give another directory");
+    ATOLL_TRY(const ForeignModel model, open_foreign(options));
+    const bool existed = fs::exists(options.out);
+    const Status status = write(model, options);
+    if (!status.ok() && !existed) fs::remove(options.out, ignored);  // only if it is empty
+    return status;
+}
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,45 @@
+#include "trainer/checkpoint/import.h"
+#include "trainer/checkpoint/save.h"
+#include "trainer/train/commands.h"
+
+namespace atl::train {
+namespace {
+
+class ImportCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        return {{"from", "directory with config.json and pytorch_model*.bin, or params.json and consolidated.*.pth",
+                 &options_.from, true},
+                {"out", "model directory to make", &options_.out, true},
+                {"tokenizer", "directory whose tokenizer files are copied; the default is --from", &options_.tokenizer},
+                {"dtype", "fp32|fp16|bf16; the default keeps every value's bits",
+                 Flag::Assign([this](std::string_view text) -> Status {
+                     ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
+                     return {};
+                 })},
+                {"max-position-embeddings", "the context, where Meta's params.json does not say it", &positions_},
+                {"rope-factor", "how far Meta's use_scaled_rope stretches the context", &rope_factor_}};
+    }
+
+    Status run() override {
+        if (positions_ < 0) return invalid_argument("--max-position-embeddings", "must be above 0");
+        if (rope_factor_ != 0.0 && !(rope_factor_ >= 1.0 && rope_factor_ <= 1e6))
+            return invalid_argument("--rope-factor", "must be from 1 to 1000000");
+        if (positions_ > 0) options_.max_position_embeddings = positions_;
+        if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
+        return checkpoint::import_model(options_);
+    }
+
+  private:
+    checkpoint::ImportOptions options_;
+    std::int64_t positions_ = 0;
+    double rope_factor_ = 0.0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_import_command() {
+    return std::make_unique<ImportCommand>();
+}
+
+}  // namespace atl::train

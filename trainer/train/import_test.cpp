@@ -1,0 +1,42 @@
+// A model that PyTorch wrote, imported and used as its users would.
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+const std::filesystem::path kFixtures = std::filesystem::path(ATOLL_GOLDEN_DIR) / "../../fixtures/torch";
+
+class ImportProgramTest : public ProgramTest {
+  protected:
+    // eval on rows that every fixture's vocabulary has.
+    CommandResult eval(const std::string& model) {
+        std::vector<std::int32_t> ids(16);
+        for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 11);
+        write_data("few.safetensors", 8, {{"input_ids", ids}});
+        return run({"eval", "--model", path(model), "--data", path("few.safetensors")});
+    }
+};
+
+TEST_F(ImportProgramTest, ImportedModelsCanBeEvaluated) {
+    for (const char* name : {"single", "sharded", "llama2", "llama3"}) {
+        const auto imported = run({"import", "--from", kFixtures / name, "--out", path(name),
+                                   "--max-position-embeddings", "64", "--rope-factor", "8"});
+        ASSERT_EQ(imported.exit_code, 0) << imported.err;
+        const auto result = eval(name);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_EQ(member(result.out, "tokens"), std::vector<double>{14}) << name;
+    }
+}
+
+TEST_F(ImportProgramTest, WrongInputExitsWithTwoAndWritesNothing) {
+    const auto result = run({"import", "--from", kFixtures / "llama2", "--out", path("no")});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("--max-position-embeddings: is required"), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(path("no")));
+}
+
+}  // namespace
+}  // namespace atl::train
