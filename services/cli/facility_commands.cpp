@@ -171,7 +171,7 @@ void add_facility_commands(CLI::App& program, Context& context) {
     on_run(*list, context, [&context] { return list_facilities(context); });
     add_named(*group, context, "show", "one facility, all fields", show_facility);
     add_named(*group, context, "check", "try the way in, the work directory, the programs", run_check);
-    add_named(*group, context, "remove", "forget a facility that no running job uses", run_remove);
+    add_named(*group, context, "remove", "forget a facility that no job has used", run_remove);
     add_named(*group, context, "trust", "look at an ssh host's key and accept it", run_trust);
 }
 
