@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/commands.h"
 #include "services/cli/transfer.h"
+#include "shared/http/client.h"
 
 // What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
 // needed or read.
@@ -75,9 +77,25 @@ Status run_push(const Context& context, const SiteOptions& given) {
     return {};
 }
 
-void add_common(CLI::App& command, SiteOptions& given) {
+Status run_reach(const SiteOptions& given) {
+    http::ClientOptions options;
+    options.base_url = given.store;
+    options.ca_file = given.ca_file;
+    options.attempts_max = 1;
+    options.timeout = std::chrono::seconds(10);
+    ATOLL_TRY(const auto answer, http::Client(options).call(http::Method::kGet, "/healthz"));
+    ATOLL_RETURN_IF_ERROR(answer.check());
+    std::cout << given.store << " answers\n";
+    return {};
+}
+
+void add_address(CLI::App& command, SiteOptions& given) {
     command.add_option("--store", given.store, "the store's address, as https://coordinator/store")->required();
     command.add_option("--ca-file", given.ca_file, "PEM file of an extra certificate authority");
+}
+
+void add_common(CLI::App& command, SiteOptions& given) {
+    add_address(command, given);
     command.add_flag("--token-stdin", given.token_on_stdin, "the first line of standard input is the token");
     command.add_option("--connections", given.connections, "at a time")
         ->check(CLI::Range(1, 64))
@@ -93,6 +111,11 @@ void add_site_commands(CLI::App& program, Context& context) {
     stage->add_option("--version", stage_options->version, "its digest")->required();
     stage->add_option("--out", stage_options->out, "the directory to make")->required();
     on_run(*stage, context, [&context, stage_options] { return run_stage(context, *stage_options); });
+
+    auto* reach = program.add_subcommand("reach", "try the way from this facility to the store");
+    const auto reach_options = std::make_shared<SiteOptions>();
+    add_address(*reach, *reach_options);
+    on_run(*reach, context, [reach_options] { return run_reach(*reach_options); });
 
     auto* push = program.add_subcommand("push", "hand in an update from this facility")->footer(kPushHelp);
     const auto push_options = std::make_shared<SiteOptions>();

@@ -19,6 +19,8 @@ state directory. Starts only what does not run: after a crash, `atoll up` again.
 
   atoll up                                   in the default state directory, ports 7400 to 7406
   atoll up --state /srv/atoll --port-base 9000
+  atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \
+           --tls-certificate /etc/atoll/cert.pem --tls-key /etc/atoll/key.pem
   atoll up --only postgres,kafka --port-base 0 --state /tmp/test-stack)";
 
 // A line at a time on standard error, with the seconds since the command began.
@@ -30,6 +32,11 @@ stack::Report reporter() {
     };
 }
 
+std::string reachable_at(const nlohmann::json& description) {
+    const std::string url = description.at("public").at("url");
+    return url.empty() ? "cannot reach it (--public-url)" : url;
+}
+
 Status run_up(const Context& context, stack::UpOptions options) {
     options.state = context.state_directory;
     std::cerr << "starting Atoll in " << options.state.string() << "\n";
@@ -39,6 +46,7 @@ Status run_up(const Context& context, stack::UpOptions options) {
     else if (options.only.empty())
         std::cout << "Atoll is up at " << description.at("gateway").get<std::string>()
                   << "\n  console: " << description.at("gateway").get<std::string>() << "/console/"
+                  << "\n  facilities elsewhere: " << reachable_at(description)
                   << "\n  tokens: " << (options.state / "tokens").string() << "\n  end it with: atoll down --state "
                   << options.state.string() << "\n";
     return {};
@@ -107,10 +115,21 @@ void add_stack_commands(CLI::App& program, Context& context) {
     auto* up = program.add_subcommand("up", "start the coordinator on this machine")->footer(kUpHelp);
     auto options = std::make_shared<stack::UpOptions>();
     up->add_option("--port-base", options->port_base, "first of seven TCP ports on 127.0.0.1; 0: any free ones");
+    const auto address = std::make_shared<stack::PublicAddress>();
+    auto* url = up->add_option("--public-url", address->url,
+                               "the gateway's address as facilities elsewhere reach it; remembered");
+    up->add_option("--public-listen", address->listen,
+                   "address:port where nginx listens for them, with TLS; without it a proxy of yours forwards to it")
+        ->needs(url);
+    up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen");
+    up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen");
     up->add_option("--only", options->only, "components to start, comma-separated")->delimiter(',');
     up->add_option("--programs", options->programs, "directory of the services' programs");
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
-    on_run(*up, context, [&context, options] { return run_up(context, *options); });
+    on_run(*up, context, [&context, options, address, url] {
+        if (url->count() > 0) options->address = *address;
+        return run_up(context, *options);
+    });
     auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
     const auto delete_data = std::make_shared<bool>(false);
     down->add_flag("--delete", *delete_data, "afterwards delete everything in the state directory but the logs");

@@ -27,6 +27,7 @@ struct Component {
 struct Stack {
     Layout layout;
     Ports ports;
+    PublicAddress address;
     std::filesystem::path programs;  // directory of atoll-registry and the others
     std::filesystem::path kafka_jars;
 };

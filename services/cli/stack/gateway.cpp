@@ -71,7 +71,10 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
     const std::string tls = tls_lines(options);
     ATOLL_RETURN_IF_ERROR(check_plain({"", "--access-log", options.access_log}));
     const std::string access_log = options.access_log == "off" ? "off" : "\"" + options.access_log + "\" short";
-    const std::vector<Setting> settings = {{"@LISTEN@", "--listen", options.listen + (tls.empty() ? "" : " ssl")},
+    const bool plain = tls.empty() || !options.public_listen.empty();
+    const std::string also = options.public_listen.empty() ? "" : "; listen " + options.public_listen + " ssl";
+    ATOLL_RETURN_IF_ERROR(check_plain({"", "--public-listen", options.public_listen}));
+    const std::vector<Setting> settings = {{"@LISTEN@", "--listen", options.listen + (plain ? "" : " ssl")},
                                            {"@REGISTRY@", "--registry", options.registry},
                                            {"@STORE@", "--store", options.store},
                                            {"@DISPATCH@", "--dispatch", options.dispatch},
@@ -82,6 +85,7 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
     ATOLL_RETURN_IF_ERROR(check_all_plain(options, settings));
     std::string text(kGatewayNginxConf);
     for (const Setting& setting : settings) text = replace_all(std::move(text), setting.name, setting.value);
+    text = replace_all(std::move(text), "@PUBLIC@", also);
     text = replace_all(std::move(text), "@TLS@", tls);
     // nginx as root would give its workers to another user, who cannot read the store's blobs.
     text = replace_all(std::move(text), "@ACCESS_LOG@", access_log);
@@ -118,6 +122,9 @@ Component gateway_component(const Stack& stack) {
         options.blobs = stack.layout.store() / "blobs";
         options.directory = stack.layout.nginx();
         options.access_log = stack.layout.log("access");
+        options.public_listen = stack.address.listen;
+        options.certificate = stack.address.certificate;
+        options.certificate_key = stack.address.certificate_key;
         return prepare_gateway(options);
     };
     component.ready = [url = component.address] {

@@ -11,6 +11,7 @@
 #include "services/cli/stack/component.h"
 #include "services/cli/stack/process.h"
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "shared/http/test_server.h"
 
 namespace atl::cli::stack {
@@ -38,6 +39,11 @@ class GatewayTest : public ::testing::Test {
         options_.registry = options_.store = options_.dispatch = options_.aggregation = host_and_port(backend_.url());
         options_.directory = directory_.path() / "nginx";
         options_.blobs = directory_.path() / "blobs";
+        start();
+    }
+    ~GatewayTest() override { (void)stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)); }
+
+    void start() const {
         const auto argv = prepare_gateway(options_);
         check(argv.ok(), argv.ok() ? "" : argv.error().message);
         check(start_recorded(*argv, pid_file(), directory_.path() / "nginx.log").ok(), "nginx does not start");
@@ -47,8 +53,6 @@ class GatewayTest : public ::testing::Test {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
     }
-    ~GatewayTest() override { (void)stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)); }
-
     std::filesystem::path pid_file() const { return directory_.path() / "nginx.pid"; }
 
     static http::ServerOptions backend_options() {
@@ -203,6 +207,27 @@ TEST_F(GatewayTest, AServiceThatIsAwayIsUnavailableWithRetryAfter) {
     EXPECT_EQ(answer.status, 503);
     EXPECT_EQ(answer.headers.count("retry-after"), 1U);
     EXPECT_EQ(answer.json().error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
+    const auto file = [this](const char* name) { return (directory_.path() / name).string(); };
+    const auto made = run_command({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                                   "-nodes", "-keyout", file("key.pem"), "-out", file("cert.pem"), "-days", "2",
+                                   "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"});
+    ASSERT_TRUE(made.ok() && made->exit_code == 0) << made->err;
+    ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
+    options_.public_listen = loopback(choose_ports(0)->gateway);
+    options_.certificate = file("cert.pem");
+    options_.certificate_key = file("key.pem");
+    start();
+    http::ClientOptions elsewhere;
+    elsewhere.base_url = "https://" + options_.public_listen;
+    elsewhere.attempts_max = 1;
+    EXPECT_FALSE(http::Client(elsewhere).get_json("/store/v1/things/a").ok()) << "nobody vouches for the certificate";
+    elsewhere.ca_file = file("cert.pem");
+    const auto answer = http::Client(elsewhere).get_json("/store/v1/things/a");
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(answer->at("path"), "/v1/things/a");
 }
 
 TEST(GatewayConfigurationTest, AValueThatNginxCouldMisreadIsRefusedByItsFlag) {

@@ -106,6 +106,31 @@ nlohmann::json to_json(const Ports& ports) {
     return json;
 }
 
+Status check_address(const PublicAddress& address) {
+    const bool web = address.url.starts_with("https://") || address.url.starts_with("http://");
+    if (!address.url.empty() && (!web || address.url.ends_with('/')))
+        return invalid_argument("--public-url", "--public-url must be as https://host:7443, without a path");
+    if (address.listen.empty() && address.certificate.empty() && address.certificate_key.empty()) return {};
+    if (address.listen.empty() || address.certificate.empty() || address.certificate_key.empty())
+        return invalid_argument("--public-listen",
+                                "--public-listen, --tls-certificate and --tls-key go together: tokens travel there");
+    if (address.url.empty())
+        return invalid_argument("--public-url", "--public-listen needs --public-url, the address that sites are told");
+    return {};
+}
+
+json to_json(const PublicAddress& address) {
+    return {{"url", address.url},
+            {"listen", address.listen},
+            {"certificate", address.certificate.string()},
+            {"certificate_key", address.certificate_key.string()}};
+}
+
+PublicAddress address_from_json(const json& json) {
+    return {json.at("url"), json.at("listen"), json.at("certificate").get<std::string>(),
+            json.at("certificate_key").get<std::string>()};
+}
+
 Ports ports_from_json(const nlohmann::json& json) {
     Ports ports;
     for (const auto& [name, member] : kMembers) ports.*member = json.value(name, std::uint16_t{0});

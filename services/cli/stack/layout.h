@@ -41,6 +41,20 @@ struct Ports {
     std::uint16_t of(const std::string& component) const;
 };
 
+// How facilities elsewhere reach the gateway. Empty: they cannot, only loopback can.
+struct PublicAddress {
+    std::string url;  // "https://coordinator.example.org:7443", without a path
+    std::string
+        listen;  // "0.0.0.0:7443", where nginx listens with TLS; empty: something in front of it forwards to loopback
+    std::filesystem::path certificate;  // PEM files, with `listen`
+    std::filesystem::path certificate_key;
+};
+// kInvalidArgument naming the flag of `atoll up`.
+Status check_address(const PublicAddress& address);
+
+nlohmann::json to_json(const PublicAddress& address);
+PublicAddress address_from_json(const nlohmann::json& json);
+
 // True when nothing listens on it.
 bool port_is_free(std::uint16_t port);
 // base, base + 1, …; a taken one is an error that names it. Base 0: any free ones.

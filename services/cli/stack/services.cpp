@@ -57,7 +57,7 @@ json own_settings(const Stack& stack, const std::string& service) {
         return {{"private_key_file", stack.layout.private_key().string()},
                 {"registry_url", gateway + "/registry"},
                 {"store_url", gateway + "/store"},
-                {"store_url_for_sites", gateway + "/store"}};
+                {"store_url_for_sites", (stack.address.url.empty() ? gateway : stack.address.url) + "/store"}};
     if (service == "aggregation")
         return {{"store_url", gateway + "/store"}, {"token_file", stack.layout.token("aggregation").string()}};
     return nullptr;

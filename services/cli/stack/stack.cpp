@@ -64,6 +64,19 @@ Result<Ports> ports_for(const UpOptions& options, const Layout& layout) {
     return choose_ports(options.port_base.value_or(kPortBase));
 }
 
+// The address asked for, or the one it had.
+Result<PublicAddress> address_for(const UpOptions& options, const Layout& layout, bool running) {
+    const auto before = read_stack_file(layout.state);
+    PublicAddress had;
+    if (before.ok() && before->contains("public")) had = address_from_json(before->at("public"));
+    if (!options.address) return had;
+    ATOLL_RETURN_IF_ERROR(check_address(*options.address));
+    if (running && to_json(had) != to_json(*options.address))
+        return conflict("Atoll runs with another address (" + (had.url.empty() ? "loopback only" : had.url) +
+                        "): `atoll down` first, its data stays");
+    return *options.address;
+}
+
 bool any_running(const Layout& layout) {
     return std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
         return std::any_of(wave.begin(), wave.end(),
@@ -82,7 +95,8 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
                                   {"kafka", loopback(stack.ports.kafka)},
                                   {"public_key", layout.public_key().string()},
                                   {"private_key", layout.private_key().string()},
-                                  {"ports", to_json(stack.ports)}};
+                                  {"ports", to_json(stack.ports)},
+                                  {"public", to_json(stack.address)}};
     for (const char* name : {"admin", "operator", "viewer"}) description["tokens"][name] = layout.token(name).string();
     for (const auto& wave : kWaves)
         for (const std::string& name : wave)
@@ -199,6 +213,7 @@ Result<Stack> recorded_stack(const fs::path& state) {
     stack.layout.state = fs::absolute(state).lexically_normal();
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
     stack.ports = ports_from_json(description.value("ports", nlohmann::json::object()));
+    if (description.contains("public")) stack.address = address_from_json(description.at("public"));
     return stack;
 }
 
@@ -218,6 +233,7 @@ Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
     stack.programs = options.programs.empty() ? own_directory() : options.programs;
     stack.kafka_jars = options.kafka_jars.empty() ? find_kafka_jars() : options.kafka_jars;
     ATOLL_TRY(stack.ports, ports_for(options, layout));
+    ATOLL_TRY(stack.address, address_for(options, layout, any_running(layout)));
     return stack;
 }
 

@@ -14,6 +14,7 @@ namespace atl::cli::stack {
 struct UpOptions {
     std::filesystem::path state;
     std::optional<std::uint16_t> port_base;  // none: the ports it had, else 7400 and the following; 0: any free ones
+    std::optional<PublicAddress> address;    // none: the one it had
     std::vector<std::string> only;           // names of components; empty: all
     std::filesystem::path programs;          // empty: where this program is
     std::filesystem::path kafka_jars;        // empty: found

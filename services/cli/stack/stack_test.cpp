@@ -45,6 +45,29 @@ TEST_F(StackTest, ASecondUpChangesNothingThatRuns) {
     EXPECT_EQ(*first, *second) << "the ports stay, though any free ones were asked for again";
 }
 
+TEST_F(StackTest, ItsPublicAddressIsRememberedAndStaysWhileItRuns) {
+    options_.address = PublicAddress{"https://coordinator.example.org", {}, {}, {}};
+    const auto first = up(options_, quiet_);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_EQ(first->at("public").at("url"), "https://coordinator.example.org");
+    options_.address.reset();
+    EXPECT_EQ(*up(options_, quiet_), *first);
+    options_.address = PublicAddress{"https://elsewhere.example.org", {}, {}, {}};
+    const auto moved = up(options_, quiet_);
+    ASSERT_FALSE(moved.ok());
+    EXPECT_EQ(moved.error().code, ErrorCode::kConflict);
+    EXPECT_EQ(read_stack_file(options_.state)->at("public"), first->at("public"));
+}
+
+TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
+    EXPECT_EQ(check_address({"coordinator:7443", {}, {}, {}}).error().field, "--public-url");
+    EXPECT_EQ(check_address({"https://coordinator/", {}, {}, {}}).error().field, "--public-url");
+    EXPECT_EQ(check_address({{}, "0.0.0.0:7443", "cert", "key"}).error().field, "--public-url");
+    EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", {}, {}}).error().field, "--public-listen");
+    EXPECT_EQ(check_address({"https://c", {}, "cert", "key"}).error().field, "--public-listen");
+    EXPECT_TRUE(check_address({"https://c:7443", "0.0.0.0:7443", "cert", "key"}).ok());
+}
+
 TEST_F(StackTest, UpStartsAgainWhatWasKilled) {
     ASSERT_TRUE(up(options_, quiet_).ok());
     const int before = pid();

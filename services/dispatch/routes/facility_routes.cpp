@@ -74,7 +74,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_TRY(stored, find_facility(*connection, request.param("name")));
     }
-    const auto found = routing.steps.site(stored.facility).check();
+    const auto found = routing.steps.check_facility(stored.facility);
     const std::string way = stored.facility.transport.kind;
     Json checks = Json::array();
     checks.push_back({{"name", "transport"},

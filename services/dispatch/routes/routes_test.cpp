@@ -57,8 +57,16 @@ TEST_F(RoutesTest, ACheckSaysWhatIsMissing) {
     std::filesystem::remove(fake("atoll-trainer"));
     const Json bad = post("/v1/facilities/leonardo/check", Json::object()).json().value();
     EXPECT_EQ(bad.at("ok"), false);
-    EXPECT_EQ(bad.at("checks").back().at("name"), "atoll-trainer");
-    EXPECT_EQ(bad.at("checks").back().at("ok"), false);
+    std::map<std::string, bool> outcomes;
+    for (const Json& one : bad.at("checks")) outcomes[one.at("name")] = one.at("ok");
+    const std::map<std::string, bool> expected = {{"transport", true}, {"tools", true}, {"work_dir", true},
+                                                  {"atoll", true},     {"store", true}, {"atoll-trainer", false}};
+    EXPECT_EQ(outcomes, expected);
+    ASSERT_TRUE(write_file_atomic(fake("unreachable"), "").ok());
+    const Json cut_off = post("/v1/facilities/leonardo/check", Json::object()).json().value();
+    EXPECT_EQ(cut_off.at("checks").back().at("name"), "store");
+    EXPECT_EQ(cut_off.at("checks").back().at("ok"), false);
+    EXPECT_NE(cut_off.at("checks").back().at("detail").get<std::string>().find("cannot reach http"), std::string::npos);
 }
 
 struct Wrong {

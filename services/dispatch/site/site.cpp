@@ -182,9 +182,9 @@ Status Site::clean(const std::string& pin, const std::vector<std::string>& tasks
     return {};
 }
 
-Result<std::vector<SiteCheck>> Site::check() {
+Result<std::vector<SiteCheck>> Site::check(const std::string& store_url) {
     ATOLL_TRY(const CommandResult result, run({std::string(kSiteScriptsCheckSh),
-                                               {facility_.work_dir, program("atoll"), program("atoll-trainer")},
+                                               {facility_.work_dir, program("atoll"), program("atoll-trainer"), store_url},
                                                {},
                                                kLookTimeMax},
                                               "checking the facility"));

@@ -63,7 +63,7 @@ class Site {
     Result<std::string> read_file(const std::string& file);                 // kNotFound
     Status publish(const std::string& prepared, const std::string& place);  // renames, once
     Status clean(const std::string& pin, const std::vector<std::string>& tasks);
-    Result<std::vector<SiteCheck>> check();
+    Result<std::vector<SiteCheck>> check(const std::string& store_url);
 
   private:
     Result<CommandResult> run(const RemoteScript& script, const char* what);

@@ -27,6 +27,10 @@ class Steps {
 
     // The facility with its transport, which is kept between calls.
     Site site(const Facility& facility);
+    // What a run there needs, tried: tools, directories, programs, the way from there to the store.
+    Result<std::vector<SiteCheck>> check_facility(const Facility& facility) {
+        return site(facility).check(settings_.store_url_for_sites);
+    }
     const Pace& pace(const Facility& facility) const;
 
     // The step that the task's attempt stands at.

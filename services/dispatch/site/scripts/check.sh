@@ -1,4 +1,4 @@
-# $1 work directory, $2 atoll, $3 atoll-trainer: prints a line a check: ok|fail, name, detail (tab-separated).
+# $1 work directory, $2 atoll, $3 atoll-trainer, $4 store: prints a line a check: ok|fail, name, detail (tab-separated).
 say() { printf '%s\t%s\t%s\n' "$1" "$2" "$3"; }
 missing=
 for tool in flock setsid sync ln tail head dd grep cut wc; do
@@ -18,3 +18,10 @@ for program in "$2" "$3"; do
         say fail "${program##*/}" "$program is not there or cannot be run"
     fi
 done
+if command -v "$2" >/dev/null 2>&1; then
+    if answer=$("$2" reach --store "$4" 2>&1 </dev/null); then
+        say ok store "$answer"
+    else
+        say fail store "$(printf '%s' "$answer" | tr '\n\t' '  ')"
+    fi
+fi
