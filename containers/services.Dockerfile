@@ -17,7 +17,8 @@ RUN printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin
         ca-certificates nginx openssh-client \
     && rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d \
     && useradd --uid ${ATOLL_UID} --user-group --create-home atoll \
-    && install -d -o atoll -g atoll /srv/atoll /srv/atoll/blobs /credentials  # a new volume takes their owner
+    && install -d -o atoll -g atoll /srv/atoll /srv/atoll/blobs /credentials \
+        /credentials/public /credentials/signing /credentials/aggregation  # a new volume takes their owner
 ENV PATH=/opt/atoll/bin:$PATH
 USER atoll
 WORKDIR /srv/atoll

@@ -45,7 +45,16 @@ capabilities: {drop: [ALL]}
 - name: config
   configMap: {name: {{ include "atoll.name" .root }}}
 - name: credentials
-  secret: {secretName: {{ .root.Values.credentials.secret }}, defaultMode: 0440}
+  secret:
+    secretName: {{ .root.Values.credentials.secret }}
+    defaultMode: 0440
+    items:  # each service sees only what it needs: dispatch alone can sign
+      - {key: public.pem, path: public.pem}
+      {{- if eq .component "dispatch" }}
+      - {key: private.pem, path: private.pem}
+      {{- else if eq .component "aggregation" }}
+      - {key: aggregation.token, path: aggregation.token}
+      {{- end }}
 - name: tmp
   emptyDir: {}
 {{- end -}}
