@@ -56,6 +56,33 @@ TEST_F(SiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
     }
 }
 
+// `rm` of the site's PATH: of a directory tree it takes one file, then kills the shell that called it.
+constexpr const char* kKilledInTheMiddle = R"sh(#!/bin/sh
+for word; do
+    [ ! -d "$word" ] || { /bin/rm -f "$word/model.safetensors"; kill -9 "$PPID"; exit 1; }
+done
+exec /bin/rm "$@"
+)sh";
+
+TEST_F(SiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
+    program("mkdir -p \"$out\" && : >\"$out/config.json\" && : >\"$out/model.safetensors\"");
+    ASSERT_TRUE(site().stage({"v"}, "job1", "url", "token").ok());
+    const auto fakes = directory_.path() / "fakes";
+    std::filesystem::create_directories(fakes);
+    ASSERT_TRUE(write_file_atomic(fakes / "rm", kKilledInTheMiddle, 0755).ok());
+    const std::string path = ::getenv("PATH");
+    ::setenv("PATH", (fakes.string() + ":" + path).c_str(), 1);
+    const Status killed = site().clean("job1", {});
+    ::setenv("PATH", path.c_str(), 1);
+    EXPECT_FALSE(killed.ok());
+    ASSERT_TRUE(site().stage({"v"}, "job2", "url", "token").ok());
+    EXPECT_TRUE(exists("models/v/config.json") && exists("models/v/model.safetensors"));
+    ASSERT_TRUE(site().clean("job1", {}).ok());
+    ASSERT_TRUE(site().clean("job2", {}).ok());
+    for (const auto& left : std::filesystem::directory_iterator(directory_.path() / "work/models"))
+        EXPECT_EQ(left.path().filename(), "v.lock") << "only the lock stays";
+}
+
 TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     program("echo 'no such version' >&2; exit 2");
     const Status wrong = site().stage({"v"}, "job", "url", "token");

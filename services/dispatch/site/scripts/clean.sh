@@ -1,5 +1,6 @@
 # $1 work directory, $2 pin, $3… task ids: removes what the finished job no longer needs, keeps its logs.
-# A staged version goes when its last pin goes, under the lock that staging takes.
+# A staged version goes when its last pin goes, under the lock that staging takes. It leaves its place as a whole before
+# the pin does, so that a cleanup that is killed on the way leaves no half of a version where a whole one is looked for.
 work=$1 pin=$2
 shift 2
 for task; do
@@ -10,8 +11,14 @@ for held in "$work/models/"*.pins/"$pin"; do
     target=${held%.pins/*}
     (
         flock -w 60 9 || exit 75
+        rm -rf "$target.gone."*
+        if [ "$(ls -A "$target.pins")" = "$pin" ] && [ -d "$target" ]; then
+            mv -T "$target" "$target.gone.$$" || exit 1
+        fi
         rm -f "$held"
-        rmdir "$target.pins" 2>/dev/null || exit 0
-        rm -rf "$target"
+        rmdir "$target.pins" 2>/dev/null
+        rm -rf "$target.gone.$$"
     ) 9>"$target.lock" || exit $?
 done
+# What a killed cleanup left after its pin was gone.
+rm -rf "$work/models/"*.gone.*

@@ -12,6 +12,7 @@ for digest; do
         flock -w 3000 9 || exit 75
         mkdir -p "$target.pins" && touch "$target.pins/$pin" || exit 1
         [ ! -d "$target" ] || exit 0
+        rm -rf "$target.gone."*
         printf '%s\n' "$token" |
             "$program" stage --store "$store" --version "$digest" --out "$target" --token-stdin >&2
         status=$?
