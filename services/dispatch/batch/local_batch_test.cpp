@@ -26,6 +26,19 @@ class ForgetfulTransport : public Transport {
     std::unique_ptr<Transport> local_ = make_local_transport();
 };
 
+// A site that answers every script with bytes that are no text.
+class BabblingTransport : public Transport {
+  public:
+    Result<CommandResult> run(const RemoteScript&) override {
+        CommandResult result;
+        result.exit_code = exit_code;
+        result.out = "\xfe\n";
+        result.err = "\xff";
+        return result;
+    }
+    int exit_code = 1;
+};
+
 class LocalBatchTest : public testing::Test {
   protected:
     BatchOperation operation(const std::string& name) const {
@@ -129,6 +142,14 @@ TEST_F(LocalBatchTest, ASubmissionThatComesAfterItsCancellationStartsNothing) {
 
 TEST_F(LocalBatchTest, AnOperationNobodySubmittedIsAbsent) {
     EXPECT_EQ(state("c"), BatchState::kAbsent);
+}
+
+TEST_F(LocalBatchTest, WhatASiteSaysIsKeptAsText) {
+    BabblingTransport babbling;
+    const Status refused = batch_->cancel(babbling, operation("a"));
+    EXPECT_TRUE(refused.error().message.ends_with(": \xef\xbf\xbd")) << refused.error().message;
+    babbling.exit_code = 0;
+    EXPECT_EQ(batch_->submit(babbling, submission("a")).value(), "\xef\xbf\xbd");
 }
 
 TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {

@@ -15,6 +15,7 @@ using json::Json;
 constexpr std::chrono::minutes kTransferTimeMax{60};
 constexpr std::chrono::seconds kLookTimeMax{30};
 constexpr std::int64_t kProbeBytesMax = 256 << 10;
+constexpr std::size_t kExitBytesMax = 4 << 10;
 constexpr std::size_t kErrorBytesMax = 1000;
 constexpr int kExitUnknown = 75;   // EX_TEMPFAIL: the script could not find out
 constexpr int kExitAbsent = 66;    // EX_NOINPUT
@@ -49,6 +50,18 @@ void take_lines(std::string_view text, std::int64_t offset, Probe& probe) {
     probe.log_offset = offset + static_cast<std::int64_t>(is_endless ? text.size() : whole);
 }
 
+// What is no exit.json of ours says only that the attempt ended, and not well.
+std::int64_t read_exit_code(std::string_view text) {
+    constexpr std::int64_t kNoGood = 1;
+    if (text.size() > kExitBytesMax) return kNoGood;
+    const auto exit = json::parse(text);
+    if (!exit.ok() || !exit->is_object()) return kNoGood;
+    const auto code = exit->find("exit_code");
+    if (code == exit->end() || !code->is_number_integer()) return kNoGood;
+    const bool is_status = *code >= 0 && *code <= 255;
+    return is_status ? code->get<std::int64_t>() : kNoGood;
+}
+
 Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
     int started = 0;
     long exit_bytes = 0;
@@ -61,26 +74,13 @@ Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
     Probe probe;
     probe.started = started != 0;
     const std::string_view body = std::string_view(out).substr(header + 1);
-    if (exit_bytes > 0) {
-        const auto exit = json::parse(body.substr(0, static_cast<std::size_t>(exit_bytes)));
-        const bool is_good =
-            exit.ok() && exit->is_object() && exit->contains("exit_code") && exit->at("exit_code").is_number_integer();
-        probe.exit_code = is_good ? exit->at("exit_code").get<std::int64_t>() : 1;
-    }
+    if (exit_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(exit_bytes)));
     take_lines(body.substr(static_cast<std::size_t>(exit_bytes)), offset, probe);
     probe.log_is_drained = log_bytes < kProbeBytesMax;
     return probe;
 }
 
 }  // namespace
-
-std::string printable(std::string_view bytes) {
-    // nlohmann's replacing dump is a complete UTF-8 repair; what it escapes comes back by parsing.
-    const std::string repaired = Json(std::string(bytes)).dump(-1, ' ', false, Json::error_handler_t::replace);
-    std::string text = Json::parse(repaired).get<std::string>();
-    std::erase_if(text, [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; });
-    return text;
-}
 
 Site::Site(Facility facility, std::shared_ptr<Transport> transport, std::string programs)
     : facility_(std::move(facility)),
@@ -149,11 +149,13 @@ Result<std::string> Site::push(const PushOrder& order) {
 }
 
 Result<Probe> Site::probe(const std::string& directory, std::int64_t log_offset) {
-    ATOLL_TRY(const CommandResult result, run({std::string(kSiteScriptsProbeSh),
-                                               {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax)},
-                                               {},
-                                               kLookTimeMax},
-                                              "looking at an attempt"));
+    ATOLL_TRY(
+        const CommandResult result,
+        run({std::string(kSiteScriptsProbeSh),
+             {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax), std::to_string(kExitBytesMax + 1)},
+             {},
+             kLookTimeMax},
+            "looking at an attempt"));
     return read_probe(result.out, log_offset);
 }
 

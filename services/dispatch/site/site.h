@@ -8,6 +8,7 @@
 
 #include "services/dispatch/batch/batch_system.h"
 #include "services/dispatch/domain/facility.h"
+#include "services/dispatch/transport/printable.h"
 #include "services/dispatch/transport/transport.h"
 
 namespace atl::dispatch {
@@ -73,8 +74,5 @@ class Site {
     std::unique_ptr<BatchSystem> batch_;
     std::string programs_;
 };
-
-// Text of unknown origin as valid UTF-8 without control characters other than newline and tab.
-std::string printable(std::string_view bytes);
 
 }  // namespace atl::dispatch

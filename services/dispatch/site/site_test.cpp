@@ -113,6 +113,23 @@ TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     EXPECT_TRUE(site().probe("/nonexistent", 0)->lines.empty());
 }
 
+TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const auto exit_code = [&](const std::string& text) {
+        EXPECT_TRUE(write_file_atomic(attempt / "exit.json", text).ok());
+        const auto probe = site().probe(attempt.string(), 0);
+        EXPECT_TRUE(probe.ok()) << probe.error().message;
+        return probe.ok() ? probe->exit_code.value_or(-1) : -1;
+    };
+    EXPECT_EQ(exit_code("{\"exit_code\":255}"), 255);
+    for (const char* text : {"{\"exit_code\":256}", "{\"exit_code\":-1}", "{\"exit_code\":4294967296}",
+                             "{\"exit_code\":18446744073709551615}", "{\"exit_code\":\"0\"}", "[0]", "\xff"})
+        EXPECT_EQ(exit_code(text), 1) << text;
+    EXPECT_EQ(exit_code("{\"exit_code\":0}" + std::string(4096, ' ')), 1);
+    EXPECT_EQ(exit_code("{\"exit_code\":0}" + std::string(6 << 20, ' ')), 1) << "more than a script may print";
+}
+
 TEST_F(SiteTest, TextsOfUnknownOriginBecomePrintable) {
     EXPECT_EQ(printable(std::string("a\0b\x1b[31m\xff\nc", 11)), "ab[31m\xef\xbf\xbd\nc");
 }

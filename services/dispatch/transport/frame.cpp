@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "services/dispatch/transport/printable.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
@@ -19,7 +20,7 @@ std::string end_mark(const std::string& nonce) {
 std::string last_line(std::string text) {
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
     const std::size_t begin = text.rfind('\n');
-    return log::redact(begin == std::string::npos ? text : text.substr(begin + 1));
+    return log::redact(printable(begin == std::string::npos ? text : text.substr(begin + 1)));
 }
 
 }  // namespace

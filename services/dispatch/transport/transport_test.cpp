@@ -51,6 +51,14 @@ TEST(FrameTest, WithoutItsClosingMarkAnAnswerIsUnknown) {
     EXPECT_EQ(unframe(raw, "N").error().code, ErrorCode::kUnavailable);
 }
 
+TEST(FrameTest, BytesThatAreNoTextDoNotReachAMessage) {
+    CommandResult raw;
+    raw.exit_code = 255;
+    raw.err = "no route\nhost \xff\x1b[31munreachable\n";
+    const std::string message = unframe(raw, "N").error().message;
+    EXPECT_TRUE(message.ends_with("host \xef\xbf\xbd[31munreachable")) << message;
+}
+
 TEST(FrameTest, AProgramCutShortOnItsWayDoesNothing) {
     const RemoteScript script{"echo ran; echo again", {"a"}, "input"};
     const FramedScript framed = frame(script, "N");

@@ -13,8 +13,9 @@ constexpr std::chrono::hours kTokenLife{2};  // longer than a transfer may take
 constexpr std::int64_t kStderrBytes = 500;
 
 Outcome outcome_of(const Error& error) {
-    if (error.code == ErrorCode::kUnavailable) return Unknown{error.message};
-    return Refused{error.message, error.code == ErrorCode::kInvalidArgument};
+    std::string why = printable(error.message);  // parts of it may be the site's
+    if (error.code == ErrorCode::kUnavailable) return Unknown{std::move(why)};
+    return Refused{std::move(why), error.code == ErrorCode::kInvalidArgument};
 }
 
 std::vector<std::string> versions_needed(const Task& task) {
@@ -113,7 +114,7 @@ Outcome Steps::run(const Task& task, const Facility& facility, std::int64_t now_
 Outcome Steps::cancel(const Task& task, const Facility& facility) {
     Site at = site(facility);
     const Status status = at.cancel(operation_of(task, at));
-    return status.ok() ? Outcome(Gone{}) : Outcome(Unknown{status.error().message});
+    return status.ok() ? Outcome(Gone{}) : Outcome(Unknown{printable(status.error().message)});
 }
 
 Result<std::string> Steps::facility_token(const Task& task, std::vector<std::string> read_versions) const {

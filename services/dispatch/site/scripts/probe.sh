@@ -1,16 +1,20 @@
-# $1 attempt directory, $2 bytes of stdout.jsonl read before, $3 bytes to give at most.
+# $1 attempt directory, $2 bytes of stdout.jsonl read before, $3 bytes of it to give at most, $4 bytes of exit.json to
+# give at most.
 # Prints "started exit_bytes log_bytes", a newline, then exit.json, then the log's new bytes.
 cd "$1" 2>/dev/null || { echo "0 0 0"; exit 0; }
 started=0 exit_bytes=0 log_bytes=0
 [ ! -e started ] || started=1
 # exit.json is looked at before the log: when it is there, the log is complete.
-[ ! -e exit.json ] || exit_bytes=$(wc -c <exit.json) || exit 75
-if [ -e stdout.jsonl ]; then
+if [ -f exit.json ]; then
+    exit_bytes=$(wc -c <exit.json) || exit 75
+    [ "$exit_bytes" -le "$4" ] || exit_bytes=$4
+fi
+if [ -f stdout.jsonl ]; then
     size=$(wc -c <stdout.jsonl) || exit 75
     log_bytes=$((size - $2))
     [ "$log_bytes" -le "$3" ] || log_bytes=$3
     [ "$log_bytes" -ge 0 ] || log_bytes=0
 fi
 echo "$started $exit_bytes $log_bytes"
-[ "$exit_bytes" -eq 0 ] || cat exit.json
+[ "$exit_bytes" -eq 0 ] || head -c "$exit_bytes" exit.json
 [ "$log_bytes" -eq 0 ] || tail -c "+$(($2 + 1))" stdout.jsonl | head -c "$log_bytes"
