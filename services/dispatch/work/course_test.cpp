@@ -186,6 +186,11 @@ TEST_F(CourseTest, APausedJobStartsNothingUntilItIsResumed) {
 
 TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
     begin();
+    for (const char* split : {"train", "validation"}) {
+        const auto left = work_dir("karolina") / "datasets/it/2" / split;  // of an earlier stack
+        std::filesystem::create_directories(left);
+        ASSERT_TRUE(write_file_atomic(left / "data.json", "{\"rows\": 999}").ok());
+    }
     const Json made = client()
                           .post_json("/v1/preparations", {{"facility", "karolina"},
                                                           {"dataset", "it"},
@@ -197,7 +202,10 @@ TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
     const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
     ASSERT_TRUE(eventually([&] { return get(path).at("state") == "done"; })) << get(path).dump(2);
     EXPECT_EQ(get(path).at("version"), 2);
-    EXPECT_TRUE(std::filesystem::exists(work_dir("karolina") / "datasets/it/2/validation/data.json"));
+    const std::string place = get(path).at("result").at("path");
+    EXPECT_TRUE(place.starts_with("datasets/it/2-")) << place;
+    const std::string data = read_file(work_dir("karolina") / place / "validation/data.json").value();
+    EXPECT_EQ(Json::parse(data).at("rows"), get(path).at("result").at("validation").at("rows"));
     Json request = job_request(1);
     request["participants"] = {{{"facility", "karolina"}, {"dataset", "it"}, {"dataset_version", 2}}};
     EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";

@@ -39,6 +39,13 @@ Result<Json> read_data_json(Site& site, const std::string& directory, const char
     return json::parse(text);
 }
 
+// A registry that was set up anew numbers its versions from 1 again; the fingerprint tells their data from what an
+// earlier one left at the site.
+std::string place_of(const std::string& dataset, std::int64_t number, const std::string& fingerprint) {
+    constexpr std::size_t kDigits = 12;
+    return "datasets/" + dataset + "/" + std::to_string(number) + "-" + fingerprint.substr(0, kDigits);
+}
+
 }  // namespace
 
 Result<Json> dataset_version_of(const Json& train, const Json& validation) {
@@ -59,7 +66,7 @@ Result<Json> publish_preparation(const Task& task, Site& site, const Catalog& ca
     ATOLL_TRY(const Json validation, read_data_json(site, directory, "validation"));
     ATOLL_TRY(Json version, dataset_version_of(train, validation));
     ATOLL_TRY(const std::int64_t number, catalog.register_version(dataset, version, "preparation-" + task.preparation));
-    const std::string place = "datasets/" + dataset + "/" + std::to_string(number);
+    const std::string place = place_of(dataset, number, version.at("fingerprint"));
     ATOLL_RETURN_IF_ERROR(site.publish(directory + "/out", site.path(place)));
     ATOLL_RETURN_IF_ERROR(catalog.register_copy(dataset, number, task.facility, place));
     ATOLL_RETURN_IF_ERROR(site.clean(task.preparation, {}));

@@ -1,3 +1,3 @@
-# $1 prepared directory, $2 its final place. Safe to repeat.
+# $1 prepared directory, $2 its final place, whose name says which data it holds. Safe to repeat.
 [ ! -d "$2" ] || exit 0
 mkdir -p "$(dirname "$2")" && mv -T "$1" "$2"
