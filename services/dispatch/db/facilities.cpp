@@ -47,6 +47,18 @@ Status insert_facility(pg::Transaction& transaction, const Facility& facility) {
     return rows.ok() ? Status() : Status(rows.error());
 }
 
+Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field) {
+    // Whoever adds a task holds a key share of its facility's row.
+    ATOLL_RETURN_IF_ERROR(transaction.query("SELECT 1 FROM facilities WHERE name = $1 FOR UPDATE", {name}));
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  "SELECT count(*) AS n FROM tasks WHERE facility = $1 AND state IN ('pending', 'running')", {name}));
+    if (rows.integer(0, "n") == 0) return {};
+    return conflict(field + ": cannot change while the facility has pending or running tasks (" + rows.text(0, "n") +
+                        "); attempts that are under way would not be found again",
+                    field);
+}
+
 Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version) {
     ATOLL_TRY(const pg::Rows rows,
               connection.query("UPDATE facilities SET spec = $2, version = version + 1, updated_at = now(), "

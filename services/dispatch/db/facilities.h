@@ -24,6 +24,9 @@ Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, 
                                                     std::int64_t limit);
 // kConflict: the name is taken.
 Status insert_facility(pg::Transaction& transaction, const Facility& facility);
+// kConflict that names `field`: the facility has tasks that are not finished. Otherwise it gets none until the
+// transaction ends.
+Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field);
 // kPreconditionFailed: `version` is not the current one.
 Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version);
 // kConflict: jobs or preparations know it, so that their history would lose it.

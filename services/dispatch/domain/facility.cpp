@@ -111,6 +111,12 @@ Json to_json(const Facility& facility) {
             {"environment", facility.environment}};
 }
 
+std::string moved_member(const Facility& before, const Facility& after) {
+    if (before.transport != after.transport) return "transport";
+    if (before.batch != after.batch) return "batch";
+    return before.work_dir != after.work_dir ? "work_dir" : "";
+}
+
 Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
     if (!patch.is_object()) return invalid_argument("", "the patch must be a JSON object");
     Json merged = to_json(facility);

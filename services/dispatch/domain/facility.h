@@ -37,6 +37,10 @@ struct Facility {
 Result<Facility> parse_facility(const json::Json& value);
 json::Json to_json(const Facility& facility);
 
+// The first member that says where attempts run and how they are reached there ("transport", "batch", "work_dir") and
+// that differs; empty if none does.
+std::string moved_member(const Facility& before, const Facility& after);
+
 // An RFC 7396 merge patch; the name cannot change.
 Result<Facility> patch_facility(const Facility& facility, const json::Json& patch);
 

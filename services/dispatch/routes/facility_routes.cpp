@@ -54,6 +54,8 @@ Response patch_facility(Routing& routing, const Request& request) {
         ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
+        const std::string moved = moved_member(stored.facility, patched);
+        if (!moved.empty()) ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
         ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
         ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
         return answer_one(200, now);

@@ -43,6 +43,25 @@ TEST_F(RoutesTest, FacilitiesAreMadeReadChangedAndRemoved) {
     EXPECT_EQ(admin.call(Method::kGet, "/v1/facilities/leonardo")->status, 404);
 }
 
+TEST_F(RoutesTest, AFacilityWithTasksUnderWayCannotMove) {
+    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+    submit(job_request(1));
+    const auto patch = [&](const Json& body) {
+        return client().call(Method::kPatch, "/v1/facilities/leonardo", body.dump(), {{{"If-Match", "*"}}, {}}).value();
+    };
+    for (const auto& [field, body] :
+         std::vector<std::pair<std::string, Json>>{{"transport", {{"transport", {{"kind", "ssh"}, {"host", "login"}}}}},
+                                                   {"batch", {{"batch", {{"slots", 5}}}}},
+                                                   {"work_dir", {{"work_dir", "/elsewhere"}}}}) {
+        const auto answer = patch(body);
+        EXPECT_EQ(answer.status, 409) << answer.body;
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), field);
+    }
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("work_dir"), work_dir("leonardo").string());
+    EXPECT_EQ(patch({{"environment", {{"A", "1"}}}}).status, 200) << "what new attempts use may change";
+    std::filesystem::remove(fake("stage.waits"));
+}
+
 TEST_F(RoutesTest, TheSameFacilityTwiceConflicts) {
     Json facility = get("/v1/facilities/leonardo");
     facility.erase("created_at");
