@@ -126,11 +126,12 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
     const Task& task = change.task;
     const std::optional<Json> result = task.result.is_null() ? std::nullopt : std::optional(task.result);
     ATOLL_TRY(const pg::Rows rows,
-              transaction.query("UPDATE tasks SET state = $3, error = $4, result = $5, lease_until = NULL, "
-                                "next_step_at = clock_timestamp() + $6 * interval '1 ms', "
-                                "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
-                                "WHERE id = $1 AND fence = $2",
-                                {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
+              transaction.query(
+                  "UPDATE tasks SET state = $3, error = $4, result = $5, lease_until = NULL, fence = fence + 1, "
+                  "next_step_at = clock_timestamp() + $6 * interval '1 ms', "
+                  "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
+                  "WHERE id = $1 AND fence = $2",
+                  {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
     if (rows.affected() != 1)
         return Error{ErrorCode::kPreconditionFailed, "another worker has taken task " + task.id, {}};
     return save_attempt(transaction, task);

@@ -29,8 +29,9 @@ Status release_lease(pg::Connection& connection, const std::string& task, std::i
 // How long until the next task is due, at most `max`.
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max);
 
-// Writes the task, its newest attempt and when it is next due, and gives the lease back. kPreconditionFailed: the fence
-// is stale, and nothing may be written.
+// Writes the task, its newest attempt and when it is next due, and gives the lease back, once: the fence is stale
+// afterwards, so that a commit whose answer was lost can be repeated. kPreconditionFailed: the fence is stale, and
+// nothing may be written.
 Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence);
 
 Status insert_task(pg::Transaction& transaction, const Task& task);

@@ -1,0 +1,62 @@
+#include "services/dispatch/db/tasks.h"
+
+#include <gtest/gtest.h>
+
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/test_support.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+class TasksTest : public DispatchTest {
+  protected:
+    void SetUp() override {
+        DispatchTest::SetUp();
+        if (IsSkipped()) return;
+        auto connection = pg::connect(conninfo_).value();
+        ASSERT_TRUE(pg::migrate(connection, "dispatch", migrations()).ok());
+    }
+    pg::Connection connect() { return pg::connect(conninfo_, "dispatch").value(); }
+    // A preparation's task at "leonardo".
+    void add_task(pg::Connection& connection, const std::string& id) {
+        const Json facility = {{"name", "leonardo"},
+                               {"transport", {{"kind", "local"}}},
+                               {"batch", {{"kind", "local"}}},
+                               {"work_dir", work_dir("leonardo").string()}};
+        Task task;
+        task.id = id;
+        task.preparation = "p-" + id;
+        task.kind = TaskKind::kPrepare;
+        task.facility = "leonardo";
+        task.params = Json::object();
+        auto transaction = pg::Transaction::begin(connection).value();
+        ASSERT_TRUE(insert_facility(transaction, parse_facility(facility).value()).ok());
+        ASSERT_TRUE(transaction
+                        .query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, '{}', 'tester')",
+                               {task.preparation})
+                        .ok());
+        ASSERT_TRUE(insert_task(transaction, task).ok());
+        ASSERT_TRUE(transaction.commit().ok());
+    }
+};
+
+TEST_F(TasksTest, ACommitThatLostItsAnswerCannotBeAppliedTwice) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    const auto leased = lease_task(connection, std::chrono::seconds(60)).value();
+    ASSERT_TRUE(leased);
+    const auto save = [&] {
+        auto transaction = pg::Transaction::begin(connection).value();
+        const Status saved = save_task(transaction, begin_attempt(leased->task), leased->fence);
+        return saved.ok() ? transaction.commit() : saved;
+    };
+    ASSERT_TRUE(save().ok());
+    const Status again = save();
+    ASSERT_FALSE(again.ok());
+    EXPECT_EQ(again.error().code, ErrorCode::kPreconditionFailed);
+}
+
+}  // namespace
+}  // namespace atl::dispatch
