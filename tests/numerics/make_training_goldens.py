@@ -5,7 +5,8 @@ Usage: make_training_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transform
                                                           2.15 and transformers 5.23, CPU, one thread)
 
 The weights are those of `atoll-trainer init --seed 3` (the same bits everywhere), the rows follow a formula that
-trainer/train/train_golden_test.cpp repeats. Writes config.json and steps.json: {"loss": [20], "grad_norm": [20]}.
+trainer/train/program_fixture.cpp repeats. Writes config.json and steps.json, {"loss": [20], "grad_norm": [20]}, of a
+Llama, and of an OPT in OUT_DIR/opt.
 """
 
 import json
@@ -16,13 +17,19 @@ import tempfile
 
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import LlamaForCausalLM, get_cosine_schedule_with_warmup
+from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup
 
 ROWS, LENGTH, VOCABULARY, BATCH, STEPS = 24, 16, 61, 4, 20
-CONFIG = dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCABULARY, hidden_size=32,
-              intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-              max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu",
-              initializer_range=0.1, tie_word_embeddings=True, torch_dtype="float32")
+CONFIGS = {
+    "llama": dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCABULARY, hidden_size=32,
+                  intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                  max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu",
+                  initializer_range=0.1, tie_word_embeddings=True, torch_dtype="float32"),
+    "opt": dict(architectures=["OPTForCausalLM"], model_type="opt", vocab_size=VOCABULARY, hidden_size=32, ffn_dim=56,
+                num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=24,
+                do_layer_norm_before=True, activation_function="relu", init_std=0.1, dropout=0.0, pad_token_id=None,
+                torch_dtype="float32"),
+}
 
 
 def rows():
@@ -34,14 +41,12 @@ def rows():
     return ids, labels
 
 
-def main():
-    out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
-    torch.set_num_threads(1)
+def make_case(config, out, trainer):
     out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run([trainer, "init", "--config", out / "config.json", "--out", directory, "--seed", "3"], check=True)
-        model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").double()
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").double()
     ids, labels = rows()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
     schedule = get_cosine_schedule_with_warmup(optimizer, 4, STEPS)
@@ -57,6 +62,13 @@ def main():
         optimizer.step()
         schedule.step()
     (out / "steps.json").write_text(json.dumps({"loss": losses, "grad_norm": norms}, indent=1) + "\n")
+
+
+def main():
+    out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    make_case(CONFIGS["llama"], out, trainer)
+    make_case(CONFIGS["opt"], out / "opt", trainer)
 
 
 main()

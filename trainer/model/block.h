@@ -13,7 +13,7 @@ namespace atl::model {
 
 using tensor::Tensor;
 
-enum class Init : std::uint8_t { kNormal, kOnes };
+enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
 // How tensor parallelism cuts a parameter: not at all, by rows of the [out, in] matrix (column-parallel in Megatron's
 // words) or by its columns (row-parallel).
 enum class Partition : std::uint8_t { kReplicated, kRows, kColumns };
@@ -25,7 +25,7 @@ struct Parameter {
     Init init = Init::kNormal;
     float init_deviation = 0.02F;  // kNormal
     Partition partition = Partition::kReplicated;
-    bool is_norm = false;     // what --no-decay-norms leaves out of weight decay
+    bool is_norm = false;     // a norm's or a bias: what --no-decay-norms leaves out of weight decay
     std::int64_t offset = 0;  // elements from the start of its group's flat buffer
 
     std::int64_t element_count() const;

@@ -119,9 +119,6 @@ class HeadBlock final : public Block {
                                        std::int64_t keys_max) const override;
     double forward_flops(const BatchShape& shape) const override;
 
-    // Rows whose logits exist at a time.
-    std::int64_t chunk_rows(const BatchShape& shape) const;
-
   private:
     struct Scratch {
         Tensor normed;  // [N, C]

@@ -12,44 +12,36 @@ namespace {
 
 using tensor::DType;
 
-// Keys that don't change what is computed here (or that parse_* below reads).
-constexpr std::array<std::string_view, 46> kKnownKeys = {
-    "architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-    "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps",
-    "initializer_range", "tie_word_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "torch_dtype", "dtype",
-    "bos_token_id", "eos_token_id", "pad_token_id", "hidden_act", "attention_bias", "mlp_bias", "attention_dropout",
-    "pretraining_tp",
-    // Harmless:
-    "transformers_version", "use_cache", "return_dict", "output_attentions", "output_hidden_states", "name_or_path",
-    "torchscript", "finetuning_task", "id2label", "label2id", "problem_type", "task_specific_params", "tokenizer_class",
-    "chunk_size_feed_forward", "is_encoder_decoder", "unsloth_fixed", "unsloth_version", "atoll",
-    "base_model_name_or_path", "sep_token_id"};
+constexpr auto kLlamaKeys = std::to_array<std::string_view>(
+    {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+     "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "initializer_range",
+     "tie_word_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "hidden_act", "attention_bias", "mlp_bias",
+     "attention_dropout", "pretraining_tp"});
 
-Status check_keys(const Json& object) {
-    for (const auto& [key, value] : object.items()) {
-        if (key.starts_with('_') || value.is_null()) continue;
-        if (std::find(kKnownKeys.begin(), kKnownKeys.end(), key) == kKnownKeys.end()) {
-            return invalid_argument(key,
-                                    "is not a key of a Llama model that Atoll knows; it may change the mathematics "
-                                    "(remove it if it does not)");
-        }
-    }
-    return {};
-}
+// Keys that don't change what is computed here (or that are read for every model).
+constexpr auto kSharedKeys = std::to_array<std::string_view>(
+    {"architectures", "model_type", "torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id",
+     // Harmless:
+     "transformers_version", "use_cache", "return_dict", "output_attentions", "output_hidden_states", "name_or_path",
+     "torchscript", "finetuning_task", "id2label", "label2id", "problem_type", "task_specific_params",
+     "tokenizer_class", "chunk_size_feed_forward", "is_encoder_decoder", "unsloth_fixed", "unsloth_version", "atoll",
+     "base_model_name_or_path", "sep_token_id"});
 
-void check_architecture(ConfigReader& reader) {
-    static constexpr const char* kOnlyLlama = " is not built: only LlamaForCausalLM is";
+Result<Architecture> architecture_of(ConfigReader& reader) {
+    static constexpr const char* kBuilt = " is not built: LlamaForCausalLM and OPTForCausalLM are";
     if (!reader.has("architectures")) {
         const std::string type = reader.text("model_type", "");
-        if (type != "llama") reader.fail("model_type", "'" + type + "'" + kOnlyLlama);
-        return;
+        if (type == "llama") return Architecture::kLlama;
+        if (type == "opt") return Architecture::kOpt;
+        return invalid_argument("model_type", "'" + type + "'" + kBuilt);
     }
     const Json& names = reader.at("architectures");
-    if (!names.is_array() || names.size() != 1 || !names[0].is_string()) {
-        return reader.fail("architectures", "must be a list of one name");
-    }
+    if (!names.is_array() || names.size() != 1 || !names[0].is_string())
+        return invalid_argument("architectures", "must be a list of one name");
     const auto name = names[0].get<std::string>();
-    if (name != "LlamaForCausalLM") reader.fail("architectures", "'" + name + "'" + kOnlyLlama);
+    if (name == "LlamaForCausalLM") return Architecture::kLlama;
+    if (name == "OPTForCausalLM") return Architecture::kOpt;
+    return invalid_argument("architectures", "'" + name + "'" + kBuilt);
 }
 
 // What Llama models may have in transformers and this code does not compute.
@@ -106,26 +98,41 @@ void parse_sizes(ConfigReader& reader, ModelConfig& config) {
     config.max_position_embeddings = reader.integer("max_position_embeddings", 2048, 1, INT64_C(1) << 40);
 }
 
-Result<ModelConfig> parse_object(const Json& object) {
+Result<ModelConfig> parse_llama(const Json& object) {
+    ATOLL_RETURN_IF_ERROR(check_keys(object, kLlamaKeys, "a Llama"));
     ModelConfig config;
     ConfigReader reader(object, "");
-    check_architecture(reader);
-    ATOLL_RETURN_IF_ERROR(reader.status());
-    ATOLL_RETURN_IF_ERROR(check_keys(object));
     refuse_unbuilt(reader);
     parse_sizes(reader, config);
-    config.rms_norm_eps = reader.positive("rms_norm_eps", 1e-6);
+    config.norm_eps = reader.positive("rms_norm_eps", 1e-6);
     config.initializer_range = reader.positive("initializer_range", 0.02);
     config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-    config.dtype = parse_dtype(reader);
-    config.bos_token_id = reader.integer("bos_token_id", -1, -1, INT64_C(1) << 40);
-    parse_eos(reader, config);
+    parse_dtype_and_tokens(reader, config);
     ATOLL_TRY(config.rope, parse_rope(reader, config));
     ATOLL_RETURN_IF_ERROR(reader.status());
     return config;
 }
 
 }  // namespace
+
+Status check_keys(const Json& object, std::span<const std::string_view> known, const char* model) {
+    const auto holds = [](std::span<const std::string_view> keys, std::string_view key) {
+        return std::find(keys.begin(), keys.end(), key) != keys.end();
+    };
+    for (const auto& [key, value] : object.items()) {
+        if (key.starts_with('_') || value.is_null() || holds(known, key) || holds(kSharedKeys, key)) continue;
+        return invalid_argument(key, std::string("is not a key of ") + model +
+                                         " model that Atoll knows; it may change the mathematics (remove it if it "
+                                         "does not)");
+    }
+    return {};
+}
+
+void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config) {
+    config.dtype = parse_dtype(reader);
+    config.bos_token_id = reader.integer("bos_token_id", -1, -1, INT64_C(1) << 40);
+    parse_eos(reader, config);
+}
 
 std::int64_t ModelConfig::length_max() const {
     return rope.kind == RopeKind::kDynamic ? std::numeric_limits<std::int32_t>::max() : max_position_embeddings;
@@ -134,7 +141,9 @@ std::int64_t ModelConfig::length_max() const {
 Result<ModelConfig> parse_config(std::string_view json_text) {
     const Json object = Json::parse(json_text, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object()) return invalid_argument("config.json", "is not a JSON object");
-    return parse_object(object);
+    ConfigReader reader(object, "");
+    ATOLL_TRY(const Architecture architecture, architecture_of(reader));
+    return architecture == Architecture::kOpt ? parse_opt(object) : parse_llama(object);
 }
 
 Result<ModelConfig> load_config(const std::filesystem::path& model_directory) {

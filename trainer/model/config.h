@@ -23,8 +23,11 @@ struct RopeConfig {
     std::int64_t original_max_position_embeddings = 0;  // llama3
 };
 
-// What config.json of a Hugging Face model directory says, with its names. Llama only so far.
+enum class Architecture : std::uint8_t { kLlama, kOpt };
+
+// What config.json of a Hugging Face model directory says, with Llama's names.
 struct ModelConfig {
+    Architecture architecture = Architecture::kLlama;
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;
@@ -33,13 +36,16 @@ struct ModelConfig {
     std::int64_t num_key_value_heads = 0;
     std::int64_t head_dim = 0;
     std::int64_t max_position_embeddings = 0;
-    double rms_norm_eps = 1e-6;
+    std::int64_t word_embed_proj_dim = 0;  // OPT: channels of the embedding; 0: hidden_size
+    double norm_eps = 1e-6;
     double initializer_range = 0.02;
     bool tie_word_embeddings = false;
     RopeConfig rope;
     tensor::DType dtype = tensor::DType::kF32;  // of the checkpoint's tensors
     std::int64_t bos_token_id = -1;             // -1: none
     std::vector<std::int64_t> eos_token_ids;    // empty: none
+
+    std::int64_t embedding_size() const { return word_embed_proj_dim > 0 ? word_embed_proj_dim : hidden_size; }
 
     // Rotations per position of each pair of channels, [head_dim / 2], as transformers computes them for a sequence of
     // `length` tokens (which matters to RopeKind::kDynamic only).

@@ -5,7 +5,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "shared/base/result.h"
@@ -73,6 +75,16 @@ class ConfigReader {
     std::string path_;
     Status status_;
 };
+
+// The first key that is neither one of `known` nor harmless to every model is an error: it may change the mathematics.
+// `model` is for the message: "a Llama".
+Status check_keys(const Json& object, std::span<const std::string_view> known, const char* model);
+
+// What all architectures say in the same words: dtype or torch_dtype, bos_token_id, eos_token_id.
+void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config);
+
+// An object that says it is an OPTForCausalLM.
+Result<ModelConfig> parse_opt(const Json& object);
 
 // rope_theta with rope_scaling, or rope_parameters; `config` has its sizes already.
 Result<RopeConfig> parse_rope(ConfigReader& reader, const ModelConfig& config);

@@ -130,6 +130,42 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"rms_norm_eps", {{"rms_norm_eps", 0}}}, Wrong{"dtype", {{"dtype", "float8"}}},
         Wrong{"eos_token_id", {{"eos_token_id", "</s>"}}}));
 
+// facebook/opt-125m's config.json.
+json opt() {
+    return json::parse(R"({"_name_or_path": "opt-125m", "_remove_final_layer_norm": false, "activation_dropout": 0.0,
+        "activation_function": "relu", "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2,
+        "do_layer_norm_before": true, "dropout": 0.1, "eos_token_id": 2, "ffn_dim": 3072, "hidden_size": 768,
+        "init_std": 0.02, "layerdrop": 0.0, "max_position_embeddings": 2048, "model_type": "opt",
+        "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1, "prefix": "</s>",
+        "torch_dtype": "float16", "transformers_version": "4.21.0.dev0", "use_cache": true, "vocab_size": 50272,
+        "word_embed_proj_dim": 768})");
+}
+
+TEST(ConfigTest, ReadsOpt) {
+    const ModelConfig config = parse_config(opt().dump()).value();
+    EXPECT_EQ(config.architecture, Architecture::kOpt);
+    EXPECT_EQ(config.intermediate_size, 3072);
+    EXPECT_EQ(config.head_dim, 64);
+    EXPECT_EQ(config.num_key_value_heads, 12);
+    EXPECT_EQ(config.dtype, tensor::DType::kF16);
+    EXPECT_TRUE(config.tie_word_embeddings);
+    EXPECT_EQ(config.embedding_size(), 768);
+    EXPECT_EQ(config.length_max(), 2048);
+}
+
+TEST(ConfigTest, WhatOptModelsMayHaveAndIsNotBuiltIsRefusedByName) {
+    for (const json& change :
+         {json{{"do_layer_norm_before", false}}, json{{"_remove_final_layer_norm", true}}, json{{"enable_bias", false}},
+          json{{"layer_norm_elementwise_affine", false}}, json{{"activation_function", "gelu"}},
+          json{{"num_attention_heads", 7}}, json{{"ffn_dim", nullptr}}, json{{"rope_theta", 10000.0}}}) {
+        json object = opt();
+        object.merge_patch(change);
+        const auto config = parse_config(object.dump());
+        ASSERT_FALSE(config.ok()) << change;
+        EXPECT_EQ(config.error().field, change.begin().key()) << config.error().message;
+    }
+}
+
 TEST(ConfigTest, UnknownPrivateAndNullKeysAreIgnored) {
     json object = version5();
     object["_attn_implementation_autoset"] = true;
@@ -144,10 +180,10 @@ TEST(ConfigTest, WhatIsNoJsonObjectIsRefused) {
 TEST(ConfigTest, AFilesErrorNamesFileAndKey) {
     const TemporaryDirectory directory;
     EXPECT_EQ(load_config(directory.path()).error().code, ErrorCode::kNotFound);
-    ASSERT_TRUE(write_file_atomic(directory.path() / "config.json", R"({"architectures": ["OPTForCausalLM"]})").ok());
+    ASSERT_TRUE(write_file_atomic(directory.path() / "config.json", R"({"architectures": ["BartForCausalLM"]})").ok());
     const auto config = load_config(directory.path());
     ASSERT_FALSE(config.ok());
-    EXPECT_NE(config.error().message.find("config.json: architectures 'OPTForCausalLM'"), std::string::npos);
+    EXPECT_NE(config.error().message.find("config.json: architectures 'BartForCausalLM'"), std::string::npos);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "trainer/model/blocks.h"
+#include "trainer/model/layer_parts.h"
 
 namespace atl::model {
 namespace {
@@ -14,10 +15,6 @@ using tensor::DType;
 // one matrix product.
 enum : std::size_t { kInputNorm, kQuery, kKey, kValue, kOut, kPostNorm, kGate, kUp, kDown };
 
-void complete(const Context& context, const Tensor& partial) {
-    if (context.partial_sums != nullptr) context.partial_sums->complete(partial);
-}
-
 }  // namespace
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::size_t group)
@@ -28,7 +25,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::s
       heads_(config.num_attention_heads),
       kv_heads_(config.num_key_value_heads),
       head_channels_(config.head_dim),
-      epsilon_(static_cast<float>(config.rms_norm_eps)) {}
+      epsilon_(static_cast<float>(config.norm_eps)) {}
 
 ParameterGroup DecoderBlock::make_group(const ModelConfig& config, std::int64_t layer) {
     const std::int64_t hidden = config.hidden_size, feed_forward = config.intermediate_size;
@@ -148,13 +145,7 @@ void DecoderBlock::attention_forward(const Context& context, const GroupView& gr
     backend.rmsnorm_forward(input, group.weight(kInputNorm), epsilon_, scratch.normed, saved.input_rstd);
     backend.matmul(scratch.normed, false, group.stacked_weight(kQuery, 3), true, saved.qkv, false);
     backend.rope_forward(shape, batch.rope_table, batch.positions, saved.qkv);
-    if (cache == nullptr) {
-        backend.attention_forward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
-                                  context.workspace);
-    } else {
-        backend.attention_cached(shape, saved.qkv, cache->past, cache->keys, cache->values, saved.attention,
-                                 context.workspace);
-    }
+    attend(context, shape, saved.qkv, cache, saved.attention, saved.log_sum_exp);
 }
 
 void DecoderBlock::feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input,
@@ -163,13 +154,13 @@ void DecoderBlock::feed_forward_forward(const Context& context, const GroupView&
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = cut_feed_forward(context.workspace, input.rows());
     backend.matmul(saved.attention, false, group.weight(kOut), true, saved.hidden, false);
-    complete(context, saved.hidden);
+    complete_sum(context, saved.hidden);
     backend.add_rmsnorm_forward(input, saved.hidden, group.weight(kPostNorm), epsilon_, saved.hidden, scratch.normed,
                                 saved.hidden_rstd);
     backend.matmul(scratch.normed, false, group.stacked_weight(kGate, 2), true, saved.gate_up, false);
     backend.swiglu_forward(saved.gate_up, scratch.activation);
     backend.matmul(scratch.activation, false, group.weight(kDown), true, output, false);
-    complete(context, output);
+    complete_sum(context, output);
     backend.add(saved.hidden, output, output);
 }
 
@@ -195,7 +186,7 @@ void DecoderBlock::feed_forward_backward(const Context& context, const GroupView
     backend.rmsnorm_apply(saved.hidden, group.weight(kPostNorm), saved.hidden_rstd, scratch.normed);
     backend.matmul(saved.gate_up, true, scratch.normed, false, group.stacked_gradient(kGate, 2), accumulate);
     backend.matmul(saved.gate_up, false, group.stacked_weight(kGate, 2), false, scratch.normed, false);
-    complete(context, scratch.normed);
+    complete_sum(context, scratch.normed);
     backend.rmsnorm_backward(saved.hidden, group.weight(kPostNorm), saved.hidden_rstd, scratch.normed, output_gradient,
                              hidden_gradient, group.gradient(kPostNorm), accumulate);
 }
@@ -217,7 +208,7 @@ void DecoderBlock::attention_backward(const Context& context, const GroupView& g
     backend.rmsnorm_apply(input, group.weight(kInputNorm), saved.input_rstd, scratch.normed);
     backend.matmul(scratch.qkv_gradient, true, scratch.normed, false, group.stacked_gradient(kQuery, 3), accumulate);
     backend.matmul(scratch.qkv_gradient, false, group.stacked_weight(kQuery, 3), false, scratch.normed, false);
-    complete(context, scratch.normed);
+    complete_sum(context, scratch.normed);
     backend.rmsnorm_backward(input, group.weight(kInputNorm), saved.input_rstd, scratch.normed, hidden_gradient,
                              input_gradient, group.gradient(kInputNorm), accumulate);
 }

@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <utility>
 
 #include "trainer/model/blocks.h"
+#include "trainer/model/chunked_loss.h"
 
 namespace atl::model {
 namespace {
@@ -10,10 +10,6 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
-// Logits that exist at a time: 8 MiB stay in most machines' last cache, and a chunk has rows enough for the products.
-constexpr std::int64_t kChunkElements = 2 << 20;
-constexpr std::int64_t kChunkRowsMin = 64;
-
 }  // namespace
 
 HeadBlock::HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table)
@@ -21,11 +17,7 @@ HeadBlock::HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups,
       table_(table),
       hidden_(config.hidden_size),
       vocabulary_(config.vocab_size),
-      epsilon_(static_cast<float>(config.rms_norm_eps)) {}
-
-std::int64_t HeadBlock::chunk_rows(const BatchShape& shape) const {
-    return std::min(shape.rows(), std::max(kChunkRowsMin, kChunkElements / vocabulary_));
-}
+      epsilon_(static_cast<float>(config.norm_eps)) {}
 
 HeadBlock::Scratch HeadBlock::cut_scratch(Arena& arena, const BatchShape& shape) const {
     const auto cut = [&](std::initializer_list<std::int64_t> dims) {
@@ -33,7 +25,7 @@ HeadBlock::Scratch HeadBlock::cut_scratch(Arena& arena, const BatchShape& shape)
     };
     return {.normed = cut({shape.rows(), hidden_}),
             .rstd = cut({shape.rows()}),
-            .logits = cut({chunk_rows(shape), vocabulary_})};
+            .logits = cut({loss_chunk_rows(shape, vocabulary_), vocabulary_})};
 }
 
 std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape) const {
@@ -49,42 +41,22 @@ std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend& backend, c
 
 void HeadBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor&,
                         std::byte*, const Loss* loss) const {
-    kernels::Backend& backend = context.backend;
-    const std::int64_t rows = input.rows(), chunk = chunk_rows(context.batch.shape);
-    const Tensor table = groups.back().weight(table_);
-    const Tensor targets = context.batch.targets.reshape({rows, 1}), losses = loss->token_losses.reshape({rows, 1});
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
-    backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
-    for (std::int64_t begin = 0; begin < rows; begin += chunk) {
-        const std::int64_t count = std::min(chunk, rows - begin);
-        const Tensor logits = scratch.logits.row_range(0, count);
-        backend.matmul(scratch.normed.row_range(begin, count), false, table, true, logits, false);
-        backend.cross_entropy_forward(logits, targets.row_range(begin, count), losses.row_range(begin, count));
-    }
+    context.backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
+    chunked_loss_forward(context, scratch.normed, groups.back().weight(table_), scratch.logits, *loss);
 }
 
 void HeadBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte*,
                          const Tensor&, const Tensor& input_gradient, const Loss* loss) const {
-    kernels::Backend& backend = context.backend;
-    const std::int64_t rows = input.rows(), chunk = chunk_rows(context.batch.shape);
     const GroupView& norm = groups.front();
-    const Tensor table = groups.back().weight(table_), table_gradient = groups.back().gradient(table_);
-    const Tensor targets = context.batch.targets.reshape({rows, 1}), losses = loss->token_losses.reshape({rows, 1});
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
-    backend.rmsnorm_forward(input, norm.weight(0), epsilon_, scratch.normed, scratch.rstd);
-    for (std::int64_t begin = 0; begin < rows; begin += chunk) {
-        const std::int64_t count = std::min(chunk, rows - begin);
-        const Tensor logits = scratch.logits.row_range(0, count), normed = scratch.normed.row_range(begin, count);
-        backend.matmul(normed, false, table, true, logits, false);
-        backend.cross_entropy_backward(logits, targets.row_range(begin, count), loss->gradient_scale,
-                                       losses.row_range(begin, count));
-        backend.matmul(logits, true, normed, false, table_gradient, begin > 0 || groups.back().accumulate());
-        backend.matmul(logits, false, table, false, input_gradient.row_range(begin, count), false);
-    }
-    backend.rmsnorm_backward(input, norm.weight(0), scratch.rstd, input_gradient, {}, input_gradient, norm.gradient(0),
-                             norm.accumulate());
+    context.backend.rmsnorm_forward(input, norm.weight(0), epsilon_, scratch.normed, scratch.rstd);
+    chunked_loss_backward(context, scratch.normed, groups.back().weight(table_), scratch.logits, *loss,
+                          groups.back().gradient(table_), groups.back().accumulate(), input_gradient);
+    context.backend.rmsnorm_backward(input, norm.weight(0), scratch.rstd, input_gradient, {}, input_gradient,
+                                     norm.gradient(0), norm.accumulate());
 }
 
 void HeadBlock::infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
@@ -94,10 +66,7 @@ void HeadBlock::infer(const Context& context, std::span<const GroupView> groups,
     const Scratch scratch = cut_scratch(context.workspace, shape);
     const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, hidden_});
     context.backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
-    for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-        context.backend.copy(scratch.normed.row_range((sequence + 1) * shape.length - 1, 1),
-                             last.row_range(sequence, 1));
-    }
+    last_rows(context, scratch.normed, last);
     context.backend.matmul(last, false, groups.back().weight(table_), true, output, false);
 }
 

@@ -41,7 +41,8 @@ std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
 }  // namespace
 
 void initialize(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
-    if (parameter.init == Init::kOnes) return std::fill(values.begin(), values.end(), 1.0F);
+    if (parameter.init != Init::kNormal)
+        return std::fill(values.begin(), values.end(), parameter.init == Init::kOnes ? 1.0F : 0.0F);
     const std::uint64_t stream = hash_of(parameter.name);
     for (std::size_t at = 0; at < values.size();) {
         const std::uint64_t element = static_cast<std::uint64_t>(begin) + at, block = element / 4;

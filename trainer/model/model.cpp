@@ -3,19 +3,20 @@
 #include <utility>
 
 #include "trainer/model/blocks.h"
+#include "trainer/model/opt_blocks.h"
 
 namespace atl::model {
 namespace {
 
 Parameter table(const ModelConfig& config, const char* name) {
     return {.name = name,
-            .shape = {config.vocab_size, config.hidden_size},
+            .shape = {config.vocab_size, config.embedding_size()},
             .init_deviation = static_cast<float>(config.initializer_range)};
 }
 
-ParameterGroup embedding_group(const ModelConfig& config) {
+ParameterGroup embedding_group(const ModelConfig& config, const char* name) {
     ParameterGroup group{.name = "embedding", .parameters = {}};
-    group.add(table(config, "model.embed_tokens.weight"));
+    group.add(table(config, name));
     return group;
 }
 
@@ -26,23 +27,46 @@ ParameterGroup head_group(const ModelConfig& config) {
     return group;
 }
 
-}  // namespace
+// The head's own group, which is the last, and the tied embedding's.
+std::vector<std::size_t> head_groups(const Model& model) {
+    std::vector<std::size_t> groups{model.groups.size() - 1};
+    if (model.config.tie_word_embeddings) groups.push_back(0);
+    return groups;
+}
 
-Result<Model> make_model(const ModelConfig& config) {
+Model make_llama(const ModelConfig& config) {
     Model model{.config = config, .groups = {}, .blocks = {}};
-    model.groups.push_back(embedding_group(config));
+    model.groups.push_back(embedding_group(config, "model.embed_tokens.weight"));
     model.blocks.push_back(std::make_unique<EmbeddingBlock>(config, 0));
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         model.groups.push_back(DecoderBlock::make_group(config, layer));
         model.blocks.push_back(std::make_unique<DecoderBlock>(config, layer, model.groups.size() - 1));
     }
     model.groups.push_back(head_group(config));
-    const std::size_t head = model.groups.size() - 1;
-    const bool tied = config.tie_word_embeddings;
-    std::vector<std::size_t> groups{head};
-    if (tied) groups.push_back(0);
-    model.blocks.push_back(std::make_unique<HeadBlock>(config, std::move(groups), tied ? 0 : 1));
+    model.blocks.push_back(std::make_unique<HeadBlock>(config, head_groups(model), config.tie_word_embeddings ? 0 : 1));
     return model;
+}
+
+// The positions are a group of their own: the head's backward pass comes first and begins the embedding's gradient.
+Model make_opt(const ModelConfig& config) {
+    Model model{.config = config, .groups = {}, .blocks = {}};
+    model.groups.push_back(embedding_group(config, "model.decoder.embed_tokens.weight"));
+    model.groups.push_back(OptEmbeddingBlock::make_positions_group(config));
+    model.blocks.push_back(std::make_unique<OptEmbeddingBlock>(config, std::vector<std::size_t>{0, 1}));
+    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+        model.groups.push_back(OptBlock::make_group(config, layer));
+        model.blocks.push_back(std::make_unique<OptBlock>(config, layer, model.groups.size() - 1));
+    }
+    model.groups.push_back(OptHeadBlock::make_group(config));
+    const std::size_t table = config.tie_word_embeddings ? 0 : model.groups.back().parameters.size() - 1;
+    model.blocks.push_back(std::make_unique<OptHeadBlock>(config, head_groups(model), table));
+    return model;
+}
+
+}  // namespace
+
+Result<Model> make_model(const ModelConfig& config) {
+    return config.architecture == Architecture::kOpt ? make_opt(config) : make_llama(config);
 }
 
 std::vector<std::string> ignorable_tensors(const ModelConfig& config) {

@@ -55,14 +55,14 @@ CommandResult ProgramTest::train(const std::string& out, const std::vector<std::
     return run(arguments, ranks);
 }
 
-nlohmann::json ProgramTest::golden_steps() {
-    const auto text = read_file(std::filesystem::path(ATOLL_GOLDEN_DIR) / "training" / "steps.json");
+nlohmann::json ProgramTest::golden_steps() const {
+    const auto text = read_file(std::filesystem::path(ATOLL_GOLDEN_DIR) / golden_ / "steps.json");
     EXPECT_TRUE(text.ok());
     return nlohmann::json::parse(text.ok() ? *text : "{}");
 }
 
 CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, int ranks) const {
-    const std::string config = ATOLL_GOLDEN_DIR "/training/config.json";
+    const std::string config = ATOLL_GOLDEN_DIR "/" + golden_ + "/config.json";
     EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3"}).exit_code, 0);
     std::vector<std::int32_t> ids;
     std::vector<std::int32_t> labels;

@@ -26,7 +26,8 @@ class ProgramTest : public testing::Test {
     // The run of tests/numerics/make_training_goldens.py, with further flags, and what transformers and torch make of
     // it: {"loss": [20], "grad_norm": [20]}.
     CommandResult train_golden(const std::vector<std::string>& flags, int ranks = 1) const;
-    static nlohmann::json golden_steps();
+    nlohmann::json golden_steps() const;
+    std::string golden_ = "training";  // or "training/opt": where those are
     // A run of 16 MB of weights takes the memory that `plan` says, to 5 %.
     void expect_plan_holds(const std::vector<std::string>& flags) const;
     static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);

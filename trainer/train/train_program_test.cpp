@@ -1,5 +1,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "trainer/train/program_fixture.h"
 
@@ -160,17 +161,33 @@ TEST_F(TrainProgramTest, ARunFileSetsFlagsAndTheCommandLineWins) {
 }
 
 TEST_F(TrainProgramTest, TheFirstTwentyStepsAreThoseOfTransformersAndTorch) {
-    const nlohmann::json golden = golden_steps();
-    for (const int ranks : {1, 2}) {
-        const auto result = train_golden({}, ranks);
-        const auto losses = member(result.out, "loss");
-        const auto norms = member(result.out, "grad_norm");
-        ASSERT_EQ(losses.size(), 20U) << result.err;
-        for (std::size_t i = 0; i < 20; ++i) {
-            EXPECT_NEAR(losses[i] / golden["loss"][i].get<double>(), 1, 1e-5) << "step " << i + 1;
-            EXPECT_NEAR(norms[i] / golden["grad_norm"][i].get<double>(), 1, 1e-4) << "step " << i + 1;
+    for (const char* const golden : {"training", "training/opt"}) {
+        golden_ = golden;
+        const nlohmann::json expected = golden_steps();
+        for (const auto& [ranks, sharding] : {std::pair{1, "none"}, std::pair{2, "full_shard"}}) {
+            const auto result = train_golden({"--sharding", sharding}, ranks);
+            const auto losses = member(result.out, "loss");
+            const auto norms = member(result.out, "grad_norm");
+            ASSERT_EQ(losses.size(), 20U) << result.err;
+            for (std::size_t i = 0; i < 20; ++i) {
+                EXPECT_NEAR(losses[i] / expected["loss"][i].get<double>(), 1, 1e-5) << golden << " step " << i + 1;
+                EXPECT_NEAR(norms[i] / expected["grad_norm"][i].get<double>(), 1, 1e-4) << golden << " step " << i + 1;
+            }
         }
     }
+}
+
+TEST_F(TrainProgramTest, OptTrainsInBf16AndIsReadAgain) {
+    golden_ = "training/opt";
+    const nlohmann::json expected = golden_steps();
+    const auto trained = train_golden({"--precision", "bf16", "--activation-checkpointing", "full"});
+    const auto losses = member(trained.out, "loss");
+    ASSERT_EQ(losses.size(), 20U) << trained.err;
+    for (std::size_t i = 0; i < 20; ++i)
+        EXPECT_NEAR(losses[i] / expected["loss"][i].get<double>(), 1, 5e-3) << "step " << i + 1;
+    const auto evaluated = run({"eval", "--model", path("out"), "--data", path("golden.safetensors")});
+    ASSERT_EQ(evaluated.exit_code, 0) << evaluated.err;
+    EXPECT_LT(member(evaluated.out, "loss").at(0), losses.front());
 }
 
 TEST_F(TrainProgramTest, HelpSaysWhatEachFlagTakesAndItsDefault) {

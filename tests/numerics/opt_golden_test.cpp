@@ -1,0 +1,133 @@
+// OPT's loss, logits, tokens and gradients against PyTorch's transformers, for every instruction set of this machine.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+#include "tests/numerics/golden.h"
+
+namespace atl::numerics {
+namespace {
+
+constexpr double kOptTolerance = 1e-5;  // relative: the loss; each gradient's L2
+
+struct OptCase {
+    std::string golden;
+    std::string instruction_set;
+};
+
+void PrintTo(const OptCase& value, std::ostream* out) {
+    *out << value.golden << " on " << value.instruction_set;
+}
+
+std::vector<OptCase> opt_cases() {
+    std::vector<OptCase> cases;
+    for (const char* golden : {"tied", "projected", "packed"}) {
+        for (const auto& set : kernels::cpu_instruction_sets()) cases.push_back({golden, set});
+    }
+    return cases;
+}
+
+class OptGoldenTest : public ::testing::TestWithParam<OptCase> {
+  protected:
+    Golden golden_{GetParam().golden, "opt"};
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam().instruction_set).value();
+    model::ResidentModel model_ = golden_.load(*backend_);
+
+    double golden_loss() const { return static_cast<double>(golden_.floats("loss")[0]); }
+};
+
+TEST_P(OptGoldenTest, TheLossIsThatOfTransformers) {
+    EXPECT_NEAR(model_.evaluate(golden_.rows()) / golden_loss(), 1.0, kOptTolerance);
+    EXPECT_NEAR(model_.train(golden_.rows()) / golden_loss(), 1.0, kOptTolerance);
+}
+
+TEST_P(OptGoldenTest, EveryParametersGradientIsThatOfTransformers) {
+    model_.train(golden_.rows());
+    std::size_t parameters = 0;
+    for (const auto& group : model_.model().groups) parameters += group.parameters.size();
+    EXPECT_EQ(golden_.names("gradient:").size(), parameters);
+    for (const std::string& name : golden_.names("gradient:")) {
+        auto expected = golden_.floats("gradient:" + name);
+        if (name.ends_with("k_proj.bias")) {
+            // Zero in exact arithmetic: a bias of all keys shifts every score of a query alike.
+            for (const float value : model_.gradient(name)) EXPECT_NEAR(value, 0.0, 1e-7) << name;
+        } else {
+            EXPECT_LE(relative_l2(model_.gradient(name), expected), kOptTolerance) << name;
+        }
+    }
+}
+
+TEST_P(OptGoldenTest, RecomputedActivationsAndAccumulationChangeNoGradient) {
+    const double loss = model_.train(golden_.rows());
+    std::vector<std::vector<float>> kept;
+    const auto names = golden_.names("gradient:");
+    for (const std::string& name : names) kept.emplace_back(model_.gradient(name).begin(), model_.gradient(name).end());
+    EXPECT_EQ(model_.train(golden_.rows(), {.recompute = true}), loss);
+    for (std::size_t i = 0; i < names.size(); ++i) EXPECT_TRUE(std::ranges::equal(model_.gradient(names[i]), kept[i]));
+    model_.train(golden_.rows(), {.accumulate = true});
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i].ends_with("k_proj.bias")) continue;
+        for (float& value : kept[i]) value *= 2;
+        EXPECT_LE(relative_l2(model_.gradient(names[i]), kept[i]), kOptTolerance) << names[i];
+    }
+}
+
+// Controls: what must not pass, to show that the tolerances can tell.
+
+TEST_P(OptGoldenTest, AWrongOffsetOfThePositionsIsFarOff) {
+    const auto table = model_.weight("model.decoder.embed_positions.weight");
+    std::rotate(table.begin(), table.begin() + golden_.config().hidden_size, table.end());
+    EXPECT_GT(std::abs(model_.evaluate(golden_.rows()) / golden_loss() - 1.0), 100 * kOptTolerance);
+}
+
+TEST_P(OptGoldenTest, AnotherEpsilonOfTheNormsIsFarOff) {
+    const double loss =
+        golden_.load(*backend_, [](model::ModelConfig& config) { config.norm_eps = 1e-2; }).evaluate(golden_.rows());
+    EXPECT_GT(std::abs(loss / golden_loss() - 1.0), 10 * kOptTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptGoldenTest, ::testing::ValuesIn(opt_cases()), [](const auto& instance) {
+    return instance.param.golden + "_" + instance.param.instruction_set;
+});
+
+class OptGenerationTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    Golden golden_{GetParam(), "opt"};
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(2).value();
+    model::ResidentModel model_ = golden_.load(*backend_);
+};
+
+TEST_P(OptGenerationTest, GreedyTokensAreThoseOfTransformers) {
+    const auto expected = golden_.integers("tokens");
+    ASSERT_FALSE(expected.empty());
+    std::vector<std::int32_t> tokens;
+    const model::GenerateOptions options{.tokens_max = static_cast<std::int64_t>(expected.size())};
+    const auto status = model::generate(model_.model(), *backend_, model_, golden_.rows().input_ids.first(5), options,
+                                        [&](std::int32_t token) { return tokens.push_back(token), true; });
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(tokens, expected);
+}
+
+TEST_P(OptGenerationTest, LogitsOfEveryPositionAreThoseOfTransformers) {
+    const auto rows = golden_.rows();
+    const auto logits = golden_.floats("logits");
+    const auto vocabulary = static_cast<std::size_t>(golden_.config().vocab_size);
+    for (const std::size_t prompt : {std::size_t{1}, std::size_t{7}}) {
+        auto generation = model::Generation::start(model_.model(), *backend_, model_, 16, rows.shape.length).value();
+        std::vector<float> got(vocabulary);
+        for (std::size_t end = prompt; end <= 16; ++end) {
+            generation.step(end == prompt ? rows.input_ids.first(prompt) : rows.input_ids.subspan(end - 1, 1), got);
+            for (std::size_t id = 0; id < vocabulary; ++id) {
+                ASSERT_NEAR(got[id], logits[(end - 1) * vocabulary + id], 1e-4) << "position " << end - 1;
+            }
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptGenerationTest, ::testing::Values("tied", "projected"));
+
+}  // namespace
+}  // namespace atl::numerics

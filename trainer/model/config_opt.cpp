@@ -1,0 +1,65 @@
+#include <array>
+#include <string_view>
+
+#include "trainer/model/config_reader.h"
+
+namespace atl::model {
+namespace {
+
+constexpr auto kOptKeys = std::to_array<std::string_view>(
+    {"vocab_size", "hidden_size", "ffn_dim", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
+     "word_embed_proj_dim", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
+     "layer_norm_elementwise_affine", "activation_function", "init_std", "tie_word_embeddings",
+     // Random omission is a setting of training, and not one that Atoll applies.
+     "dropout", "attention_dropout", "activation_dropout", "layerdrop",
+     // Read by the tokenizer of old versions.
+     "prefix"});
+
+// What OPT models may have in transformers and this code does not compute.
+void refuse_unbuilt_opt(ConfigReader& reader) {
+    struct Switch {
+        const char* key;
+        bool built;
+    };
+    for (const auto& [key, built] : {Switch{"do_layer_norm_before", true}, Switch{"_remove_final_layer_norm", false},
+                                     Switch{"enable_bias", true}, Switch{"layer_norm_elementwise_affine", true}}) {
+        if (reader.boolean(key, built) != built)
+            reader.fail(key, std::string(built ? "false" : "true") + " is not built");
+    }
+    if (const auto activation = reader.text("activation_function", "relu"); activation != "relu")
+        reader.fail("activation_function", "'" + activation + "' is not built: only relu is");
+}
+
+void parse_opt_sizes(ConfigReader& reader, ModelConfig& config) {
+    constexpr std::int64_t kMax = INT64_C(1) << 24;
+    config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
+    config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
+    config.intermediate_size = reader.integer("ffn_dim", std::nullopt, 1, kMax);
+    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
+    config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
+    config.num_key_value_heads = config.num_attention_heads;
+    if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0)
+        return reader.fail("num_attention_heads", "must divide hidden_size");
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+    config.word_embed_proj_dim = reader.integer("word_embed_proj_dim", config.hidden_size, 1, kMax);
+    config.max_position_embeddings = reader.integer("max_position_embeddings", 2048, 1, kMax);
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_opt(const Json& object) {
+    ATOLL_RETURN_IF_ERROR(check_keys(object, kOptKeys, "an OPT"));
+    ConfigReader reader(object, "");
+    ModelConfig config;
+    config.architecture = Architecture::kOpt;
+    refuse_unbuilt_opt(reader);
+    parse_opt_sizes(reader, config);
+    config.norm_eps = 1e-5;  // torch.nn.LayerNorm's
+    config.initializer_range = reader.positive("init_std", 0.02);
+    config.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
+    parse_dtype_and_tokens(reader, config);
+    ATOLL_RETURN_IF_ERROR(reader.status());
+    return config;
+}
+
+}  // namespace atl::model

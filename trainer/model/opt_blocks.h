@@ -1,0 +1,153 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/model/block.h"
+#include "trainer/model/config.h"
+
+// The blocks of OPT (Zhang et al., arXiv:2205.01068) as transformers has them: learned positions, layer norms before
+// attention and feed-forward, biases everywhere, ReLU. Legend as in kernels/backend.h; P channels of the embedding
+// (word_embed_proj_dim).
+namespace atl::model {
+
+// x [N, C] = project_in(table [V, P] at input_ids) + position_table [T_max + 2, C] at positions + 2. Without
+// project_in P is C.
+class OptEmbeddingBlock final : public Block {
+  public:
+    // `groups`: the table's, then that of the positions and project_in.
+    OptEmbeddingBlock(const ModelConfig& config, std::vector<std::size_t> groups);
+    static ParameterGroup make_positions_group(const ModelConfig& config);
+
+    const std::string& name() const override { return name_; }
+    const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+                 std::byte* saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
+                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+               LayerCache& cache) const override;
+    std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                       std::int64_t keys_max) const override;
+    double forward_flops(const BatchShape& shape) const override;
+
+  private:
+    struct Scratch {
+        Tensor tokens;           // [N, P]
+        Tensor token_gradients;  // [N, P]; with project_in only
+        Tensor positions;        // [N, C]; without project_in tokens again
+    };
+    Scratch cut_scratch(tensor::Arena& arena, std::int64_t rows) const;
+
+    std::string name_ = "embedding";
+    std::vector<std::size_t> groups_;
+    std::int64_t hidden_, embedding_, positions_;
+    bool projects_;
+};
+
+// h = x + out_proj(attention(qkv_proj(norm(x))));  y = h + fc2(relu(fc1(norm(h)))).
+class OptBlock final : public Block {
+  public:
+    OptBlock(const ModelConfig& config, std::int64_t layer, std::size_t group);
+    static ParameterGroup make_group(const ModelConfig& config, std::int64_t layer);
+
+    const std::string& name() const override { return name_; }
+    const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::int64_t saved_bytes(const BatchShape& shape) const override;
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+                 std::byte* saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
+                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+               LayerCache& cache) const override;
+    std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                       std::int64_t keys_max) const override;
+    double forward_flops(const BatchShape& shape) const override;
+
+  private:
+    struct Saved {
+        Tensor input_moments;   // [N, 2]
+        Tensor qkv;             // [N, 3C]
+        Tensor attention;       // [N, C]
+        Tensor log_sum_exp;     // [B, H, T]
+        Tensor hidden;          // [N, C]: h
+        Tensor hidden_moments;  // [N, 2]
+        Tensor activation;      // [N, F]: after ReLU
+    };
+    struct AttentionScratch {
+        Tensor normed;              // [N, C], then its gradient
+        Tensor attention_gradient;  // [N, C], backward only
+        Tensor qkv_gradient;        // [N, 3C], backward only
+    };
+    struct FeedForwardScratch {
+        Tensor normed;               // [N, C], then its gradient
+        Tensor activation_gradient;  // [N, F], backward only
+    };
+    Saved cut_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
+    AttentionScratch cut_attention(tensor::Arena& arena, std::int64_t rows, bool backward) const;
+    FeedForwardScratch cut_feed_forward(tensor::Arena& arena, std::int64_t rows, bool backward) const;
+    kernels::AttentionShape attention_shape(const BatchShape& shape) const;
+
+    void attention_forward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+                           LayerCache* cache) const;
+    void feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+                              const Tensor& output) const;
+    void feed_forward_backward(const Context& context, const GroupView& group, const Saved& saved,
+                               const Tensor& output_gradient, const Tensor& hidden_gradient) const;
+    void attention_backward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+                            const Tensor& hidden_gradient, const Tensor& input_gradient) const;
+
+    std::string name_;
+    std::vector<std::size_t> groups_;
+    std::int64_t hidden_, feed_forward_, heads_;
+    float epsilon_;
+};
+
+// losses [N] = cross entropy of lm_head(project_out(norm(x))) [N, V] with the targets, in chunks as HeadBlock. With a
+// tied embedding lm_head is the embedding's group.
+class OptHeadBlock final : public Block {
+  public:
+    // `table` is the index of the matrix [V, P] in the last of the groups.
+    OptHeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table);
+    static ParameterGroup make_group(const ModelConfig& config);
+
+    const std::string& name() const override { return name_; }
+    const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+                 std::byte* saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
+                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    bool backward_includes_forward() const override { return true; }
+    void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
+               LayerCache& cache) const override;
+    std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                       std::int64_t keys_max) const override;
+    double forward_flops(const BatchShape& shape) const override;
+
+  private:
+    struct Scratch {
+        Tensor normed;             // [N, C]
+        Tensor moments;            // [N, 2]
+        Tensor features;           // [N, P]: normed, or project_out of it
+        Tensor feature_gradients;  // [N, P]; with project_out only
+        Tensor logits;             // [chunk, V]
+    };
+    Scratch cut_scratch(tensor::Arena& arena, const BatchShape& shape) const;
+    void compute_features(const Context& context, const GroupView& group, const Tensor& input,
+                          const Scratch& scratch) const;
+
+    std::string name_ = "head";
+    std::vector<std::size_t> groups_;
+    std::size_t table_;
+    std::int64_t hidden_, embedding_, vocabulary_;
+    bool projects_;
+    float epsilon_;
+};
+
+}  // namespace atl::model
