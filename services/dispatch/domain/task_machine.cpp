@@ -58,7 +58,8 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
     add_event(change, "atoll.task.failed.v1", {{"error", task.error}});
 }
 
-// What a site's program says is kept only as far as it is numbers: nothing else can reach the database or the events.
+// What a site's program says is kept only as far as it is numbers. (What a failed one wrote to standard error is kept
+// too, its last 500 bytes: no program of ours writes text of a dataset there.)
 Json numbers_of(const Json& line) {
     Json numbers = Json::object();
     for (const auto& [key, value] : line.items())

@@ -102,11 +102,11 @@ void add_facility_routes(http::Server& server, Routing& routing) {
     const auto bound = [&routing](Response (*handler)(Routing&, const Request&)) -> http::Handler {
         return [&routing, handler](const Request& request) { return handler(routing, request); };
     };
-    server.route(Method::kPost, "/v1/facilities", writers(), bound(post_facility));
+    server.route(Method::kPost, "/v1/facilities", admins(), bound(post_facility));
     server.route(Method::kGet, "/v1/facilities", readers(), bound(get_facilities));
     server.route(Method::kGet, "/v1/facilities/:name", readers(), bound(get_facility));
-    server.route(Method::kPatch, "/v1/facilities/:name", writers(), bound(patch_facility));
-    server.route(Method::kDelete, "/v1/facilities/:name", writers(), bound(remove_facility));
+    server.route(Method::kPatch, "/v1/facilities/:name", admins(), bound(patch_facility));
+    server.route(Method::kDelete, "/v1/facilities/:name", admins(), bound(remove_facility));
     server.route(Method::kPost, "/v1/facilities/:name/check", writers(), bound(check_route));
 }
 

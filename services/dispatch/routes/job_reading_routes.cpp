@@ -141,7 +141,7 @@ void add_job_reading_routes(http::Server& server, Routing& routing) {
                  [&routing](const Request& request) { return get_jobs(routing, request); });
     server.route(Method::kGet, "/v1/jobs/:id", readers(), showing(routing, job_view));
     server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(), showing(routing, rounds_view));
-    server.route(Method::kGet, "/v1/jobs/:id/logs", readers(),
+    server.route(Method::kGet, "/v1/jobs/:id/logs", writers(),
                  [&routing](const Request& request) { return logs(routing, request); });
     server.route_async(
         Method::kGet, "/v1/jobs/:id/events", readers(),

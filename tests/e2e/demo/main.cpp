@@ -360,8 +360,12 @@ int main(int argc, char** argv) {
     app.add_flag("--down", options.down, "End the stack that an earlier demo left running");
     CLI11_PARSE(app, argc, argv);
     Demo demo(options);
-    const atl::Status status = options.down ? demo.down() : demo.run();
-    if (status.ok()) return 0;
-    fmt::print(stderr, "atoll-demo: {}\n", status.error().message);
+    try {
+        const atl::Status status = options.down ? demo.down() : demo.run();
+        if (status.ok()) return 0;
+        fmt::print(stderr, "atoll-demo: {}\n", status.error().message);
+    } catch (const std::exception& error) {  // an answer without a field that it should have, a full disk
+        fmt::print(stderr, "atoll-demo: {}\n", error.what());
+    }
     return 1;
 }
