@@ -38,7 +38,6 @@ constexpr PageFile kFiles[] = {{"index.html", kConsolePageIndexHtml},
 
 Status write_console(const fs::path& directory) {
     std::error_code error;
-    fs::remove_all(directory, error);
     fs::create_directories(directory, error);
     if (error) return unavailable("cannot make " + directory.string() + ": " + error.message());
     for (const PageFile& file : kFiles) ATOLL_RETURN_IF_ERROR(write_file_atomic(directory / file.name, file.content));

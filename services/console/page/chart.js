@@ -26,10 +26,15 @@ function axes(spec, area, x, y, xTicks, yTicks) {
         svg('text', {class: 'tick', x: area.left - 6, y: y(tick) + 4, 'text-anchor': 'end'}, number(tick)),
     ]);
     const below = xTicks.map((tick) =>
-        svg('text', {class: 'tick', x: x(tick), y: area.bottom + 16, 'text-anchor': 'middle'}, number(tick)));
+        svg('text', {class: 'tick', x: x(tick), y: area.bottom + 16, 'text-anchor': 'middle'}, number(tick))
+    );
     const names = [
         svg('text', {class: 'axis', x: area.left, y: 11}, spec.yName),
-        svg('text', {class: 'axis', x: (area.left + area.right) / 2, y: area.bottom + 32, 'text-anchor': 'middle'}, spec.xName),
+        svg(
+            'text',
+            {class: 'axis', x: (area.left + area.right) / 2, y: area.bottom + 32, 'text-anchor': 'middle'},
+            spec.xName
+        ),
     ];
     return [grid, below, names];
 }
@@ -52,23 +57,38 @@ function lines(spec, x, y) {
     return spec.series.map((one) => {
         const points = thin(one.points, 300);
         const hasMarks = spec.hasMarks && points.length <= 40;
-        return svg('g', {class: `series ${one.style}`},
+        return svg(
+            'g',
+            {class: `series ${one.style}`},
             svg('path', {class: 'line', d: path(points, x, y)}),
-            hasMarks && points.map((point) => svg('circle', {cx: x(point.x), cy: y(point.y), r: 2.6})));
+            hasMarks && points.map((point) => svg('circle', {cx: x(point.x), cy: y(point.y), r: 2.6}))
+        );
     });
 }
 
 function directLabels(spec, area, x, y) {
     const ends = spec.series.map(({points}) => points[points.length - 1]);
-    const places = spread(ends.map((end) => y(end.y)), lineGap, area.top, area.bottom);
-    return spec.series.map((one, i) => svg('g', {class: `series ${one.style}`},
-        svg('path', {class: 'leader', d: `M${x(ends[i].x) + 3} ${y(ends[i].y)}L${area.right + 6} ${places[i]}`}),
-        svg('text', {class: 'label', x: area.right + 9, y: places[i] + 4}, labelText(one))));
+    const places = spread(
+        ends.map((end) => y(end.y)),
+        lineGap,
+        area.top,
+        area.bottom
+    );
+    return spec.series.map((one, i) =>
+        svg(
+            'g',
+            {class: `series ${one.style}`},
+            svg('path', {class: 'leader', d: `M${x(ends[i].x) + 3} ${y(ends[i].y)}L${area.right + 6} ${places[i]}`}),
+            svg('text', {class: 'label', x: area.right + 9, y: places[i] + 4}, labelText(one))
+        )
+    );
 }
 
 // The values at one place of the x axis, by pointer or by the arrow keys.
 function readout(spec, area, x, picture, output) {
-    const stops = [...new Set(spec.series.flatMap(({points}) => thin(points, 300).map((point) => point.x)))].sort((a, b) => a - b);
+    const stops = [...new Set(spec.series.flatMap(({points}) => thin(points, 300).map((point) => point.x)))].sort(
+        (a, b) => a - b
+    );
     const mark = svg('line', {class: 'mark', y1: area.top, y2: area.bottom, visibility: 'hidden'});
     let at = stops.length - 1;
     const show = () => {
@@ -99,22 +119,38 @@ function describe(spec) {
     return `${spec.title}. Last values: ${ends.join(', ')}. Arrow keys read the values.`;
 }
 
-// spec: {key, title, xName, yName, isLog, hasMarks, width, height, borders: [{name, at}],
-//        series: [{name, style, points: [{x, y}]}]}, every series with at least one point.
+// spec: {key, title, xName, yName, isLog, hasMarks, width, height, xLeast: what the x axis holds at least,
+//        borders: [{name, at}], series: [{name, style, points: [{x, y}]}]}, every series with at least one point.
 export function lineChart(spec) {
     const {width, height} = spec;
     const points = spec.series.flatMap((one) => one.points);
     const yRange = padded(extent(points.map((point) => point.y)), spec.isLog);
     const yTicks = spec.isLog ? logTicks(...yRange, 5) : linearTicks(...yRange, 5);
     const area = frame(width, height, spec.series.map(labelText), yTicks);
-    const xRange = extent([...points.map((point) => point.x), ...(spec.borders ?? []).map((border) => border.at)]);
+    const xRange = extent([...points.map((point) => point.x), ...spec.xLeast]);
     const xTicks = integerTicks(...xRange, Math.max(2, Math.floor((area.right - area.left) / 60)));
     const x = linearScale(xRange, [area.left + 4, area.right - 4]);
     const y = (spec.isLog ? logScale : linearScale)(yRange, [area.bottom, area.top]);
-    const picture = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', tabindex: '0',
-        'aria-label': describe(spec), 'data-key': spec.key});
+    const picture = svg('svg', {
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        role: 'img',
+        tabindex: '0',
+        'aria-label': describe(spec),
+        'data-key': spec.key,
+    });
     const output = h('output', {class: 'readout'});
-    picture.append(...[axes(spec, area, x, y, xTicks, yTicks), borders(spec, area, x), lines(spec, x, y),
-        directLabels(spec, area, x, y), readout(spec, area, x, picture, output)].flat(Infinity).filter(Boolean));
+    picture.append(
+        ...[
+            axes(spec, area, x, y, xTicks, yTicks),
+            borders(spec, area, x),
+            lines(spec, x, y),
+            directLabels(spec, area, x, y),
+            readout(spec, area, x, picture, output),
+        ]
+            .flat(Infinity)
+            .filter(Boolean)
+    );
     return h('figure', null, h('figcaption', null, spec.title), picture, output);
 }

@@ -36,7 +36,8 @@ export function takeRounds(course, items) {
 }
 
 function taskOf(course, id, round) {
-    if (!course.tasks.has(id)) course.tasks.set(id, {id, round, points: [], pointStride: 1, pointsSkipped: 0, progress: null});
+    if (!course.tasks.has(id))
+        course.tasks.set(id, {id, round, points: [], pointStride: 1, pointsSkipped: 0, progress: null});
     return course.tasks.get(id);
 }
 
@@ -45,7 +46,8 @@ function takeTask(course, round, task) {
     const {points, progress, attempt} = known;
     Object.assign(known, task);
     // An event may have told of a later step than this answer, which was on its way meanwhile.
-    const isLater = (attempt ?? 0) > (task.attempt ?? 0) ||
+    const isLater =
+        (attempt ?? 0) > (task.attempt ?? 0) ||
         ((attempt ?? 0) === (task.attempt ?? 0) && (progress?.step ?? 0) > (task.progress?.step ?? 0));
     if (isLater) Object.assign(known, {attempt, progress});
     known.points = points;
@@ -102,7 +104,9 @@ function addPoint(task, point) {
 }
 
 export function tasksOfRound(course, round, kind) {
-    return [...course.tasks.values()].filter((task) => task.round === round && task.kind === kind);
+    const tasks = [...course.tasks.values()].filter((task) => task.round === round && task.kind === kind);
+    const name = (task) => `${task.facility} ${task.dataset}`;
+    return tasks.sort((a, b) => name(a).localeCompare(name(b)));
 }
 
 // How many steps a training has, as far as the job says: 0 when it counts epochs.

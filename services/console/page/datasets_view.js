@@ -23,7 +23,9 @@ function row({dataset, version, copies}) {
         [dataset.name, dataset.description && h('span', {class: 'soft'}, h('br'), dataset.description)],
         `${language(dataset.language)} (${dataset.language})`,
         dataset.license,
-        version ? [`${version.version}`, h('br'), h('span', {class: 'soft'}, `${version.batching}, ${version.seq_len}`)] : 'not prepared yet',
+        version
+            ? [`${version.version}`, h('br'), h('span', {class: 'soft'}, `${version.batching}, ${version.seq_len}`)]
+            : 'not prepared yet',
         counts(version?.train),
         counts(version?.validation),
         copies.join(', ') || '\u2013',
@@ -32,7 +34,9 @@ function row({dataset, version, copies}) {
 
 function content(datasets) {
     if (datasets.length === 0)
-        return notice('No dataset is registered yet: "atoll dataset register NAME --language TAG --license NAME --template TEXT".');
+        return notice(
+            'No dataset is registered yet: "atoll dataset register NAME --language TAG --license NAME --template TEXT".'
+        );
     const columns = ['Dataset', 'Language', 'Licence', 'Version', 'Training', 'Validation', 'Copies at'];
     return table('Datasets', columns, datasets.map(row));
 }

@@ -15,15 +15,24 @@ function batch({kind, slots}) {
 }
 
 function row(facility) {
-    return [facility.name, transport(facility.transport), batch(facility.batch), h('code', null, facility.work_dir),
-        moment(facility.updated_at)];
+    return [
+        facility.name,
+        transport(facility.transport),
+        batch(facility.batch),
+        h('code', null, facility.work_dir),
+        moment(facility.updated_at),
+    ];
 }
 
 function content(facilities) {
     if (facilities.length === 0)
         return notice('No facility is registered yet: "atoll facility add NAME --ssh HOST --work-dir DIR".');
     return [
-        table('Facilities', ['Facility', 'Transport', 'Batch system', 'Work directory', 'Changed'], facilities.map(row)),
+        table(
+            'Facilities',
+            ['Facility', 'Transport', 'Batch system', 'Work directory', 'Changed'],
+            facilities.map(row)
+        ),
         notice('"atoll facility check NAME" tries the way in, the work directory and the programs.'),
     ];
 }

@@ -2,8 +2,8 @@
 
 const pauseMs = {first: 1000, longest: 30000};
 
-// The pause before the n-th repeat (1, 2, …): doubled each time up to half a minute, less up to a half by chance, so that
-// many pages do not come back at once.
+// The pause before the n-th repeat: doubled each time up to half a minute, less up to a half by chance, so that many
+// pages do not come back at once.
 export function backoffMs(failures, random = Math.random) {
     const whole = Math.min(pauseMs.first * 2 ** (failures - 1), pauseMs.longest);
     return whole * (1 - random() / 2);
@@ -14,9 +14,9 @@ export function isFinal(error) {
     return error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429;
 }
 
-// Gives pages of events to `take` until it returns false or `stopped()`. `read(cursor)` answers {items: [{number, …}]},
-// late if there are none yet. `trouble(error, pause)` hears of each failure that will be repeated, `trouble(null)` when
-// it is over. Throws what no repeat would change.
+// Gives pages of events to `take` until it returns false or `stopped()`. `read(cursor)` answers
+// {items: [{number, …}]}, late if there are none yet. `trouble(error, pause)` hears of each failure that will be
+// repeated, `trouble(null)` when it is over. Throws what no repeat would change.
 export async function follow({read, take, trouble, pause, stopped, random}) {
     let cursor = 0;
     let failures = 0;

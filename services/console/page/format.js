@@ -26,14 +26,19 @@ export function bytes(value) {
         value /= 1024;
         ++unit;
     }
-    return `${Number(value.toPrecision(3))} ${units[unit]}`;
+    return `${Number(value.toPrecision(3))}\u00a0${units[unit]}`;
 }
 
 // "42 s", "3 min 4 s", "2 h 5 min", "3 d 4 h"
 export function duration(seconds) {
     if (!Number.isFinite(seconds)) return missing;
-    const whole = Math.max(0, Math.round(seconds));
-    const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
+    const whole = Math.round(seconds);
+    const units = [
+        ['d', 86400],
+        ['h', 3600],
+        ['min', 60],
+        ['s', 1],
+    ];
     const first = units.findIndex(([, length]) => whole >= length);
     if (first < 0) return '0 s';
     const [name, length] = units[first];

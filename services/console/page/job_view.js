@@ -22,8 +22,14 @@ class JobView {
         this.versions = [];
         this.versionsOfRounds = -1; // how many rounds had made a model when `versions` were read
         const section = (label) => h('section', {'aria-label': label});
-        this.parts = {head: section('Job'), now: section('Now'), loss: section('Loss'), perplexity: section('Perplexity'),
-            model: section('Model'), rounds: section('Rounds')};
+        this.parts = {
+            head: section('Job'),
+            now: section('Now'),
+            loss: section('Loss'),
+            perplexity: section('Perplexity'),
+            model: section('Model'),
+            rounds: section('Rounds'),
+        };
     }
 
     get(path) {
@@ -71,7 +77,8 @@ class JobView {
         return follow({
             read: (cursor) => this.get(`${this.path}/events?after=${cursor}&wait=20s&limit=1000`),
             take: (events) => this.takeEvents(events),
-            trouble: (error, wait) => say(error ? `${error.message} Trying again in ${Math.ceil(wait / 1000)} s.` : 'Live.'),
+            trouble: (error, wait) =>
+                say(error ? `${error.message} Trying again in ${Math.ceil(wait / 1000)} s.` : 'Live.'),
             pause: (wait) => pause(wait, signal),
             stopped: () => signal.aborted,
         });
@@ -88,11 +95,11 @@ class JobView {
         return !isOver;
     }
 
-    // What events do not tell. Ends with the job.
+    // What events do not tell. Ends with the job. Of failures the events' loop speaks.
     async lookAgain() {
         const over = new AbortController();
         this.view.signal.addEventListener('abort', () => over.abort());
-        await poll({signal: over.signal, say: this.view.say}, intervalMs, async () => {
+        await poll({signal: over.signal, say: () => {}}, intervalMs, async () => {
             const wasFinished = isFinished(this.course.job.state) && !this.mustLoad;
             this.mustLoad = false;
             await this.load();
@@ -110,7 +117,8 @@ class JobView {
     draw() {
         const {course, parts} = this;
         const now = Date.now();
-        this.view.title(`${course.job.name}, ${isFinished(course.job.state) ? course.job.state : `round ${course.job.round}/${course.job.rounds}`}`);
+        const {name, state, round, rounds} = course.job;
+        this.view.title(`${name}, ${isFinished(state) ? state : `round ${round}/${rounds}`}`);
         const took = between(course.job.created_at, course.job.finished_at, now);
         refresh(parts.head, [course.job, took], () => this.head(took, now));
         parts.now.hidden = isFinished(course.job.state);
@@ -118,7 +126,9 @@ class JobView {
         refresh(parts.now, [course.job.round, [...course.rounds.values()].at(-1), tasks], () => nowTables(course));
         const steps = lineage(course, this.versions);
         refresh(parts.model, steps, () => lineageTable(course, steps));
-        refresh(parts.rounds, [[...course.rounds.values()], tasks, [...course.evaluations.values()]], () => roundsList(course, now));
+        refresh(parts.rounds, [[...course.rounds.values()], tasks, [...course.evaluations.values()]], () =>
+            roundsList(course, now)
+        );
         this.drawLoss();
         this.drawPerplexity();
     }
@@ -130,13 +140,24 @@ class JobView {
         return [
             h('h1', null, job.name, ' ', badge(job.state)),
             job.error && notice(job.error, 'bad'),
-            h('dl', {class: 'facts'},
-                fact('Round', `${job.round} of ${job.rounds} `, bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)),
-                fact('Started', h('time', {datetime: job.created_at, title: age(job.created_at, now)}, moment(job.created_at))),
+            h(
+                'dl',
+                {class: 'facts'},
+                fact(
+                    'Round',
+                    `${job.round} of ${job.rounds} `,
+                    bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)
+                ),
+                fact(
+                    'Started',
+                    h('time', {datetime: job.created_at, title: age(job.created_at, now)}, moment(job.created_at))
+                ),
                 fact(job.finished_at ? 'Took' : 'Running for', took),
                 fact('Participants', participants.map((one) => one.facility).join(', ')),
                 fact('Strategy', [strategy?.name, strategy?.weighting].filter(Boolean).join(', ')),
-                fact('Newest model', digest(job.version || job.base, 'newest'))),
+                fact('Base model', job.spec.model.name),
+                fact('Newest version', digest(job.version || job.base, 'newest'))
+            ),
         ];
     }
 
@@ -148,11 +169,19 @@ class JobView {
 
     drawLoss() {
         const {series, starts} = lossSeries(this.course);
-        const width = this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+        const width =
+            this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
         refresh(this.parts.loss, [width, series], () => {
-            if (series.length === 0 || width < 100) return [h('h2', null, 'Loss'), notice('No step has been reported yet.')];
+            if (series.length === 0 || width < 100)
+                return [h('h2', null, 'Loss'), notice('No step has been reported yet.')];
             return lineChart({
-                key: 'loss', title: 'Training loss', xName: 'step', yName: 'loss', width, height: 260,
+                key: 'loss',
+                title: 'Training loss',
+                xName: 'step',
+                yName: 'loss',
+                width,
+                height: 260,
+                xLeast: [0, 1],
                 borders: starts.map(([round, at]) => ({name: `round ${round}`, at})),
                 series: series.map((one) => ({...one, style: this.styleOf(one.facility)})),
             });
@@ -166,16 +195,41 @@ class JobView {
 
     drawPerplexity() {
         const panels = perplexityPanels(this.course);
-        const width = this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+        const width =
+            this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
         const isTwo = panels.length > 1 && width > 720;
         const each = isTwo ? (width - 16) / 2 : width;
         refresh(this.parts.perplexity, [each, panels, [...this.languages]], () => {
-            if (panels.length === 0 || width < 100) return [h('h2', null, 'Perplexity'), notice('Nothing has been evaluated yet.')];
-            return [h('div', {class: 'panels'}, panels.map((panel) => lineChart({
-                key: `perplexity ${panel.dataset} ${panel.facility}`, title: this.panelTitle(panel), xName: 'round', yName: 'perplexity (log)',
-                isLog: true, hasMarks: true, width: each, height: 230,
-                series: panel.series.map((one) => ({...one, style: this.styleOf(one.isGlobal ? null : one.name)})),
-            }))), h('p', {class: 'soft'}, 'global: the model of the round, from round 0, the base. A facility\u2019s name: its update alone.')];
+            if (panels.length === 0 || width < 100)
+                return [h('h2', null, 'Perplexity'), notice('Nothing has been evaluated yet.')];
+            return [
+                h(
+                    'div',
+                    {class: 'panels'},
+                    panels.map((panel) =>
+                        lineChart({
+                            key: `perplexity ${panel.dataset} ${panel.facility}`,
+                            title: this.panelTitle(panel),
+                            xName: 'round',
+                            yName: 'perplexity (log)',
+                            isLog: true,
+                            hasMarks: true,
+                            width: each,
+                            height: 230,
+                            xLeast: [0, 1],
+                            series: panel.series.map((one) => ({
+                                ...one,
+                                style: this.styleOf(one.isGlobal ? null : one.name),
+                            })),
+                        })
+                    )
+                ),
+                h(
+                    'p',
+                    {class: 'soft'},
+                    'global: the model of the round, from round 0, the base. A facility\u2019s name: its update alone.'
+                ),
+            ];
         });
     }
 }

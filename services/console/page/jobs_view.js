@@ -23,9 +23,15 @@ function row(job, now) {
 
 function content(jobs, now) {
     if (jobs.length === 0)
-        return notice('There is no job yet. "atoll job init job.yaml" writes a file to start from, "atoll job submit job.yaml" starts it.');
+        return notice(
+            'There is no job yet. "atoll job init job.yaml" writes a file to start from, "atoll job submit" runs it.'
+        );
     const columns = ['Job', 'State', 'Round', 'Started', 'Took', 'Model'];
-    return table('Jobs, newest first', columns, jobs.map((job) => row(job, now)));
+    return table(
+        'Jobs, newest first',
+        columns,
+        jobs.map((job) => row(job, now))
+    );
 }
 
 export async function showJobs(view) {
@@ -34,7 +40,16 @@ export async function showJobs(view) {
         const jobs = await view.api.all('/dispatch/v1/jobs', {signal: view.signal});
         if (!list.isConnected) view.main.replaceChildren(h('h1', null, 'Jobs'), list);
         const now = Date.now();
-        refresh(list, jobs.map((job) => [job.id, job.state, job.round, age(job.created_at, now),
-            between(job.created_at, job.finished_at, now)]), () => content(jobs, now));
+        refresh(
+            list,
+            jobs.map((job) => [
+                job.id,
+                job.state,
+                job.round,
+                age(job.created_at, now),
+                between(job.created_at, job.finished_at, now),
+            ]),
+            () => content(jobs, now)
+        );
     });
 }

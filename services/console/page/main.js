@@ -70,8 +70,13 @@ function refuse(error) {
 
 function askForToken(problem) {
     title('Token');
-    const input = h('input', {id: 'token', type: 'password', autocomplete: 'off', spellcheck: 'false',
-        'aria-describedby': 'where'});
+    const input = h('input', {
+        id: 'token',
+        type: 'password',
+        autocomplete: 'off',
+        spellcheck: 'false',
+        'aria-describedby': 'where',
+    });
     const trouble = h('div');
     const accept = (event) => {
         event.preventDefault();
@@ -81,16 +86,38 @@ function askForToken(problem) {
         sessionStorage.setItem(tokenKey, token);
         open();
     };
-    const form = h('form', {onsubmit: accept},
-        h('label', {for: 'token'}, 'Token'), input, trouble,
-        h('button', {type: 'submit', class: 'main'}, 'Look'));
-    main.replaceChildren(h('section', null,
-        h('h1', null, 'Atoll'),
-        h('p', null, 'This page shows jobs, facilities and datasets. It changes nothing: a viewer\u2019s token is enough.'),
-        form,
-        h('p', {id: 'where', class: 'soft'}, 'On the coordinator\u2019s machine: ', h('code', null, 'cat STATE/tokens/viewer.token'),
-            ', where STATE is the directory that ', h('code', null, 'atoll up'), ' named; with containers it is ',
-            h('code', null, 'tokens/viewer.token'), ' among the credentials. The token stays in this tab and is forgotten when it is closed.')));
+    const form = h(
+        'form',
+        {onsubmit: accept},
+        h('label', {for: 'token'}, 'Token'),
+        input,
+        trouble,
+        h('button', {type: 'submit', class: 'main'}, 'Look')
+    );
+    main.replaceChildren(
+        h(
+            'section',
+            null,
+            h('h1', null, 'Atoll'),
+            h(
+                'p',
+                null,
+                'This page shows jobs, facilities and datasets. It changes nothing: a viewer\u2019s token is enough.'
+            ),
+            form,
+            h(
+                'p',
+                {id: 'where', class: 'soft'},
+                'On the coordinator\u2019s machine: ',
+                h('code', null, 'cat STATE/tokens/viewer.token'),
+                ', where STATE is the directory that ',
+                h('code', null, 'atoll up'),
+                ' named; with containers it is ',
+                h('code', null, 'tokens/viewer.token'),
+                ' among the credentials. The token stays in this tab and is forgotten when it is closed.'
+            )
+        )
+    );
     if (problem) trouble.replaceChildren(notice(problem, 'bad'));
     input.focus();
 }

@@ -5,10 +5,14 @@ import {backoffMs, isFinal} from './follow.js';
 export function pause(milliseconds, signal) {
     return new Promise((resolve) => {
         const timer = setTimeout(resolve, milliseconds);
-        signal.addEventListener('abort', () => {
-            clearTimeout(timer);
-            resolve();
-        }, {once: true});
+        signal.addEventListener(
+            'abort',
+            () => {
+                clearTimeout(timer);
+                resolve();
+            },
+            {once: true}
+        );
     });
 }
 

@@ -6,39 +6,61 @@ import {between, bytes, count, moment, number} from './format.js';
 
 const lineageShown = 5;
 
-// "running", and before and after that what the attempt does: "staging", "queued", "collecting".
+// Of a task in work what its attempt does: "staging", "queued", "running", "collecting".
 function stateOf(task) {
-    const step = task.state === 'running' && task.step && task.step !== 'running' ? h('span', {class: 'soft'}, ` ${task.step}`) : null;
     const error = task.error || (task.state !== 'done' && task.attempt_error);
-    return [badge(task.state), step, error && notice(error, 'bad')];
+    return [badge(task.state === 'running' ? (task.step ?? 'running') : task.state), error && notice(error, 'bad')];
 }
 
 function steps(course, task) {
-    const at = task.state === 'done' ? task.metrics?.steps ?? task.progress?.step : task.progress?.step;
+    const at = task.state === 'done' ? (task.metrics?.steps ?? task.progress?.step) : task.progress?.step;
     if (at === undefined || at === null) return '\u2013';
     const all = stepsOf(course.job, task);
     return all > 0 ? [`${at}/${all} `, bar(at, all, `step ${at} of ${all} at ${task.facility}`)] : `${at}`;
 }
 
 function trainingRow(course, task) {
-    const numbers = task.state === 'done' && task.metrics ? task.metrics : task.progress ?? {};
-    return [task.facility, task.dataset ?? '\u2013', stateOf(task), `${task.attempt ?? '\u2013'}`, steps(course, task),
-        number(numbers.loss), count(numbers.tokens_per_s)];
+    // Of all steps, while it runs of the last.
+    const speed = task.state === 'done' ? task.metrics?.tokens_per_s : task.progress?.tokens_per_s;
+    return [
+        task.facility,
+        task.dataset ?? '\u2013',
+        stateOf(task),
+        `${task.attempt ?? '\u2013'}`,
+        steps(course, task),
+        number(task.progress?.loss),
+        count(speed),
+    ];
 }
 
 function trainingTable(course, round) {
     const tasks = tasksOfRound(course, round, 'train');
     if (tasks.length === 0) return null;
-    const columns = ['Facility', 'Dataset', 'State', 'Attempt', 'Step', 'Loss', 'Tokens/s'];
-    return table(`Training in round ${round}`, columns, tasks.map((task) => trainingRow(course, task)));
+    const columns = ['Facility', 'Dataset', 'State', 'Attempt', 'Step', 'Last loss', 'Tokens/s'];
+    return table(
+        `Training in round ${round}`,
+        columns,
+        tasks.map((task) => trainingRow(course, task))
+    );
 }
 
 // Evaluations still to come, of whatever round: they run beside the training.
 function pendingEvaluations(course) {
-    const waiting = [...course.tasks.values()].filter((task) => task.kind === 'evaluate' && task.state !== 'done' && task.state !== 'cancelled');
+    const waiting = [...course.tasks.values()].filter(
+        (task) => task.kind === 'evaluate' && task.state !== 'done' && task.state !== 'cancelled'
+    );
     if (waiting.length === 0) return null;
-    const rows = waiting.map((task) => [task.facility, task.dataset ?? '\u2013', `${task.round}`, stateOf(task), `${task.attempt ?? '\u2013'}`]);
-    return [h('h2', null, 'Evaluations'), table('Evaluations not done yet', ['Facility', 'Dataset', 'Round', 'State', 'Attempt'], rows)];
+    const rows = waiting.map((task) => [
+        task.facility,
+        task.dataset ?? '\u2013',
+        `${task.round}`,
+        stateOf(task),
+        `${task.attempt ?? '\u2013'}`,
+    ]);
+    return [
+        h('h2', null, 'Evaluations'),
+        table('Evaluations not done yet', ['Facility', 'Dataset', 'Round', 'State', 'Attempt'], rows),
+    ];
 }
 
 export function nowTables(course) {
@@ -56,20 +78,36 @@ function perplexities(course, round) {
     const places = [...new Set(all.map(place))].sort();
     const models = [...new Set(all.map((one) => one.which))];
     const value = (which, where) => number(all.find((one) => one.which === which && place(one) === where)?.perplexity);
-    const name = (which) => (which === 'base' ? 'base model' : which === 'global' ? 'global model' : `update of ${which}`);
+    const name = (which) =>
+        which === 'base' ? 'base model' : which === 'global' ? 'global model' : `update of ${which}`;
     const rows = models.map((which) => [name(which), ...places.map((where) => value(which, where))]);
     return table(`Perplexity in round ${round}`, ['Perplexity of', ...places], rows);
 }
 
 function oneRound(course, round, now) {
-    const took = round.round > 0 ? between(round.opened_at, round.closed_at, now) : null;
+    const took =
+        round.round > 0 && `${round.closed_at ? ' in' : ' for'} ${between(round.opened_at, round.closed_at, now)}`;
     const title = round.round === 0 ? 'Round 0, the base model ' : `Round ${round.round} `;
-    return h('details', {'data-key': `round-${round.round}`},
-        h('summary', null, title, badge(round.state), h('span', {class: 'soft'}, took && ` in ${took}`,
-            round.evaluated ? ', evaluated' : '')),
+    return h(
+        'details',
+        {'data-key': `round-${round.round}`},
+        h(
+            'summary',
+            null,
+            title,
+            badge(round.state),
+            h('span', {class: 'soft'}, took, round.evaluated ? ', evaluated' : '')
+        ),
         round.error && notice(round.error, 'bad'),
-        h('p', {class: 'soft'}, `opened ${moment(round.opened_at)}`, round.deadline_at && `, deadline ${moment(round.deadline_at)}`),
-        trainingTable(course, round.round), perplexities(course, round.round));
+        h(
+            'p',
+            {class: 'soft'},
+            `opened ${moment(round.opened_at)}`,
+            round.deadline_at && `, deadline ${moment(round.deadline_at)}`
+        ),
+        trainingTable(course, round.round),
+        perplexities(course, round.round)
+    );
 }
 
 export function roundsList(course, now) {
@@ -78,18 +116,30 @@ export function roundsList(course, now) {
 }
 
 function contribution(one, round) {
-    const share = one.share === null ? '' : `${number(one.share * 100)} %, `;
-    return h('div', null, `${one.facility}: `, digest(one.version, `update-${round}-${one.facility}-${one.version}`),
-        h('span', {class: 'soft'}, ` ${share}${count(one.tokens)} tokens`));
+    const share = one.share === null ? '' : `${number(one.share * 100)}\u00a0%, `;
+    return h(
+        'div',
+        null,
+        `${one.facility}: `,
+        digest(one.version, `update-${round}-${one.facility}-${one.version}`),
+        h('span', {class: 'soft'}, ` ${share}${count(one.tokens)} tokens`)
+    );
 }
 
 function lineageRow(step) {
     return [
         `${step.round}`,
-        [digest(step.version, `version-${step.round}`), step.tags.map((tag) => h('span', {class: 'soft'}, ` ${tag}`)),
-            step.size !== undefined && h('span', {class: 'soft'}, ` ${bytes(step.size)}`)],
+        [
+            digest(step.version, `version-${step.round}`),
+            step.tags.map((tag) => h('span', {class: 'soft'}, ` ${tag}`)),
+            step.size !== undefined && h('span', {class: 'soft'}, ` ${bytes(step.size)}`),
+        ],
         digest(step.parent, `parent-${step.round}`),
-        h('div', null, step.contributions.map((one) => contribution(one, step.round))),
+        h(
+            'div',
+            null,
+            step.contributions.map((one) => contribution(one, step.round))
+        ),
     ];
 }
 
@@ -100,7 +150,16 @@ export function lineageTable(course, steps) {
     const rows = [...steps].reverse().map(lineageRow);
     const columns = ['Round', 'Version', 'From', 'Updates'];
     const older = rows.slice(lineageShown);
-    return [heading, base, table('Lineage of the model, newest first', columns, rows.slice(0, lineageShown)),
-        older.length > 0 && h('details', {'data-key': 'older'}, h('summary', null, `${older.length} older`),
-            table('Lineage of the model, older versions', columns, older))];
+    return [
+        heading,
+        base,
+        table('Lineage of the model, newest first', columns, rows.slice(0, lineageShown)),
+        older.length > 0 &&
+            h(
+                'details',
+                {'data-key': 'older'},
+                h('summary', null, `${older.length} older`),
+                table('Lineage of the model, older versions', columns, older)
+            ),
+    ];
 }

@@ -52,8 +52,8 @@ export function lossSeries(course) {
     return {series: [...series.values()].filter((one) => one.points.length > 0), starts: [...starts]};
 }
 
-// One panel for each place of evaluation: [{dataset, facility, series: [{name, isGlobal, points: [{x: round, y}]}]}]. The
-// global line begins at round 0, the base model.
+// One panel for each place of evaluation: [{dataset, facility, series: [{name, isGlobal,
+// points: [{x: round, y}]}]}]. The global line begins at round 0, the base model.
 export function perplexityPanels(course) {
     const panels = new Map();
     const ordered = [...course.evaluations.values()].sort((a, b) => a.round - b.round);
@@ -69,7 +69,9 @@ export function perplexityPanels(course) {
     }
     const byName = (a, b) => Number(b.isGlobal) - Number(a.isGlobal) || a.name.localeCompare(b.name);
     const byPlace = (a, b) => a.dataset.localeCompare(b.dataset) || a.facility.localeCompare(b.facility);
-    return [...panels.values()].map((panel) => ({...panel, series: [...panel.series.values()].sort(byName)})).sort(byPlace);
+    return [...panels.values()]
+        .map((panel) => ({...panel, series: [...panel.series.values()].sort(byName)}))
+        .sort(byPlace);
 }
 
 // The rounds that made a model, oldest first: [{round, parent, version, contributions: [{facility, version, weight,
@@ -79,18 +81,24 @@ export function lineage(course, versions) {
     for (const version of versions)
         if (version.kind === 'global' && version.job === course.job?.id) records.set(version.round, version);
     const closed = [...course.rounds.values()].filter((round) => round.round > 0 && round.version);
-    return closed.sort((a, b) => a.round - b.round).map((round) => {
-        const updates = trainings(course).filter((task) => task.round === round.round && task.version);
-        const contributions = records.get(round.round)?.contributions ?? updates;
-        const total = contributions.reduce((sum, one) => sum + (one.weight ?? 0), 0);
-        return {
-            round: round.round,
-            parent: round.base,
-            version: round.version,
-            size: records.get(round.round)?.size,
-            tags: records.get(round.round)?.tags ?? [],
-            contributions: contributions.map(({facility, version, weight, tokens}) =>
-                ({facility, version, tokens, share: total > 0 && weight !== undefined ? weight / total : null})),
-        };
-    });
+    return closed
+        .sort((a, b) => a.round - b.round)
+        .map((round) => {
+            const updates = trainings(course).filter((task) => task.round === round.round && task.version);
+            const contributions = records.get(round.round)?.contributions ?? updates;
+            const total = contributions.reduce((sum, one) => sum + (one.weight ?? 0), 0);
+            return {
+                round: round.round,
+                parent: round.base,
+                version: round.version,
+                size: records.get(round.round)?.size,
+                tags: records.get(round.round)?.tags ?? [],
+                contributions: contributions.map(({facility, version, weight, tokens}) => ({
+                    facility,
+                    version,
+                    tokens,
+                    share: total > 0 && weight !== undefined ? weight / total : null,
+                })),
+            };
+        });
 }

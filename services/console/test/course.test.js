@@ -8,14 +8,34 @@ function event(type, data, at = ++number) {
     return {number: at, type: `atoll.${type}.v1`, time: '2026-01-01T00:00:00.000Z', data: {job: 'j', ...data}};
 }
 function progress(step, loss, more = {}) {
-    return event('task.progress', {round: 1, task: 't1', kind: 'train', facility: 'a', attempt: 1, step, loss, tokens_per_s: 10, ...more});
+    return event('task.progress', {
+        round: 1,
+        task: 't1',
+        kind: 'train',
+        facility: 'a',
+        attempt: 1,
+        step,
+        loss,
+        tokens_per_s: 10,
+        ...more,
+    });
 }
 function started() {
     number = 0;
     return newCourse();
 }
 function task(more) {
-    return {id: 't1', kind: 'train', facility: 'a', dataset: 'd', state: 'running', attempt: 1, step: 'running', progress: null, ...more};
+    return {
+        id: 't1',
+        kind: 'train',
+        facility: 'a',
+        dataset: 'd',
+        state: 'running',
+        attempt: 1,
+        step: 'running',
+        progress: null,
+        ...more,
+    };
 }
 function round(tasks, more = {}) {
     return {round: 1, state: 'training', base: 'b', version: '', evaluated: false, tasks, evaluations: [], ...more};
@@ -26,7 +46,10 @@ test('progress is gathered into a line of losses', () => {
     assert.equal(takeEvent(course, progress(1, 3)), false);
     takeEvent(course, progress(2, 2.5));
     const [one] = tasksOfRound(course, 1, 'train');
-    assert.deepEqual(one.points, [{step: 1, loss: 3}, {step: 2, loss: 2.5}]);
+    assert.deepEqual(one.points, [
+        {step: 1, loss: 3},
+        {step: 2, loss: 2.5},
+    ]);
     assert.equal(one.progress.step, 2);
     assert.equal(one.facility, 'a');
 });
@@ -39,6 +62,8 @@ test('an event that comes twice counts once', () => {
     takeEvent(course, progress(1, 3));
     assert.equal(course.tasks.get('t1').points.length, 1);
     assert.equal(course.cursor, 2);
+    const closed = event('round.closed', {round: 1});
+    assert.deepEqual([takeEvent(course, closed), takeEvent(course, closed)], [true, false]);
 });
 
 test('another attempt begins its line anew, and what the attempt before still says is not taken', () => {
@@ -82,7 +107,14 @@ test('a newer answer wins', () => {
 
 test('what changes rounds asks for them to be read again', () => {
     const course = started();
-    for (const type of ['job.submitted', 'round.opened', 'task.running', 'task.done', 'round.closed', 'round.aggregated'])
+    for (const type of [
+        'job.submitted',
+        'round.opened',
+        'task.running',
+        'task.done',
+        'round.closed',
+        'round.aggregated',
+    ])
         assert.equal(takeEvent(course, event(type, {round: 1})), true, type);
     assert.equal(takeEvent(course, event('something.new', {})), true, 'of a kind that is not known yet');
 });
@@ -91,6 +123,7 @@ test('an evaluated round tells its perplexities, as the rounds do', () => {
     const course = started();
     const evaluations = [{which: 'global', model: 'm', perplexity: 40, loss: 3.7, tokens: 9}];
     takeEvent(course, event('round.evaluated', {round: 2, sites: [{facility: 'a', dataset: 'd', evaluations}]}));
+    assert.equal(course.evaluations.size, 1);
     takeRounds(course, [round([], {round: 2, evaluations: [{facility: 'a', dataset: 'd', ...evaluations[0]}]})]);
     assert.equal(course.evaluations.size, 1);
     const [one] = course.evaluations.values();
@@ -122,7 +155,7 @@ test('a loss that is no number is left out of the line', () => {
     assert.equal(course.tasks.get('t1').points.length, 0);
 });
 
-test('the steps of a training are the participant\'s own, else the job\'s, else unknown', () => {
+test("the steps of a training are the participant's own, else the job's, else unknown", () => {
     const spec = {training: {steps: 20}, participants: [{facility: 'a', dataset: 'd', training: {steps: 5}}]};
     assert.equal(stepsOf({spec}, {facility: 'a', dataset: 'd'}), 5);
     assert.equal(stepsOf({spec}, {facility: 'b', dataset: 'd'}), 20);

@@ -24,7 +24,10 @@ async function followed(answers) {
         stopped: () => false,
         random: () => 0,
     });
-    seen.error = await loop.then(() => null, (error) => error);
+    seen.error = await loop.then(
+        () => null,
+        (error) => error
+    );
     return seen;
 }
 
@@ -51,8 +54,14 @@ test('what no repeat would change ends it', async () => {
 });
 
 test('pauses are bounded and scattered', () => {
-    assert.equal(backoffMs(50, () => 0), 30000);
-    assert.equal(backoffMs(3, () => 1), 2000);
+    assert.equal(
+        backoffMs(50, () => 0),
+        30000
+    );
+    assert.equal(
+        backoffMs(3, () => 1),
+        2000
+    );
 });
 
 function answer(status, body) {
@@ -79,10 +88,21 @@ test('a list is read to its end', async () => {
 });
 
 test('failures say what they mean', async () => {
-    const failure = (status, body) => connect('a.b.c', async () => answer(status, body)).get('/x').then(() => null, (error) => error);
+    const failure = (status, body) =>
+        connect('a.b.c', async () => answer(status, body))
+            .get('/x')
+            .then(
+                () => null,
+                (error) => error
+            );
     assert.match((await failure(401, {})).message, /does not accept this token/);
     assert.equal((await failure(422, {detail: 'after: no cursor'})).message, 'after: no cursor');
-    const away = await connect('a.b.c', async () => Promise.reject(new TypeError('network'))).get('/x').then(() => null, (error) => error);
+    const away = await connect('a.b.c', async () => Promise.reject(new TypeError('network')))
+        .get('/x')
+        .then(
+            () => null,
+            (error) => error
+        );
     assert.deepEqual([away.status, away.message], [0, 'The coordinator does not answer.']);
 });
 

@@ -4,16 +4,30 @@ import {test} from 'node:test';
 import {age, between, bytes, count, duration, language, moment, number, shortDigest} from '../page/format.js';
 
 test('numbers keep four digits', () => {
-    assert.deepEqual([3.14159, 95.8249, 749.51, 1743.28, 0.00001, 12345678, 0].map(number),
-        ['3.142', '95.82', '749.5', '1,743', '1.00e-5', '1.23e+7', '0']);
+    assert.deepEqual([3.14159, 95.8249, 749.51, 1743.28, 0.00001, 12345678, 0].map(number), [
+        '3.142',
+        '95.82',
+        '749.5',
+        '1,743',
+        '1.00e-5',
+        '1.23e+7',
+        '0',
+    ]);
     assert.equal(number(undefined), '\u2013');
     assert.equal(count(531252.4), '531,252');
-    assert.equal(bytes(2663424), '2.54 MiB');
-    assert.equal(bytes(0), '0 B');
+    assert.equal(bytes(2663424), '2.54\u00a0MiB');
+    assert.equal(bytes(0), '0\u00a0B');
 });
 
 test('durations have two units at most', () => {
-    assert.deepEqual([0.2, 42, 60, 184, 7500, 360000].map(duration), ['0 s', '42 s', '1 min', '3 min 4 s', '2 h 5 min', '4 d 4 h']);
+    assert.deepEqual([0.2, 42, 60, 184, 7500, 360000].map(duration), [
+        '0 s',
+        '42 s',
+        '1 min',
+        '3 min 4 s',
+        '2 h 5 min',
+        '4 d 4 h',
+    ]);
     assert.equal(duration(-5), '0 s', 'clocks differ');
 });
 

@@ -21,7 +21,17 @@ test('a long line is thinned to means, its last point stays', () => {
 
 test('a path goes through its points', () => {
     const same = (value) => value;
-    assert.equal(path([{x: 0, y: 1}, {x: 2, y: 3.25}], same, same), 'M0.0 1.0L2.0 3.3');
+    assert.equal(
+        path(
+            [
+                {x: 0, y: 1},
+                {x: 2, y: 3.25},
+            ],
+            same,
+            same
+        ),
+        'M0.0 1.0L2.0 3.3'
+    );
 });
 
 test('the nearest point is found', () => {

@@ -28,7 +28,13 @@ test('logarithmic ticks are 1, 2, 5 within a few decades and powers over many', 
 
 test('within less than a decade the ticks are linear ones, never fewer than two', () => {
     assert.deepEqual(logTicks(41, 58, 4), [45, 50, 55]);
-    for (const [low, high] of [[1.01, 1.02], [9, 11], [99, 1001], [3, 3e3], [0.5, 80]])
+    for (const [low, high] of [
+        [1.01, 1.02],
+        [9, 11],
+        [99, 1001],
+        [3, 3e3],
+        [0.5, 80],
+    ])
         assert.ok(logTicks(low, high).length >= 2, `${low} to ${high}: ${logTicks(low, high)}`);
 });
 
@@ -37,7 +43,12 @@ test('ticks of any range stay within it, rise, and are few', () => {
         for (let high = low * 1.1; high < 1e7; high *= 2.3)
             for (const ticks of [logTicks(low, high), linearTicks(low, high)]) {
                 assert.ok(ticks.length >= 2 && ticks.length <= 12, `${low} to ${high}: ${ticks}`);
-                assert.ok(ticks.every((tick, i) => tick >= low * 0.999999 && tick <= high * 1.000001 && (i === 0 || tick > ticks[i - 1])));
+                assert.ok(
+                    ticks.every(
+                        (tick, i) =>
+                            tick >= low * 0.999999 && tick <= high * 1.000001 && (i === 0 || tick > ticks[i - 1])
+                    )
+                );
             }
 });
 

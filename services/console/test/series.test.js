@@ -7,7 +7,10 @@ import {facilitiesOf, lineage, lossSeries, perplexityPanels} from '../page/serie
 function courseWith(rounds, job = {}) {
     const course = newCourse();
     takeJob(course, {id: 'j', spec: {participants: []}, ...job});
-    takeRounds(course, rounds.map((round) => ({state: 'closed', base: '', version: '', tasks: [], evaluations: [], ...round})));
+    takeRounds(
+        course,
+        rounds.map((round) => ({state: 'closed', base: '', version: '', tasks: [], evaluations: [], ...round}))
+    );
     return course;
 }
 function training(id, facility, dataset, more = {}) {
@@ -15,21 +18,44 @@ function training(id, facility, dataset, more = {}) {
 }
 
 test('losses of several rounds follow one another on one axis of steps', () => {
-    const course = courseWith([{round: 1, tasks: [training('1a', 'a', 'd'), training('1b', 'b', 'd')]},
-        {round: 2, tasks: [training('2a', 'a', 'd')]}]);
-    course.tasks.get('1a').points = [{step: 1, loss: 3}, {step: 4, loss: 2}];
-    course.tasks.get('1b').points = [{step: 1, loss: 5}, {step: 9, loss: 4}];
+    const course = courseWith([
+        {round: 1, tasks: [training('1a', 'a', 'd'), training('1b', 'b', 'd')]},
+        {round: 2, tasks: [training('2a', 'a', 'd')]},
+    ]);
+    course.tasks.get('1a').points = [
+        {step: 1, loss: 3},
+        {step: 4, loss: 2},
+    ];
+    course.tasks.get('1b').points = [
+        {step: 1, loss: 5},
+        {step: 9, loss: 4},
+    ];
     course.tasks.get('2a').points = [{step: 1, loss: 1}];
     const {series, starts} = lossSeries(course);
-    assert.deepEqual(starts, [[1, 0], [2, 9]]);
-    assert.deepEqual(series.map((one) => one.name), ['a', 'b']);
-    assert.deepEqual(series[0].points, [{x: 1, y: 3}, {x: 4, y: 2}, {x: 10, y: 1}]);
+    assert.deepEqual(starts, [
+        [1, 0],
+        [2, 9],
+    ]);
+    assert.deepEqual(
+        series.map((one) => one.name),
+        ['a', 'b']
+    );
+    assert.deepEqual(series[0].points, [
+        {x: 1, y: 3},
+        {x: 4, y: 2},
+        {x: 10, y: 1},
+    ]);
 });
 
 test('a facility that takes part with two datasets has two lines', () => {
-    const course = courseWith([{round: 1, tasks: [training('1', 'a', 'd'), training('2', 'a', 'e'), training('3', 'b', 'd')]}]);
+    const course = courseWith([
+        {round: 1, tasks: [training('1', 'a', 'd'), training('2', 'a', 'e'), training('3', 'b', 'd')]},
+    ]);
     for (const task of course.tasks.values()) task.points = [{step: 1, loss: 1}];
-    assert.deepEqual(lossSeries(course).series.map((one) => one.name), ['a d', 'a e', 'b']);
+    assert.deepEqual(
+        lossSeries(course).series.map((one) => one.name),
+        ['a d', 'a e', 'b']
+    );
     assert.deepEqual(facilitiesOf(course), ['a', 'b']);
 });
 
@@ -40,27 +66,60 @@ test('nothing trained is no series', () => {
 
 test('a panel a place: the global line begins at the base, each update has its own', () => {
     const at = (which, perplexity, dataset = 'd') => ({facility: 'a', dataset, which, model: which, perplexity});
-    const course = courseWith([{round: 1, evaluations: [at('global', 40), at('x', 30), at('a', 0)]},
-        {round: 0, evaluations: [at('base', 90), at('base', 80, 'c')]}]);
+    const course = courseWith([
+        {round: 1, evaluations: [at('global', 40), at('x', 30), at('a', 0)]},
+        {round: 0, evaluations: [at('base', 90), at('base', 80, 'c')]},
+    ]);
     const panels = perplexityPanels(course);
-    assert.deepEqual(panels.map((panel) => panel.dataset), ['c', 'd']);
-    assert.deepEqual(panels[1].series, [
-        {name: 'global', isGlobal: true, points: [{x: 0, y: 90}, {x: 1, y: 40}]},
-        {name: 'x', isGlobal: false, points: [{x: 1, y: 30}]}], 'what has no logarithm is left out');
+    assert.deepEqual(
+        panels.map((panel) => panel.dataset),
+        ['c', 'd']
+    );
+    assert.deepEqual(
+        panels[1].series,
+        [
+            {
+                name: 'global',
+                isGlobal: true,
+                points: [
+                    {x: 0, y: 90},
+                    {x: 1, y: 40},
+                ],
+            },
+            {name: 'x', isGlobal: false, points: [{x: 1, y: 30}]},
+        ],
+        'what has no logarithm is left out'
+    );
 });
 
-test('the lineage takes the weights of the store\'s records of this job', () => {
-    const course = courseWith([{round: 0, base: 'b', version: 'b'},
+test("the lineage takes the weights of the store's records of this job", () => {
+    const course = courseWith([
+        {round: 0, base: 'b', version: 'b'},
         {round: 1, base: 'b', version: 'v1', tasks: [training('1', 'a', 'd', {version: 'u1', tokens: 10})]},
-        {round: 2, base: 'v1', version: '', state: 'training'}]);
-    const records = [{kind: 'global', job: 'another', round: 1, contributions: []},
+        {round: 2, base: 'v1', version: '', state: 'training'},
+    ]);
+    const records = [
         {kind: 'update', job: 'j', round: 1, contributions: []},
-        {kind: 'global', job: 'j', round: 1, size: 7, tags: ['t'],
-            contributions: [{facility: 'a', version: 'u1', weight: 3, tokens: 30}, {facility: 'b', version: 'u2', weight: 1, tokens: 10}]}];
+        {
+            kind: 'global',
+            job: 'j',
+            round: 1,
+            size: 7,
+            tags: ['t'],
+            contributions: [
+                {facility: 'a', version: 'u1', weight: 3, tokens: 30},
+                {facility: 'b', version: 'u2', weight: 1, tokens: 10},
+            ],
+        },
+    ];
+    records.push({kind: 'global', job: 'another', round: 1, contributions: []});
     const [only, ...more] = lineage(course, records);
     assert.equal(more.length, 0, 'neither the base nor an open round made one');
     assert.deepEqual([only.round, only.parent, only.version, only.size], [1, 'b', 'v1', 7]);
-    assert.deepEqual(only.contributions.map((one) => one.share), [0.75, 0.25]);
+    assert.deepEqual(
+        only.contributions.map((one) => one.share),
+        [0.75, 0.25]
+    );
     const [without] = lineage(course, []);
     assert.deepEqual(without.contributions, [{facility: 'a', version: 'u1', tokens: 10, share: null}]);
 });
