@@ -67,10 +67,11 @@ TEST_P(StorageTest, AProductOfAColumnRangeTakesThatRange) {
 TEST_P(StorageTest, AnEmbeddingWidensTheRowsItLooksUp) {
     const Stored table(*backend_, dtype(), 11, 37, 3);
     std::vector<std::int32_t> ids = {10, 0, 3, 3};
-    Owned out({4, 37}), expected({4, 37});
+    Owned out({4, 37});
     backend_->embedding_forward(table.tensor, integers(ids), out.tensor);
-    backend_->embedding_forward(table.wide.tensor, integers(ids), expected.tensor);
-    EXPECT_EQ(out.values, expected.values);
+    for (std::int64_t i = 0; i < 4 * 37; ++i) {
+        EXPECT_EQ(out[i], table.wide[ids[static_cast<std::size_t>(i / 37)] * 37 + i % 37]) << i;
+    }
 }
 
 TEST_P(StorageTest, NormsTakeTheirWeightInIt) {
