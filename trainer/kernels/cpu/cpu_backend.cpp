@@ -69,8 +69,14 @@ void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
     check((transpose_b ? b.rows() : b.columns()) == n, "matmul: b and c differ in columns");
     check((transpose_b ? b.columns() : b.rows()) == k, "matmul: a and b differ in the inner dimension");
     if (m == 0 || n == 0) return;
-    gemm_.multiply(m, n, k, {a.f32(), a.row_stride(), transpose_a},
-                   {{b.data(), b.dtype(), b.row_stride()}, transpose_b}, c.f32(), c.row_stride(), accumulate);
+    gemm_.multiply({.m = m,
+                    .n = n,
+                    .k = k,
+                    .a = {a.f32(), a.row_stride(), transpose_a},
+                    .b = {{b.data(), b.dtype(), b.row_stride()}, transpose_b},
+                    .c = c.f32(),
+                    .c_stride = c.row_stride(),
+                    .accumulate = accumulate});
 }
 
 void CpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {

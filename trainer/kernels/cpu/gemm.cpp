@@ -7,13 +7,12 @@
 namespace atl::kernels::cpu {
 namespace {
 
-// Multiply-adds that are worth a tile, and the fewest rows or columns of one.
-constexpr std::int64_t kTileWork = 24'000'000;
-constexpr std::int64_t kTileEdge = 96;
-constexpr std::int64_t kTilesMax = 16;
-
-// The largest block of the right operand: half a MiB in fp32. Both are multiples of kBlockUnit.
-constexpr std::int64_t kBlockDepth = 512;
+// A tile of c: near to square, because of each product with a tile OpenBLAS packs both operands anew, and large enough
+// that widening a block is a small part of it.
+constexpr std::int64_t kTileRows = 288;
+constexpr std::int64_t kTileRowsUnit = 16;
+// The largest block of the right operand: 384 KiB in fp32. Multiples of kBlockUnit.
+constexpr std::int64_t kBlockDepth = 384;
 constexpr std::int64_t kBlockColumns = 256;
 constexpr std::int64_t kBlockUnit = 64;
 
@@ -23,10 +22,14 @@ void use_one_blas_thread() {
     (void)done;
 }
 
-// Equal blocks, but for the last, of at most `largest`.
-std::int64_t block_size(std::int64_t size, std::int64_t largest) {
-    const std::int64_t blocks = std::max<std::int64_t>(1, (size + largest - 1) / largest);
-    return ((size + blocks - 1) / blocks + kBlockUnit - 1) / kBlockUnit * kBlockUnit;
+constexpr std::int64_t blocks_of(std::int64_t size, std::int64_t block) {
+    return (size + block - 1) / block;
+}
+
+// Equal blocks, but for the last, of at most `largest`, which is a multiple of `unit` like them.
+constexpr std::int64_t block_size(std::int64_t size, std::int64_t largest, std::int64_t unit) {
+    const std::int64_t blocks = std::max<std::int64_t>(1, blocks_of(size, largest));
+    return std::max(unit, blocks_of(blocks_of(size, blocks), unit) * unit);
 }
 
 void multiply_block(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
@@ -41,12 +44,7 @@ void multiply_block(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOp
 
 // Rows [m_begin, m_begin + m) and columns [n_begin, n_begin + n) of c.
 struct Gemm::Tile {
-    std::int64_t m_begin, m, n_begin, n, k;
-    const GemmOperand& a;
-    const StoredOperand& b;
-    float* c;
-    std::int64_t c_stride;
-    bool accumulate;
+    std::int64_t m_begin, m, n_begin, n;
 };
 
 const char* blas_kernels() {
@@ -69,41 +67,28 @@ GemmOperand Gemm::block_of(const StoredOperand& b, const MatrixBlock& block, flo
     return {scratch, block.columns, b.transposed};
 }
 
-void Gemm::run_tile(const Tile& tile, float* scratch) const {
-    const std::int64_t columns = block_size(tile.n, kBlockColumns), depth = block_size(tile.k, kBlockDepth);
-    for (std::int64_t n = 0; n < tile.n; n += columns) {
-        const std::int64_t n_at = tile.n_begin + n, n_count = std::min(columns, tile.n - n);
-        for (std::int64_t k = 0; k == 0 || k < tile.k; k += depth) {
-            const std::int64_t k_count = std::min(depth, tile.k - k);
-            const MatrixBlock block =
-                tile.b.transposed ? MatrixBlock{n_at, n_count, k, k_count} : MatrixBlock{k, k_count, n_at, n_count};
-            GemmOperand a = tile.a;
-            a.data += a.transposed ? k * a.stride + tile.m_begin : tile.m_begin * a.stride + k;
-            multiply_block(tile.m, n_count, k_count, a, block_of(tile.b, block, scratch),
-                           tile.c + tile.m_begin * tile.c_stride + n_at, tile.c_stride, tile.accumulate || k > 0);
-        }
+void Gemm::run_tile(const Product& product, const Tile& tile, float* scratch) const {
+    const std::int64_t depth = block_size(product.k, kBlockDepth, kBlockUnit);
+    float* const c = product.c + tile.m_begin * product.c_stride + tile.n_begin;
+    for (std::int64_t k = 0; k == 0 || k < product.k; k += depth) {
+        const std::int64_t k_count = std::min(depth, product.k - k);
+        const MatrixBlock block = product.b.transposed ? MatrixBlock{tile.n_begin, tile.n, k, k_count}
+                                                       : MatrixBlock{k, k_count, tile.n_begin, tile.n};
+        GemmOperand a = product.a;
+        a.data += a.transposed ? k * a.stride + tile.m_begin : tile.m_begin * a.stride + k;
+        multiply_block(tile.m, tile.n, k_count, a, block_of(product.b, block, scratch), c, product.c_stride,
+                       product.accumulate || k > 0);
     }
 }
 
-void Gemm::multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const StoredOperand& b,
-                    float* c, std::int64_t c_stride, bool accumulate) {
-    const bool split_rows = m >= n;
-    const std::int64_t edge = split_rows ? m : n;
-    const std::int64_t wanted = std::min({m * n * k / kTileWork + 1, edge / kTileEdge, kTilesMax});
-    const std::int64_t step = (edge / std::max<std::int64_t>(wanted, 1) + 15) / 16 * 16;
-    pool_.parallel_for((edge + step - 1) / step, [&](std::int64_t index, int thread) {
-        const std::int64_t begin = index * step, size = std::min(step, edge - begin);
-        const Tile tile = {.m_begin = split_rows ? begin : 0,
-                           .m = split_rows ? size : m,
-                           .n_begin = split_rows ? 0 : begin,
-                           .n = split_rows ? n : size,
-                           .k = k,
-                           .a = a,
-                           .b = b,
-                           .c = c,
-                           .c_stride = c_stride,
-                           .accumulate = accumulate};
-        run_tile(tile, scratch_.data() + thread * kBlockDepth * kBlockColumns);
+void Gemm::multiply(const Product& product) {
+    const std::int64_t rows = block_size(product.m, kTileRows, kTileRowsUnit);
+    const std::int64_t columns = block_size(product.n, kBlockColumns, kBlockUnit);
+    const std::int64_t across = blocks_of(product.n, columns);
+    pool_.parallel_for(blocks_of(product.m, rows) * across, [&](std::int64_t index, int thread) {
+        const std::int64_t m = index / across * rows, n = index % across * columns;
+        run_tile(product, {m, std::min(rows, product.m - m), n, std::min(columns, product.n - n)},
+                 scratch_.data() + thread * kBlockDepth * kBlockColumns);
     });
 }
 

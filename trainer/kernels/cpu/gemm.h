@@ -21,6 +21,16 @@ struct StoredOperand {
     bool transposed;
 };
 
+// c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate.
+struct Product {
+    std::int64_t m, n, k;
+    GemmOperand a;
+    StoredOperand b;
+    float* c;
+    std::int64_t c_stride;
+    bool accumulate;
+};
+
 // Matrix products by OpenBLAS, on one thread a tile; the tiles depend on the shape alone, so the bits do not depend on
 // the number of threads. A tile takes the right operand block by block. A block that is not fp32 is widened into
 // scratch that fits a core's cache: the whole matrix never exists in fp32. fp32 goes through the same blocks, so a
@@ -28,14 +38,11 @@ struct StoredOperand {
 class Gemm {
   public:
     Gemm(ThreadPool& pool, const Loops& loops);
-
-    // c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate.
-    void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const StoredOperand& b,
-                  float* c, std::int64_t c_stride, bool accumulate);
+    void multiply(const Product& product);
 
   private:
     struct Tile;
-    void run_tile(const Tile& tile, float* scratch) const;
+    void run_tile(const Product& product, const Tile& tile, float* scratch) const;
     GemmOperand block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const;
 
     ThreadPool& pool_;
