@@ -35,6 +35,7 @@ Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, Wei
         ATOLL_RETURN_IF_ERROR(read_rows(tensor, begin, end, buffer));
         ATOLL_RETURN_IF_ERROR(writer.append(buffer));
     }
+    for (const auto& part : tensor.parts) part.file->forget(*part.tensor);
     return {};
 }
 

@@ -22,7 +22,7 @@ struct ImportOptions {
     std::optional<double> rope_factor;
 };
 
-// Converts tensor by tensor: memory is a small buffer and the mapped pages in use. Without `dtype` every value keeps
+// Converts tensor by tensor: memory is a small buffer and the mapped pages of one tensor. Without `dtype` every value keeps
 // its bits. kInvalidArgument names the file (and the tensor, class or opcode in it); then nothing is written.
 Status import_model(const ImportOptions& options);
 

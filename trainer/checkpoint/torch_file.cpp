@@ -1,5 +1,8 @@
 #include "trainer/checkpoint/torch_file.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -82,6 +85,14 @@ std::span<const std::byte> TorchFile::bytes(const StoredTensor& tensor) const {
         .at(root_ + "data/" + tensor.storage)
         .subspan(static_cast<std::size_t>(tensor.begin) * width,
                  static_cast<std::size_t>(tensor.element_count) * width);
+}
+
+void TorchFile::forget(const StoredTensor& tensor) const {
+    const auto span = bytes(tensor);
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto address = reinterpret_cast<std::uintptr_t>(span.data());
+    const std::uintptr_t begin = (address + page - 1) / page * page, end = (address + span.size()) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace atl::checkpoint

@@ -25,6 +25,8 @@ class TorchFile {
     const std::vector<StoredTensor>& tensors() const { return tensors_; }
     const StoredTensor* find(std::string_view name) const;
     std::span<const std::byte> bytes(const StoredTensor& tensor) const;
+    // Gives back the memory of the tensor's pages; they are read from the file again if need be.
+    void forget(const StoredTensor& tensor) const;
 
   private:
     std::filesystem::path path_;
