@@ -87,6 +87,25 @@ TEST_F(AnswerOnceTest, ARepeatGetsTheFirstAnswerAndHasNoEffect) {
     EXPECT_EQ(effects(), 1);
 }
 
+TEST_F(AnswerOnceTest, WhatGoesBeforeIsDoneUntilThereIsAnAnswer) {
+    int asked = 0;
+    Status world = unavailable("nobody is there");
+    const auto create_after = [&] {
+        const auto before = [&]() -> Status {
+            ++asked;
+            return world;
+        };
+        return answer_once(*pool_, request("k1", "{}"), before, [](pg::Transaction&) -> Result<http::Response> {
+            return http::Response::json(201, {{"number", 1}});
+        });
+    };
+    EXPECT_EQ(create_after().status, 503);
+    world = {};
+    EXPECT_EQ(create_after().status, 201);
+    EXPECT_EQ(create_after().status, 201);
+    EXPECT_EQ(asked, 2) << "the third one had its answer";
+}
+
 TEST_F(AnswerOnceTest, AnotherBodyUnderTheSameKeyConflicts) {
     create(request("k1", "{}"));
     const auto other = create(request("k1", "{\"a\":1}"));

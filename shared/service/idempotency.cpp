@@ -72,6 +72,18 @@ Result<http::Response> first_or_kept(pg::Transaction& transaction, const Key& ke
     return response;
 }
 
+// Whether the key has its answer, whatever it answered.
+Result<bool> has_answer(pg::Pool& pool, const http::Request& request) {
+    std::string text = request.header("idempotency-key");
+    if (text.empty()) return false;
+    ATOLL_TRY(const Key key, key_of(request, std::move(text)));
+    ATOLL_TRY(auto connection, pool.acquire());
+    ATOLL_TRY(const pg::Rows rows,
+              connection->query("SELECT 1 FROM idempotency WHERE subject = $1 AND key = $2 AND response IS NOT NULL",
+                                {key.subject, key.text}));
+    return !rows.empty();
+}
+
 }  // namespace
 
 const std::string_view kIdempotencyTableSql = R"(
@@ -85,6 +97,19 @@ CREATE TABLE idempotency (
 );
 CREATE INDEX idempotency_created_at ON idempotency (created_at);
 )";
+
+http::Response answer_once(pg::Pool& pool, const http::Request& request, const std::function<Status()>& before,
+                           const Work& work) {
+    const auto answered = has_answer(pool, request);
+    if (!answered.ok()) return http::Response::problem(answered.error(), request.request_id);
+    if (*answered)
+        return answer_once(pool, request, [](pg::Transaction&) -> Result<http::Response> {
+            return unavailable("the first answer has just been forgotten; repeat the request");
+        });
+    if (const Status status = before(); !status.ok())
+        return http::Response::problem(status.error(), request.request_id);
+    return answer_once(pool, request, work);
+}
 
 http::Response answer_once(pg::Pool& pool, const http::Request& request, const Work& work) {
     std::string text = request.header("idempotency-key");

@@ -16,4 +16,9 @@ extern const std::string_view kIdempotencyTableSql;
 // (https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/)
 http::Response answer_once(pg::Pool& pool, const http::Request& request, const Work& work);
 
+// The same with something to do first, unless the answer is kept already: what has to ask other services does so here,
+// where no connection is held and no transaction open. Its Error is answered; it may be done more than once.
+http::Response answer_once(pg::Pool& pool, const http::Request& request, const std::function<Status()>& before,
+                           const Work& work);
+
 }  // namespace atl::service
