@@ -117,7 +117,7 @@ service::Definition definition() {
 std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(kSchema0001InitSql) + std::string(service::kIdempotencyTableSql) + std::string(events::kTablesSql);
-    static const pg::Migration list[] = {{1, first}};
+    static const pg::Migration list[] = {{1, first}, {2, kSchema0002DeadlinesSql}};
     return list;
 }
 

@@ -104,7 +104,8 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
         const pg::Rows rows,
         connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
                              sql_time("opened_at") + " AS opened_at, " + sql_time("closed_at") + " AS closed_at, " +
-                             sql_time("deadline_at") + " AS deadline_at FROM rounds WHERE job_id = $1 ORDER BY number",
+                             sql_time("deadline_at") + " AS deadline_at, " + sql_time("evaluate_by") +
+                             " AS evaluate_by, accepted FROM rounds WHERE job_id = $1 ORDER BY number",
                          {job}));
     ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean'", {job}));
     std::map<std::int64_t, Json> task_lists;
@@ -129,6 +130,8 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
                          {"opened_at", rows.text(i, "opened_at")},
                          {"closed_at", text_or_null(rows, i, "closed_at")},
                          {"deadline_at", text_or_null(rows, i, "deadline_at")},
+                         {"evaluate_by", text_or_null(rows, i, "evaluate_by")},
+                         {"accepted", rows.json(i, "accepted")},
                          {"tasks", list_of(task_lists, number)},
                          {"evaluations", list_of(evaluations, number)}});
     }

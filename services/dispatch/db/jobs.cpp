@@ -16,14 +16,16 @@ Round read_round(const pg::Rows& rows, int row) {
     round.evaluated = rows.boolean(row, "evaluated");
     round.error = rows.text(row, "error");
     if (!rows.is_null(row, "deadline_ms")) round.deadline_ms = rows.integer(row, "deadline_ms");
+    if (!rows.is_null(row, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(row, "evaluate_by_ms");
+    round.accepted = rows.json(row, "accepted").get<std::vector<std::string>>();
     return round;
 }
 
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
     ATOLL_TRY(const pg::Rows rows,
-              transaction.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
-                                    sql_to_ms("deadline_at") +
-                                    " AS deadline_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
+              transaction.query("SELECT number, state, base_digest, version_digest, evaluated, error, accepted, " +
+                                    sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("evaluate_by") +
+                                    " AS evaluate_by_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
                                     "'closed' AND NOT evaluated)) ORDER BY number",
                                 {job.id, current}));
     for (int i = 0; i < rows.size(); ++i) {
@@ -37,13 +39,14 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
 Status save_round(pg::Transaction& transaction, const std::string& job, const Round& round) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO rounds (job_id, number, state, base_digest, version_digest, evaluated, error, deadline_at, "
-        "closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
-            sql_from_ms("$8") +
-            ", CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
-            "state = $3, version_digest = $5, evaluated = $6, error = $7, "
+        "evaluate_by, accepted, closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
+            sql_from_ms("$8") + ", " + sql_from_ms("$9") +
+            ", $10, CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
+            "state = $3, version_digest = $5, evaluated = $6, error = $7, evaluate_by = excluded.evaluate_by, "
+            "accepted = $10, "
             "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
-         round.deadline_ms}));
+         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted)}));
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET current_round = greatest(current_round, $2) WHERE id = $1",
                                             {job, round.number}));
     return {};
@@ -53,6 +56,24 @@ Status save_job_state(pg::Transaction& transaction, const std::string& job, cons
     if (!decision.job_state) return {};
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
                                             {job, to_string(*decision.job_state), decision.job_error}));
+    return {};
+}
+
+Status pause(pg::Transaction& transaction, const std::string& job) {
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE jobs SET state = 'paused', paused_at = now() WHERE id = $1", {job}));
+    return {};
+}
+
+// Deadlines move by the time that the job, or a round begun or closed since, stood still.
+Status resume(pg::Transaction& transaction, const std::string& job) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE rounds r SET deadline_at = deadline_at + (now() - greatest(j.paused_at, r.opened_at)), "
+        "evaluate_by = evaluate_by + (now() - greatest(j.paused_at, r.closed_at)) FROM jobs j "
+        "WHERE j.id = $1 AND r.job_id = $1 AND (r.state = 'training' OR (r.state = 'closed' AND NOT r.evaluated))",
+        {job}));
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE jobs SET state = 'running', paused_at = NULL WHERE id = $1", {job}));
     return {};
 }
 
@@ -104,15 +125,15 @@ Status set_paused(pg::Transaction& transaction, const std::string& id, bool paus
     if (jobs.empty()) return not_found("no job " + id);
     const JobState state = parse_job_state(jobs.text(0, "state"));
     if (is_finished(state)) return conflict("the job is " + jobs.text(0, "state"), "state");
-    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = $2 WHERE id = $1",
-                                            {id, to_string(paused ? JobState::kPaused : JobState::kRunning)}));
-    return {};
+    if ((state == JobState::kPaused) == paused) return {};
+    return paused ? pause(transaction, id) : resume(transaction, id);
 }
 
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {
     ATOLL_TRY(const pg::Rows rows,
-              connection.query("SELECT r.job_id FROM rounds r JOIN jobs j ON j.id = r.job_id AND j.state = 'running' "
-                               "WHERE r.state = 'training' AND r.deadline_at <= now()"));
+              connection.query("SELECT DISTINCT r.job_id FROM rounds r JOIN jobs j ON j.id = r.job_id AND j.state = "
+                               "'running' WHERE (r.state = 'training' AND r.deadline_at <= now()) OR "
+                               "(r.state = 'closed' AND NOT r.evaluated AND r.evaluate_by <= now())"));
     std::vector<std::string> ids;
     for (int i = 0; i < rows.size(); ++i) ids.push_back(rows.text(i, "job_id"));
     return ids;

@@ -22,10 +22,10 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
                   std::int64_t now_ms);
 
-// running ⇄ paused. kConflict from any other state.
+// running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);
 
-// Jobs whose current round passed its deadline while training.
+// Running jobs with a round that passed the deadline of its training or its evaluations.
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection);
 
 }  // namespace atl::dispatch

@@ -86,7 +86,7 @@ Status parse_evaluation(const Json& value, JobSpec& spec) {
     }
     ObjectReader reader(value, "evaluation");
     const Json& sites = reader.array_or_null("at");
-    spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "all") == "all";
+    spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
     ATOLL_RETURN_IF_ERROR(reader.finish());
     for (std::size_t i = 0; i < sites.size(); ++i) {
         ObjectReader site(sites[i], element("evaluation.at", i));

@@ -39,7 +39,9 @@ struct JobSpec {
     Strategy strategy;
     json::Json training;  // keys of run.json
     std::vector<SiteData> evaluation_sites;
-    bool evaluate_updates = true;  // "models": "all"; false: the base and the global models only
+    // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
+    // models, so that an update stays between its facility and the coordinator.
+    bool evaluate_updates = false;
     std::int64_t attempts_max = 3;
     std::optional<std::int64_t> round_deadline_s;
     std::optional<std::int64_t> quorum;  // updates that close a round; unset: all

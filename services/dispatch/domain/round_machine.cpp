@@ -49,6 +49,10 @@ void fail_round(JobDecision& decision, const JobView& job, const std::string& er
     end_job(decision, job, JobState::kFailed, error);
 }
 
+bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::int64_t now_ms) {
+    return job.state != JobState::kPaused && deadline_ms && now_ms >= *deadline_ms;
+}
+
 // Every round trains on another order of the rows.
 Json settings_of_round(const JobSpec& spec, const Participant& participant, std::int64_t round) {
     Json settings = merge_training_settings(spec.training, participant.training);
@@ -73,6 +77,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
         task.params = {{"base", base},
                        {"output_model", job.spec.output_model},
                        {"dataset", participant.data.dataset},
+                       {"dataset_version", participant.data.version},
                        {"path", participant.data.path},
                        {"ranks", participant.ranks},
                        {"participant", i},
@@ -82,11 +87,15 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     add_event(decision, job, "atoll.round.opened.v1", {{"round", number}, {"base", base}});
 }
 
-void evaluate_round(JobDecision& decision, const JobView& job, std::int64_t round, const Json& models) {
+// A closed round with what evaluates its models.
+void evaluate_round(JobDecision& decision, const JobView& job, Round round, const Json& models, std::int64_t now_ms) {
+    round.evaluated = job.spec.evaluation_sites.empty();
+    round.evaluate_by_ms = now_ms + job.spec.round_deadline_s.value_or(kEvaluationTime_s) * 1000;
+    decision.rounds.push_back(round);
     for (const auto& site : job.spec.evaluation_sites) {
         Task task;
         task.kind = TaskKind::kEvaluate;
-        task.round = round;
+        task.round = round.number;
         task.facility = site.facility;
         task.attempts_max = job.spec.attempts_max;
         task.params = {{"dataset", site.dataset}, {"path", site.path}, {"models", models}};
@@ -101,12 +110,22 @@ std::vector<const Task*> of_round(const JobView& job, TaskKind kind, std::int64_
     return tasks;
 }
 
-// The training tasks of the current round that handed in an update, in the order of the participants.
+// The training tasks of the current round that have handed in an update, in the order of the participants.
 std::vector<const Task*> updates_of(const JobView& job) {
     auto tasks = of_round(job, TaskKind::kTrain, job.round.number);
     std::erase_if(tasks, [](const Task* task) { return task->state != TaskState::kDone; });
     std::sort(tasks.begin(), tasks.end(), [](const Task* a, const Task* b) {
         return a->params.at("participant").get<int>() < b->params.at("participant").get<int>();
+    });
+    return tasks;
+}
+
+// Those whose updates made the round; one that came in after it closed is not among them.
+std::vector<const Task*> accepted_of(const JobView& job) {
+    auto tasks = updates_of(job);
+    const auto& accepted = job.round.accepted;
+    std::erase_if(tasks, [&](const Task* task) {
+        return std::find(accepted.begin(), accepted.end(), task->id) == accepted.end();
     });
     return tasks;
 }
@@ -123,6 +142,7 @@ void close_training(JobDecision& decision, const JobView& job) {
         if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
     Round round = job.round;
     round.state = RoundState::kAggregating;
+    for (const Task* task : updates_of(job)) round.accepted.push_back(task->id);
     decision.rounds.push_back(round);
     Json strategy = job.spec.strategy.options;
     strategy["name"] = job.spec.strategy.name;
@@ -146,7 +166,7 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
     }
     const auto total = static_cast<std::int64_t>(tasks.size());
     const std::int64_t needed = job.spec.updates_needed();
-    const bool late = job.round.deadline_ms && now_ms >= *job.round.deadline_ms;
+    const bool late = is_late(job, job.round.deadline_ms, now_ms);
     if (total - lost < needed)
         return fail_round(decision, job, failed != nullptr ? failed->error : "a training task was cancelled");
     if (done + lost == total || (late && done >= needed)) return close_training(decision, job);
@@ -161,22 +181,24 @@ bool is_evaluated(const JobView& job, std::int64_t round) {
     return std::all_of(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
 }
 
-// True when every closed round has its evaluations.
-bool advance_evaluations(JobDecision& decision, const JobView& job) {
+// True when every closed round has its evaluations, or has waited for them long enough.
+bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     bool all = true;
     for (Round round : job.closed) {
-        if (!is_evaluated(job, round.number)) {
+        if (!is_evaluated(job, round.number) && !is_late(job, round.evaluate_by_ms, now_ms)) {
             all = false;
             continue;
         }
         round.evaluated = true;
         decision.rounds.push_back(round);
         Json results = Json::array();
-        for (const Task* task : of_round(job, TaskKind::kEvaluate, round.number))
+        for (const Task* task : of_round(job, TaskKind::kEvaluate, round.number)) {
+            if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
             if (task->state == TaskState::kDone)
                 results.push_back({{"facility", task->facility},
                                    {"dataset", task->params.at("dataset")},
                                    {"evaluations", task->result.at("evaluations")}});
+        }
         add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}, {"sites", std::move(results)}});
     }
     return all;
@@ -190,9 +212,7 @@ JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
     Round base;
     base.state = RoundState::kClosed;
     base.base = base.version = job.base;
-    base.evaluated = job.spec.evaluation_sites.empty();
-    decision.rounds.push_back(base);
-    evaluate_round(decision, job, 0, Json::array({{{"digest", job.base}, {"which", "base"}}}));
+    evaluate_round(decision, job, base, Json::array({{{"digest", job.base}, {"which", "base"}}}), now_ms);
     open_round(decision, job, 1, job.base, now_ms);
     return decision;
 }
@@ -200,7 +220,7 @@ JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
 JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     JobDecision decision;
     if (is_finished(job.state)) return decision;
-    const bool all_evaluated = advance_evaluations(decision, job);
+    const bool all_evaluated = advance_evaluations(decision, job, now_ms);
     if (job.round.state == RoundState::kTraining) advance_training(decision, job, now_ms);
     const bool was_last = job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
     if (was_last && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
@@ -219,15 +239,13 @@ JobDecision take_aggregation(const JobView& job, const AggregationResult& result
     Round round = job.round;
     round.state = RoundState::kClosed;
     round.version = result.version;
-    round.evaluated = job.spec.evaluation_sites.empty();
-    decision.rounds.push_back(round);
     add_event(decision, job, "atoll.round.aggregated.v1", {{"round", round.number}, {"version", result.version}});
     Json models = Json::array({{{"digest", result.version}, {"which", "global"}}});
     if (job.spec.evaluate_updates)
-        for (const Task* task : updates_of(job))
+        for (const Task* task : accepted_of(job))
             models.push_back({{"digest", task->result.at("version")}, {"which", task->facility}});
     if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
-    evaluate_round(decision, job, round.number, models);
+    evaluate_round(decision, job, round, models, now_ms);
     if (round.number == job.spec.rounds && job.spec.evaluation_sites.empty()) {
         JobView last = job;
         last.round = round;

@@ -14,10 +14,12 @@
 //   round  training → aggregating → closed (or failed)
 //
 // Round 0 stands for the base model: it is closed from the start and only evaluated. Evaluations run beside the next
-// round's training; a failed evaluation is shown and stops nothing.
+// round's training; a failed evaluation is shown and stops nothing, one that is late is cancelled. While a job is
+// paused nothing is late.
 //
-// Parameters of tasks: train {base, output_model, dataset, path, ranks, training, participant}; evaluate {dataset,
-// path, models: [{digest, which}]} where which is "base", "global" or a facility's name; clean nothing.
+// Parameters of tasks: train {base, output_model, dataset, dataset_version, path, ranks, training, participant};
+// evaluate {dataset, path, models: [{digest, which}]} where which is "base", "global" or a facility's name; clean
+// nothing.
 namespace atl::dispatch {
 
 struct Round {
@@ -27,8 +29,13 @@ struct Round {
     std::string version;  // once closed
     bool evaluated = false;
     std::string error;
-    std::optional<std::int64_t> deadline_ms;
+    std::optional<std::int64_t> deadline_ms;     // of its training
+    std::optional<std::int64_t> evaluate_by_ms;  // once closed: evaluations are waited for until then
+    std::vector<std::string> accepted;           // once training closed: the tasks whose updates count
 };
+
+// How long evaluations of a round are waited for in a job without round_deadline_s.
+constexpr std::int64_t kEvaluationTime_s = 7 * 24 * 60 * 60;  // queues can be long
 
 struct JobView {
     std::string id;

@@ -104,6 +104,7 @@ TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
 
 TEST(RoundMachineTest, TheAggregatedVersionOpensTheNextRoundAndIsEvaluated) {
     JobView job = aggregating();
+    job.spec.evaluate_updates = true;
     const JobDecision decision = take_aggregation(job, {1, "g1", ""}, 0);
     EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.round.aggregated.v1", "atoll.round.opened.v1"}));
     take(job, decision);
@@ -113,6 +114,13 @@ TEST(RoundMachineTest, TheAggregatedVersionOpensTheNextRoundAndIsEvaluated) {
     const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
     EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "a1", "which": "a"},
                                       {"digest": "b1", "which": "b"}])"));
+}
+
+TEST(RoundMachineTest, UpdatesTravelToOtherFacilitiesOnlyWhenTheJobSaysSo) {
+    JobView job = aggregating();
+    take(job, take_aggregation(job, {1, "g1", ""}, 0));
+    EXPECT_EQ(task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models"),
+              Json::parse(R"([{"digest": "g1", "which": "global"}])"));
 }
 
 TEST(RoundMachineTest, ASecondAnswerForARoundChangesNothing) {
@@ -180,6 +188,8 @@ TEST(RoundMachineTest, AfterTheDeadlineAQuorumClosesTheRoundAndCancelsTheSlow) {
     job.spec.quorum = 1;
     job.spec.round_deadline_s = 10;
     take(job, submit_job(job, 1000));
+    evaluate(job, 0);
+    take(job, advance_job(job, 2000));
     train(job, 1, "a");
     EXPECT_TRUE(advance_job(job, 10999).events.empty());
     const JobDecision decision = advance_job(job, 11000);
@@ -195,6 +205,64 @@ TEST(RoundMachineTest, ADeadlineWithoutEnoughUpdatesFailsTheJob) {
     const JobDecision decision = advance_job(job, 10000);
     EXPECT_EQ(decision.job_state, JobState::kFailed);
     EXPECT_EQ(decision.job_error, "round 1 passed its deadline with 1 of 2 updates");
+}
+
+TEST(RoundMachineTest, AQuorumJobCompletesWithoutAFacilityThatIsLostFromRoundTwoOn) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.round_deadline_s = 10;
+    take(job, submit_job(job, 0));
+    evaluate(job, 0);
+    train(job, 1, "a");
+    train(job, 1, "b");
+    take(job, advance_job(job, 1000));
+    take(job, take_aggregation(job, {1, "g1", ""}, 2000));
+    task_of(job, TaskKind::kEvaluate, 1, "a").state = TaskState::kDone;
+    task_of(job, TaskKind::kEvaluate, 1, "a").result = {{"evaluations", Json::array()}};
+    train(job, 2, "a");
+    const JobDecision late = advance_job(job, 12000);
+    EXPECT_EQ(types(late), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.round.closed.v1"}));
+    EXPECT_EQ(late.events[0].data.at("sites").size(), 1U) << "what a found is kept";
+    EXPECT_EQ(late.cancelled_tasks, (std::vector<std::string>{task_of(job, TaskKind::kEvaluate, 1, "b").id,
+                                                              task_of(job, TaskKind::kTrain, 2, "b").id}));
+    take(job, late);
+    take(job, take_aggregation(job, {2, "g2", ""}, 13000));
+    EXPECT_TRUE(advance_job(job, 22999).events.empty()) << "its evaluations have their time";
+    const JobDecision last = advance_job(job, 23000);
+    EXPECT_EQ(types(last), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.job.completed.v1"}));
+}
+
+TEST(RoundMachineTest, EvaluationsAreNotWaitedForForEverWithoutADeadlineEither) {
+    JobView job = submitted();
+    EXPECT_TRUE(advance_job(job, kEvaluationTime_s * 1000 - 1).events.empty());
+    EXPECT_EQ(types(advance_job(job, kEvaluationTime_s * 1000)), std::vector<std::string>{"atoll.round.evaluated.v1"});
+}
+
+TEST(RoundMachineTest, NothingIsLateWhileTheJobIsPaused) {
+    JobView job = new_job();
+    job.spec.round_deadline_s = 10;
+    take(job, submit_job(job, 0));
+    job.state = JobState::kPaused;
+    const JobDecision paused = advance_job(job, 20000);
+    EXPECT_FALSE(paused.job_state);
+    EXPECT_TRUE(paused.events.empty()) << "not its evaluations either";
+    job.state = JobState::kRunning;
+    EXPECT_EQ(advance_job(job, 20000).job_state, JobState::kFailed);
+}
+
+TEST(RoundMachineTest, AnUpdateThatComesAfterTheRoundClosedDoesNotCount) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.round_deadline_s = 10;
+    job.spec.evaluate_updates = true;
+    take(job, submit_job(job, 0));
+    train(job, 1, "b");
+    take(job, advance_job(job, 10000));
+    EXPECT_EQ(job.round.accepted, std::vector<std::string>{task_of(job, TaskKind::kTrain, 1, "b").id});
+    train(job, 1, "a");
+    take(job, take_aggregation(job, {1, "g1", ""}, 11000));
+    const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
+    EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "b1", "which": "b"}])"));
 }
 
 TEST(RoundMachineTest, AFailedAggregationFailsTheJobWithItsReason) {

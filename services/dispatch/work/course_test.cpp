@@ -43,7 +43,9 @@ class CourseTest : public DispatchTest {
 
 TEST_F(CourseTest, AJobRunsThroughItsRounds) {
     begin();
-    const std::string job = submit(job_request(2));
+    Json request = job_request(2);
+    request["evaluation"] = {{"models", "all"}};
+    const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
     const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
     ASSERT_EQ(rounds.size(), 3U) << "the base and two rounds";
@@ -182,6 +184,59 @@ TEST_F(CourseTest, APausedJobStartsNothingUntilItIsResumed) {
     EXPECT_TRUE(lines("push").empty()) << "the trainings ended, but nothing was collected";
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/resume", "{}")->status, 200);
     EXPECT_TRUE(reaches(job, "completed"));
+}
+
+TEST_F(CourseTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {
+    begin();
+    set("train.waits");
+    Json request = job_request(1);
+    request["round_deadline_s"] = 1800;
+    const std::string job = submit(request);
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 200);
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    // An hour passes.
+    for (const char* sql :
+         {"UPDATE jobs SET paused_at = paused_at - interval '1 hour'",
+          "UPDATE rounds SET opened_at = opened_at - interval '1 hour', closed_at = closed_at - interval '1 hour', "
+          "deadline_at = deadline_at - interval '1 hour', evaluate_by = evaluate_by - interval '1 hour'"})
+        ASSERT_TRUE(connection.query(sql).ok());
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 200) << "again";
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/resume", "{}")->status, 200);
+    EXPECT_EQ(connection.query("SELECT 1 FROM rounds WHERE coalesce(evaluate_by, deadline_at) > now()")->size(), 2);
+    std::filesystem::remove(fake("train.waits"));
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+}
+
+TEST_F(CourseTest, AQuorumJobCompletesAlthoughAFacilityIsLost) {
+    begin();
+    // Whatever is tried there ends without a clear answer.
+    std::filesystem::create_directories(work_dir("karolina"));
+    ASSERT_TRUE(write_file_atomic(work_dir("karolina") / "tasks", "a file in the way").ok());
+    Json request = job_request(2);
+    request["quorum"] = 1;
+    request["round_deadline_s"] = 1800;
+    const std::string job = submit(request);
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    const std::string done_here =
+        "EXISTS (SELECT 1 FROM tasks t WHERE t.job_id = r.job_id AND t.round = r.number AND "
+        "t.facility = 'leonardo' AND t.state = 'done' AND t.kind = ";
+    // The deadlines pass once the living facility is done.
+    const auto is_completed = [&] {
+        EXPECT_TRUE(
+            connection
+                .query("UPDATE rounds r SET deadline_at = now() WHERE state = 'training' AND " + done_here + "'train')")
+                .ok());
+        EXPECT_TRUE(connection
+                        .query("UPDATE rounds r SET evaluate_by = now() WHERE state = 'closed' AND NOT evaluated AND " +
+                               done_here + "'evaluate')")
+                        .ok());
+        return state_of(job) == "completed";
+    };
+    ASSERT_TRUE(eventually(is_completed)) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+    for (const Json& round : rounds) EXPECT_TRUE(round.at("evaluated")) << round.dump(2);
+    EXPECT_EQ(rounds[2].at("accepted").size(), 1U);
+    EXPECT_EQ(rounds[2].at("evaluations").size(), 1U) << "of the global model at the living facility";
 }
 
 TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
