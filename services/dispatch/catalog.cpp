@@ -92,6 +92,20 @@ Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string&
     return DatasetInfo{name, found.value("template", std::string())};
 }
 
+Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_t version) const {
+    ATOLL_TRY(const Json found, get(Service::kRegistry, versions_path(name) + "/" + std::to_string(version)));
+    DatasetShape shape;
+    ATOLL_TRY(shape.seq_len, member<std::int64_t>(found, "seq_len"));
+    ATOLL_TRY(const Json train, member<Json>(found, "train"));
+    ATOLL_TRY(shape.rows, member<std::int64_t>(train, "rows"));
+    return shape;
+}
+
+Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
+    return get(Service::kStore,
+               "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
+}
+
 Status Catalog::resolve(SiteData& data, const std::string& path) const {
     ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
     const std::string what = "dataset \"" + data.dataset + "\"";

@@ -14,6 +14,11 @@ struct DatasetInfo {
     std::string prompt_template;
 };
 
+struct DatasetShape {
+    std::int64_t rows = 0;  // of the training split
+    std::int64_t seq_len = 0;
+};
+
 // The registry and the store as dispatch asks them, by their REST APIs with a token of its own. Thread-safe.
 class Catalog {
   public:
@@ -26,6 +31,10 @@ class Catalog {
     // Makes sure that the output model exists.
     Status ensure_model(const std::string& model, const std::string& idempotency_key) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
+    // A version of that dataset as far as an update's numbers are checked against it. kNotFound: no such version.
+    Result<DatasetShape> dataset_shape(const std::string& name, std::int64_t version) const;
+    // What the store knows of a version of that model. kNotFound: the model has none of that digest.
+    Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
     // Fills in version and path; `path` is the field to name: "participants[0]".
     Status resolve(SiteData& data, const std::string& path) const;
 

@@ -34,13 +34,16 @@ case "$*" in *ey*.*.*) echo "the token is in the command line" >&2; exit 1 ;; es
 echo "$*" >>"$here/$verb"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
 while [ $# -gt 0 ]; do
-    case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; esac
+    case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; --model) model=$2 ;; --meta) meta=$2 ;; esac
     shift
 done
 if [ "$verb" = stage ]; then
     mkdir -p "$out.partial" && echo "$version" >"$out.partial/config.json" && mv -T "$out.partial" "$out"
 else
-    printf '{"digest":"%s"}\n' "$(cat "$dir/model" | sha256sum | cut -d" " -f1)"
+    digest=$(sha256sum <"$dir/model" | cut -d" " -f1)
+    mkdir -p "$here/pushed/$model" && cp "$meta" "$here/pushed/$model/$digest"
+    [ ! -e "$here/push.says" ] || digest=$(cat "$here/push.says")
+    printf '{"digest":"%s"}\n' "$digest"
 fi
 )sh";
 
@@ -59,11 +62,13 @@ case $verb in
 train)
     mkdir -p "$out"
     { cat "$model/config.json" run.json; pwd; } >"$out/model"
+    samples=48
+    [ ! -e "$here/train.samples" ] || samples=$(cat "$here/train.samples")
     for step in 1 2 3; do
         echo "{\"step\":$step,\"loss\":$((10 - step)).5,\"lr\":0.1,\"tokens_per_s\":100.5}"
         sleep 0.02
     done
-    echo '{"summary":true,"steps":3,"samples":48,"tokens":6144,"loss":7.5,"tokens_per_s":100.5,"wall_s":1.5}'
+    echo '{"summary":true,"steps":3,"samples":'"$samples"',"tokens":6144,"loss":7.5,"tokens_per_s":100.5,"wall_s":1.5}'
     ;;
 eval) echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}' ;;
 tokenize)
@@ -88,7 +93,8 @@ http::Access services_only() {
 
 }  // namespace
 
-FakeCatalog::FakeCatalog(const auth::KeyPair& keys) : server_({}, verifier(keys), metrics_) {
+FakeCatalog::FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed)
+    : pushed_(std::move(pushed)), server_({}, verifier(keys), metrics_) {
     copies_["it/1/leonardo"] = {{"facility", "leonardo"}, {"path", "datasets/it/1"}};
     copies_["cs/1/karolina"] = {{"facility", "karolina"}, {"path", "datasets/cs/1"}};
     add_registry(server_);
@@ -109,6 +115,8 @@ void FakeCatalog::add_registry(http::Server& server) {
     server.route(Method::kGet, "/v1/datasets/:name/versions", services_only(), [](const Request&) {
         return Response::json(200, {{"items", {{{"version", 1}}}}, {"next", nullptr}});
     });
+    server.route(Method::kGet, "/v1/datasets/:name/versions/:version", services_only(),
+                 [](const Request&) { return Response::json(200, {{"seq_len", 128}, {"train", {{"rows", 100}}}}); });
     server.route(Method::kPost, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         Json& made = versions_[request.header("idempotency-key")];
@@ -142,9 +150,24 @@ void FakeCatalog::add_store(http::Server& server) {
     });
     server.route(Method::kPost, "/v1/models", services_only(),
                  [](const Request& request) { return Response::json(201, request.json().value()); });
-    server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [](const Request& request) {
-        return request.param("version") == "base" ? Response::json(200, {{"digest", kBaseDigest}}) : none();
+    server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [this](const Request& request) {
+        std::function<void()> on_model;
+        {
+            const std::lock_guard lock(mutex_);
+            on_model = on_model_;
+        }
+        if (on_model) on_model();
+        return version_of(request.param("name"), request.param("version"));
     });
+}
+
+Response FakeCatalog::version_of(const std::string& model, const std::string& reference) {
+    if (reference == "base") return Response::json(200, {{"digest", kBaseDigest}});
+    const auto meta = read_file(pushed_ / model / reference);
+    if (!meta.ok()) return none();
+    Json version = Json::parse(*meta);
+    version["kind"] = "update";
+    return Response::json(200, version);
 }
 
 FakeAggregation::FakeAggregation(const std::string& brokers, const std::string& topic_prefix)
@@ -221,7 +244,7 @@ void DispatchTest::SetUp() {
     std::filesystem::create_directories(fake(""));
     ASSERT_TRUE(write_file_atomic(fake("atoll"), kFakeAtoll, 0755).ok());
     ASSERT_TRUE(write_file_atomic(fake("atoll-trainer"), kFakeTrainer, 0755).ok());
-    catalog_ = std::make_unique<FakeCatalog>(keys_);
+    catalog_ = std::make_unique<FakeCatalog>(keys_, fake("pushed"));
     aggregation_ = std::make_unique<FakeAggregation>(stack().kafka(), prefix_);
 }
 
@@ -308,7 +331,7 @@ Json DispatchTest::job_request(int rounds) const {
             {"participants",
              {{{"facility", "leonardo"}, {"dataset", "it"}}, {{"facility", "karolina"}, {"dataset", "cs"}}}},
             {"rounds", rounds},
-            {"training", {{"steps", 3}, {"lr", 0.1}}}};
+            {"training", {{"steps", 3}, {"batch_size", 16}, {"lr", 0.1}}}};
 }
 
 std::string DispatchTest::submit(const Json& request) {

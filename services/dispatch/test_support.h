@@ -27,15 +27,25 @@ extern const std::string kBaseDigest;
 // (version 1 at "leonardo") and "cs" (version 1 at "karolina"), and what dispatch registers. They want a real token.
 class FakeCatalog {
   public:
-    explicit FakeCatalog(const auth::KeyPair& keys);
+    // `pushed` is where the site's programs leave what they push: <model>/<digest>, the version's meta.json.
+    FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed);
 
     std::string url() const;
     int versions_made() const { return versions_made_; }
+    // Called whenever a model's version is asked for.
+    void set_on_model(std::function<void()> on_model) {
+        const std::lock_guard lock(mutex_);
+        on_model_ = std::move(on_model);
+    }
 
   private:
     void add_registry(http::Server& server);
     void add_store(http::Server& server);
 
+    http::Response version_of(const std::string& model, const std::string& reference);
+
+    std::filesystem::path pushed_;
+    std::function<void()> on_model_;
     metrics::Registry metrics_;
     http::Server server_;
     std::mutex mutex_;

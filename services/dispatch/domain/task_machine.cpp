@@ -183,7 +183,7 @@ struct Applier {
     void operator()(const Refused& refused) const {
         Attempt& attempt = *change.task.attempt;
         attempt.error = refused.why;
-        if (refused.is_permanent || ++attempt.step_failures >= pace.step_failures_max)
+        if (refused.is_permanent || refused.ends_attempt || ++attempt.step_failures >= pace.step_failures_max)
             return fail_attempt(change, refused.why, refused.is_permanent, pace);
         change.next_in_ms = backoff_ms(attempt.step_failures, pace);
     }

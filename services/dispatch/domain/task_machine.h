@@ -41,6 +41,7 @@ struct Unknown {
 struct Refused {
     std::string why;
     bool is_permanent = false;  // the input is wrong; repeating cannot help
+    bool ends_attempt = false;  // what the attempt made is no good; only another one can help
 };
 using Outcome = std::variant<Staged, Submitted, Watched, Collected, Gone, Unknown, Refused>;
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "services/dispatch/embedded.h"
+#include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "shared/log/log.h"
 
@@ -143,7 +144,8 @@ Result<std::string> Site::push(const PushOrder& order) {
                    kTransferTimeMax},
                   "pushing the update"));
     const auto answer = json::parse(result.out);
-    if (!answer.ok() || !answer->is_object() || !answer->contains("digest") || !answer->at("digest").is_string())
+    if (!answer.ok() || !answer->is_object() || !answer->contains("digest") || !answer->at("digest").is_string() ||
+        !digest::is_sha256(answer->at("digest").get_ref<const std::string&>()))
         return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
     return answer->at("digest").get<std::string>();
 }

@@ -96,6 +96,21 @@ TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
 }
 
+TEST_F(SiteTest, AnUpdatesDigestIsASha256OrNone) {
+    std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
+    const auto push = [&] {
+        return site().push(
+            {(directory_.path() / "work/tasks/t/1").string(), "m", "url", "token", json::Json::object()});
+    };
+    const std::string digest(64, 'a');
+    program("echo '{\"digest\":\"" + digest + "\"}'");
+    EXPECT_EQ(push().value(), digest);
+    for (const auto& wrong : {std::string("latest"), std::string("../../x"), std::string(64, 'A')}) {
+        program("echo '{\"digest\":\"" + wrong + "\"}'");
+        EXPECT_NE(push().error().message.find("did not print a digest"), std::string::npos) << wrong;
+    }
+}
+
 TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);

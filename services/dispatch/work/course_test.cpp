@@ -143,6 +143,34 @@ TEST_F(CourseTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     EXPECT_NE(error.find("failed at attempt 2: exit code 1: made to fail"), std::string::npos) << error;
 }
 
+TEST_F(CourseTest, AnUpdateThatTheStoreDoesNotKnowIsNotTaken) {
+    begin();
+    const std::string unknown(64, 'c');
+    set("push.says", unknown);
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::string error = get("/v1/jobs/" + job).at("error");
+    EXPECT_NE(error.find("pushed " + unknown + ", but the model fortunes has no such version"), std::string::npos)
+        << error;
+    EXPECT_TRUE(aggregation_->closed_rounds().empty());
+}
+
+TEST_F(CourseTest, NumbersThatATrainingCannotHaveMadeWeighNothing) {
+    begin();
+    set("train.samples", "49");
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::string error = get("/v1/jobs/" + job).at("error");
+    EXPECT_NE(error.find("says 49 samples, but its settings and its dataset version allow 48 at most"),
+              std::string::npos)
+        << error;
+    EXPECT_TRUE(lines("push").empty()) << "nothing travelled";
+}
+
 TEST_F(CourseTest, BadInputIsTriedOnce) {
     begin();
     set("train.exits", "2");

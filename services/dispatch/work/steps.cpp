@@ -1,5 +1,7 @@
 #include "services/dispatch/work/steps.h"
 
+#include <limits>
+
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/site/job_script.h"
 #include "services/dispatch/work/preparation.h"
@@ -16,6 +18,11 @@ Outcome outcome_of(const Error& error) {
     std::string why = printable(error.message);  // parts of it may be the site's
     if (error.code == ErrorCode::kUnavailable) return Unknown{std::move(why)};
     return Refused{std::move(why), error.code == ErrorCode::kInvalidArgument};
+}
+
+// What the site handed in cannot be used.
+Outcome no_good(const Error& error) {
+    return Refused{printable(error.message), false, true};
 }
 
 std::vector<std::string> versions_needed(const Task& task) {
@@ -172,20 +179,37 @@ Outcome Steps::collect(const Task& task, Site& site) {
     return clean(task, site);
 }
 
+Result<UpdateLimits> Steps::limits_of(const Task& task) const {
+    const Json& params = task.params;
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    if (!params.contains("dataset_version")) return UpdateLimits{kNone, kNone};  // a task of an earlier release
+    ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(params.at("dataset"), params.at("dataset_version")));
+    return update_limits(params.at("training"), params.at("ranks"), shape.rows, shape.seq_len);
+}
+
 Outcome Steps::push_update(const Task& task, Site& site) {
     const std::string base = task.params.at("base");
     const auto token = facility_token(task, {base});
     if (!token.ok()) return outcome_of(token.error());
     const Json& summary = task.attempt->lines;
+    const auto limits = limits_of(task);
+    if (!limits.ok()) return outcome_of(limits.error());
+    if (const Status counts = check_counts(summary, *limits); !counts.ok()) return no_good(counts.error());
     Json metrics = metrics_of(summary);
     const Json meta = {
         {"parents", Json::array({base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
-    const auto digest = site.push(
-        {directory_of(task, site), task.params.at("output_model"), settings_.store_url_for_sites, *token, meta});
+    const std::string model = task.params.at("output_model");
+    const auto digest = site.push({directory_of(task, site), model, settings_.store_url_for_sites, *token, meta});
     if (!digest.ok()) return outcome_of(digest.error());
+    const auto pushed = catalog_.model_version(model, *digest);
+    if (!pushed.ok() && pushed.error().code == ErrorCode::kNotFound)
+        return no_good(internal_error("the site says that it pushed " + *digest + ", but the model " + model +
+                                      " has no such version"));
+    if (!pushed.ok()) return outcome_of(pushed.error());
+    if (const Status version = check_version(*pushed, base); !version.ok()) return no_good(version.error());
     return Collected{{{"version", *digest},
-                      {"samples", summary.value("samples", Json(0))},
-                      {"tokens", summary.value("tokens", Json(0))},
+                      {"samples", summary.at("samples")},
+                      {"tokens", summary.at("tokens")},
                       {"metrics", std::move(metrics)}}};
 }
 

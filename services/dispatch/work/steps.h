@@ -8,6 +8,7 @@
 
 #include "services/dispatch/catalog.h"
 #include "services/dispatch/domain/task_machine.h"
+#include "services/dispatch/domain/update_check.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/site/site.h"
 #include "shared/auth/auth.h"
@@ -44,6 +45,8 @@ class Steps {
     Outcome watch(const Task& task, Site& site, std::int64_t now_ms);
     Outcome collect(const Task& task, Site& site);
     Outcome push_update(const Task& task, Site& site);
+    // The most samples and tokens that a training task's settings and data allow.
+    Result<UpdateLimits> limits_of(const Task& task) const;
     Outcome finish_preparation(const Task& task, Site& site);
     Outcome clean(const Task& task, Site& site);
     Result<std::string> facility_token(const Task& task, std::vector<std::string> read_versions) const;

@@ -1,0 +1,55 @@
+#include "services/dispatch/domain/update_check.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+std::string limit_text(double number) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.0f", number);
+    return text;
+}
+
+Status check_count(const Json& summary, const char* key, double max) {
+    const auto count = summary.find(key);
+    if (count == summary.end() || !count->is_number_integer() || count->get<double>() < 0)
+        return internal_error(std::string("the trainer's summary must give \"") + key + "\" as an integer from 0");
+    if (count->get<double>() > max)
+        return internal_error("the trainer's summary says " + count->dump() + " " + key +
+                              ", but its settings and its dataset version allow " + limit_text(max) + " at most");
+    return {};
+}
+
+}  // namespace
+
+UpdateLimits update_limits(const Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len) {
+    const auto setting = [&](const char* key, double fallback) { return training.value(key, fallback); };
+    const double by_rank = setting("batch_size", 1) * setting("grad_accum", 1) * static_cast<double>(ranks);
+    const double batch = setting("global_batch_size", by_rank);
+    const double seen = setting("epochs", 0) * static_cast<double>(rows);
+    const double steps = setting("steps", std::ceil(seen / batch));
+    const double samples = steps * batch;
+    return {samples, samples * static_cast<double>(seq_len)};
+}
+
+Status check_counts(const Json& summary, const UpdateLimits& limits) {
+    ATOLL_RETURN_IF_ERROR(check_count(summary, "samples", limits.samples));
+    return check_count(summary, "tokens", limits.tokens);
+}
+
+Status check_version(const Json& version, const std::string& base) {
+    const Json kind = version.is_object() ? version.value("kind", Json()) : Json();
+    if (kind != "update" && kind != "global")
+        return internal_error("the version that was pushed is no update in the store");
+    const Json parents = version.value("parents", Json());
+    if (parents != Json::array({base}))
+        return internal_error("the update that was pushed has the parents " + parents.dump() + ", not the base " +
+                              base);
+    return {};
+}
+
+}  // namespace atl::dispatch

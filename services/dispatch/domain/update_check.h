@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "shared/json/json.h"
+
+// A site is believed only as far as what it says can be: its numbers weigh its update.
+namespace atl::dispatch {
+
+struct UpdateLimits {
+    double samples = 0;
+    double tokens = 0;
+};
+
+// The most that a training with these settings can see of a dataset version of `rows` rows of `seq_len` tokens.
+UpdateLimits update_limits(const json::Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len);
+
+// `samples` and `tokens` of the trainer's summary: integers from 0 to the limits.
+Status check_counts(const json::Json& summary, const UpdateLimits& limits);
+
+// What the store knows of the version that a site says it has pushed: an update whose only parent is the base. Its job
+// and round are not looked at, as they are those of whoever pushed these bytes first: two jobs that train alike make
+// the same update, and where it was the only one of its round it is a global model by now.
+Status check_version(const json::Json& version, const std::string& base);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,41 @@
+#include "services/dispatch/domain/update_check.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+TEST(UpdateCheckTest, LimitsFollowFromTheSettingsAndTheDatasetVersion) {
+    const Json settings = {{"steps", 20}, {"batch_size", 16}, {"grad_accum", 2}};
+    EXPECT_EQ(update_limits(settings, 2, 1000, 128).samples, 20 * 16 * 2 * 2);
+    EXPECT_EQ(update_limits(settings, 2, 1000, 128).tokens, 20 * 16 * 2 * 2 * 128);
+    EXPECT_EQ(update_limits({{"steps", 20}, {"global_batch_size", 12}, {"batch_size", 3}}, 2, 1000, 8).samples, 240);
+    EXPECT_EQ(update_limits({{"steps", 5}}, 3, 1000, 8).samples, 15) << "one row a rank";
+    EXPECT_EQ(update_limits({{"epochs", 2}, {"batch_size", 16}}, 1, 1001, 8).samples, 2016) << "the last step is whole";
+}
+
+TEST(UpdateCheckTest, CountsBeyondWhatIsPossibleAreRefused) {
+    const UpdateLimits limits{320, 40960};
+    EXPECT_TRUE(check_counts({{"samples", 320}, {"tokens", 40960}}, limits).ok());
+    EXPECT_TRUE(check_counts({{"samples", 0}, {"tokens", 0}}, limits).ok());
+    for (const Json& wrong : {Json{{"samples", 321}, {"tokens", 1}}, Json{{"samples", 1}, {"tokens", 40961}},
+                              Json{{"samples", -1}, {"tokens", 1}}, Json{{"samples", 1.5}, {"tokens", 1}},
+                              Json{{"samples", 1}, {"tokens", UINT64_MAX}}, Json{{"tokens", 1}}, Json{{"samples", 1}}})
+        EXPECT_FALSE(check_counts(wrong, limits).ok()) << wrong;
+}
+
+TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
+    const Json good = {{"kind", "update"}, {"parents", {"b"}}};
+    EXPECT_TRUE(check_version(good, "b").ok());
+    EXPECT_TRUE(check_version({{"kind", "global"}, {"parents", {"b"}}}, "b").ok()) << "once the only one of its round";
+    for (const Json& wrong :
+         {Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
+          Json{{"kind", "update"}, {"parents", {"b", "a"}}}, Json{{"kind", "update"}, {"parents", Json::array()}},
+          Json{{"kind", "update"}}, Json("update")})
+        EXPECT_FALSE(check_version(wrong, "b").ok()) << wrong;
+}
+
+}  // namespace
+}  // namespace atl::dispatch
