@@ -10,15 +10,19 @@ using http::Request;
 using http::Response;
 using json::Json;
 
-Json view(const StoredFacility& stored) {
+// Values of variables can be secrets: they are for those who may set them.
+Json view(const StoredFacility& stored, const Request& request) {
     Json value = to_json(stored.facility);
+    const auth::Role role = request.principal->role;
+    if (role != auth::Role::kAdmin && role != auth::Role::kOperator)
+        for (auto& variable : value["environment"]) variable = nullptr;
     value["created_at"] = stored.created_at;
     value["updated_at"] = stored.updated_at;
     return value;
 }
 
-Response answer_one(int status, const StoredFacility& stored) {
-    return Response::json(status, view(stored)).with("ETag", service::etag_of(stored.version));
+Response answer_one(int status, const StoredFacility& stored, const Request& request) {
+    return Response::json(status, view(stored, request)).with("ETag", service::etag_of(stored.version));
 }
 
 Response post_facility(Routing& routing, const Request& request) {
@@ -27,7 +31,7 @@ Response post_facility(Routing& routing, const Request& request) {
         ATOLL_TRY(const Facility facility, parse_facility(body));
         ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
-        return answer_one(201, stored).with("Location", "/v1/facilities/" + facility.name);
+        return answer_one(201, stored, request).with("Location", "/v1/facilities/" + facility.name);
     });
 }
 
@@ -36,7 +40,7 @@ Response get_facilities(Routing& routing, const Request& request) {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
         std::vector<Json> items;
-        for (const auto& item : stored) items.push_back(view(item));
+        for (const auto& item : stored) items.push_back(view(item, request));
         return service::list(std::move(items), page, "name");
     });
 }
@@ -44,7 +48,7 @@ Response get_facilities(Routing& routing, const Request& request) {
 Response get_facility(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
-        return answer_one(200, stored);
+        return answer_one(200, stored, request);
     });
 }
 
@@ -58,7 +62,7 @@ Response patch_facility(Routing& routing, const Request& request) {
         if (!moved.empty()) ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
         ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
         ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
-        return answer_one(200, now);
+        return answer_one(200, now, request);
     });
 }
 

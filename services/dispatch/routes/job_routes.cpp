@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
@@ -14,38 +16,54 @@ using http::Request;
 using http::Response;
 using json::Json;
 
-// Checks the data of one participant or evaluation site against the world and fills in version and path.
-Status resolve_site(Routing& routing, pg::Connection& connection, SiteData& data, const std::string& path) {
-    ATOLL_RETURN_IF_ERROR(require_facility(connection, data.facility, path + ".facility"));
-    return routing.catalog.resolve(data, path);
+using SiteWork = std::function<Status(SiteData&, const std::string& path)>;
+
+// The data of every participant and evaluation site, with the field that names it.
+Status each_site(JobSpec& spec, const SiteWork& work) {
+    for (std::size_t i = 0; i < spec.participants.size(); ++i)
+        ATOLL_RETURN_IF_ERROR(work(spec.participants[i].data, "participants[" + std::to_string(i) + "]"));
+    for (std::size_t i = 0; i < spec.evaluation_sites.size(); ++i)
+        ATOLL_RETURN_IF_ERROR(work(spec.evaluation_sites[i], "evaluation.at[" + std::to_string(i) + "]"));
+    return {};
 }
 
-Result<JobView> resolve(Routing& routing, pg::Connection& connection, const Json& body) {
+Status require_facilities(pg::Connection& connection, JobSpec& spec) {
+    return each_site(spec, [&](SiteData& data, const std::string& path) {
+        return require_facility(connection, data.facility, path + ".facility");
+    });
+}
+
+// The job as it is asked for, checked against the world, with versions and paths filled in and its output model made.
+// Other services are asked, so no connection is held meanwhile.
+Result<JobView> resolve(Routing& routing, const Json& body) {
     JobView job;
     job.id = new_id();
     ATOLL_TRY(job.spec, parse_job_spec(body));
-    JobSpec& spec = job.spec;
-    for (std::size_t i = 0; i < spec.participants.size(); ++i)
-        ATOLL_RETURN_IF_ERROR(
-            resolve_site(routing, connection, spec.participants[i].data, "participants[" + std::to_string(i) + "]"));
-    for (std::size_t i = 0; i < spec.evaluation_sites.size(); ++i)
-        ATOLL_RETURN_IF_ERROR(
-            resolve_site(routing, connection, spec.evaluation_sites[i], "evaluation.at[" + std::to_string(i) + "]"));
-    ATOLL_TRY(job.base, routing.catalog.model_digest(spec.model, spec.model_version, "model", "name"));
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(require_facilities(*connection, job.spec));
+    }
+    ATOLL_RETURN_IF_ERROR(each_site(
+        job.spec, [&](SiteData& data, const std::string& path) { return routing.catalog.resolve(data, path); }));
+    ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
+    ATOLL_RETURN_IF_ERROR(routing.catalog.ensure_model(job.spec.output_model, "job-" + job.id));
     return job;
 }
 
 Response post_job(Routing& routing, const Request& request) {
-    Response response =
-        service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-            ATOLL_TRY(const Json body, request.json());
-            ATOLL_TRY(const JobView job, resolve(routing, transaction.connection(), body));
-            ATOLL_RETURN_IF_ERROR(routing.catalog.ensure_model(job.spec.output_model, "job-" + job.id));
-            ATOLL_RETURN_IF_ERROR(
-                insert_job(transaction, routing.topics, job, request.principal->subject, unix_now_ms()));
-            ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
-            return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
-        });
+    JobView job;
+    const auto before = [&]() -> Status {
+        ATOLL_TRY(const Json body, request.json());
+        ATOLL_TRY(job, resolve(routing, body));
+        return {};
+    };
+    const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_RETURN_IF_ERROR(require_facilities(transaction.connection(), job.spec));  // now they stay
+        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject, unix_now_ms()));
+        ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
+        return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
+    };
+    Response response = service::answer_once(routing.pool, request, before, insert);
     routing.poke();
     return response;
 }

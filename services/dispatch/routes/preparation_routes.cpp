@@ -16,6 +16,7 @@ using json::Json;
 
 constexpr std::int64_t kAttemptsMax = 3;
 
+// Asks other services: no connection is held meanwhile.
 Result<Task> task_of(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation) {
     ATOLL_TRY(const DatasetInfo dataset, catalog.dataset(spec.dataset, "dataset"));
     ATOLL_TRY(const std::string tokenizer,
@@ -37,20 +38,28 @@ Result<Task> task_of(const PreparationSpec& spec, const Catalog& catalog, const 
 }
 
 Response post_preparation(Routing& routing, const Request& request) {
-    Response response =
-        service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-            ATOLL_TRY(const Json body, request.json());
-            ATOLL_TRY(const PreparationSpec spec, parse_preparation_spec(body));
-            ATOLL_RETURN_IF_ERROR(require_facility(transaction.connection(), spec.facility, "facility"));
-            const std::string id = new_id();
-            ATOLL_TRY(const Task task, task_of(spec, routing.catalog, id));
-            ATOLL_RETURN_IF_ERROR(
-                transaction.query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, $2, $3)",
-                                  {id, to_json(spec), request.principal->subject}));
-            ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
-            ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
-            return Response::json(202, view).with("Location", "/v1/preparations/" + id);
-        });
+    const std::string id = new_id();
+    PreparationSpec spec;
+    Task task;
+    const auto before = [&]() -> Status {
+        ATOLL_TRY(const Json body, request.json());
+        ATOLL_TRY(spec, parse_preparation_spec(body));
+        {
+            ATOLL_TRY(auto connection, routing.pool.acquire());
+            ATOLL_RETURN_IF_ERROR(require_facility(*connection, spec.facility, "facility"));
+        }
+        ATOLL_TRY(task, task_of(spec, routing.catalog, id));
+        return {};
+    };
+    const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_RETURN_IF_ERROR(require_facility(transaction.connection(), spec.facility, "facility"));  // now it stays
+        ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, $2, $3)",
+                                                {id, to_json(spec), request.principal->subject}));
+        ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
+        ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
+        return Response::json(202, view).with("Location", "/v1/preparations/" + id);
+    };
+    Response response = service::answer_once(routing.pool, request, before, insert);
     routing.poke();
     return response;
 }

@@ -143,6 +143,40 @@ TEST_F(RoutesTest, ARepeatedSubmissionMakesOneJob) {
     EXPECT_EQ(admin.post_json("/v1/jobs", job_request(2), "key").error().code, ErrorCode::kConflict);
 }
 
+TEST_F(RoutesTest, OtherServicesAreAskedWithNoTransactionOpen) {
+    std::atomic<int> asked = 0;
+    catalog_->set_on_model([&] {
+        auto connection = pg::connect(conninfo_, "dispatch").value();
+        const auto locks = connection.query(
+            "SELECT 1 FROM pg_locks WHERE relation = 'dispatch.idempotency'::regclass AND mode = 'RowExclusiveLock' "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())");
+        EXPECT_EQ(locks->size(), 0);
+        ++asked;
+    });
+    auto admin = client();
+    EXPECT_TRUE(admin.post_json("/v1/jobs", job_request(1), "a-job").ok());
+    const Json preparation = {{"facility", "karolina"},
+                              {"dataset", "it"},
+                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                              {"input", "raw/it.jsonl"},
+                              {"seq_len", 128}};
+    EXPECT_TRUE(admin.post_json("/v1/preparations", preparation, "a-preparation").ok());
+    EXPECT_EQ(asked, 2);
+    catalog_->set_on_model({});
+}
+
+TEST_F(RoutesTest, AViewerSeesNamesOfTheEnvironmentOnly) {
+    const std::string patch = R"({"environment": {"PROXY": "http://user:word@proxy"}})";
+    EXPECT_EQ(client().call(Method::kPatch, "/v1/facilities/leonardo", patch, {{{"If-Match", "*"}}, {}})->status, 200);
+    auto viewer = client(auth::Role::kViewer);
+    for (const char* path : {"/v1/facilities", "/v1/facilities/leonardo"}) {
+        const std::string seen = viewer.call(Method::kGet, path)->body;
+        EXPECT_EQ(seen.find("word"), std::string::npos) << seen;
+        EXPECT_NE(seen.find("\"PROXY\":null"), std::string::npos) << seen;
+        EXPECT_NE(client(auth::Role::kOperator).call(Method::kGet, path)->body.find("word"), std::string::npos);
+    }
+}
+
 TEST_F(RoutesTest, WhatIsNotThereIsNotFound) {
     for (const char* path : {"/v1/jobs/x", "/v1/jobs/x/rounds", "/v1/jobs/x/events", "/v1/jobs/x/logs",
                              "/v1/preparations/x", "/v1/facilities/x"})
