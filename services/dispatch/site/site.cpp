@@ -187,11 +187,12 @@ Status Site::clean(const std::string& pin, const std::vector<std::string>& tasks
 }
 
 Result<std::vector<SiteCheck>> Site::check(const std::string& store_url) {
-    ATOLL_TRY(const CommandResult result, run({std::string(kSiteScriptsCheckSh),
-                                               {facility_.work_dir, program("atoll"), program("atoll-trainer"), store_url},
-                                               {},
-                                               kLookTimeMax},
-                                              "checking the facility"));
+    ATOLL_TRY(const CommandResult result,
+              run({std::string(kSiteScriptsCheckSh),
+                   {facility_.work_dir, program("atoll"), program("atoll-trainer"), store_url},
+                   {},
+                   kLookTimeMax},
+                  "checking the facility"));
     std::vector<SiteCheck> checks;
     std::istringstream lines(printable(result.out));
     for (std::string ok, name, detail;
