@@ -80,6 +80,7 @@ struct Dataset::Impl {
     Matrix input_ids;
     Matrix labels;
     Matrix segment_ids;
+    bool documents_joined = false;
 
     // What counts in the loss when the file has no labels: everything but the padding.
     void labels_from_segments(std::span<const std::int32_t> segments, std::span<std::int32_t> labels_out) const {
@@ -116,6 +117,10 @@ Result<Dataset> Dataset::open(const std::filesystem::path& path) {
     impl->info.rows = rows;
     impl->info.seq_len = seq_len;
     return Dataset(std::move(impl));
+}
+
+void Dataset::join_documents() {
+    impl_->documents_joined = true;
 }
 
 const DatasetInfo& Dataset::info() const {
@@ -182,6 +187,7 @@ void Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count
             impl_->labels_from_segments(std::span(batch.segment_ids).subspan(at, length),
                                         std::span(batch.labels).subspan(at, length));
     }
+    if (impl_->documents_joined) batch.segment_ids.clear();
 }
 
 std::int64_t Dataset::count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const {

@@ -61,6 +61,10 @@ class Dataset {
     Dataset(Dataset&&) noexcept;
     Dataset& operator=(Dataset&&) noexcept;
 
+    // Lets attention cross the documents of a row from now on: batches come without segment_ids, their positions run
+    // through the row, and each document's first token is a target of the one before. Padding still doesn't count.
+    void join_documents();
+
     const DatasetInfo& info() const;
     std::int64_t rows() const { return info().rows; }
     std::int64_t seq_len() const { return info().seq_len; }

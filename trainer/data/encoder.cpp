@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
+#include "trainer/data/dataset.h"
 
 namespace atl::data {
 namespace {
@@ -18,15 +20,36 @@ bool is_kept(const EncodeJob& job, std::string_view document) {
     return is_validation(document, job.validation_percent) == (job.split == Split::kValidation);
 }
 
+std::ptrdiff_t shared_tokens(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
+    return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+// Counts the tokens of the answers. A token belongs to what the text before the answer does not begin with, so that
+// what counts is what the model must add to that text's tokens; the end token belongs to an answer that ends the text.
+void label_answers(const Tokenizer& tokenizer, const Document& document, std::span<const std::int32_t> ids,
+                   std::vector<std::int32_t>& labels) {
+    const std::size_t first = labels.size();
+    labels.resize(first + ids.size(), kIgnoredLabel);
+    const std::string_view text = document.text;
+    for (const auto& [begin, end] : document.answers) {
+        const auto from = shared_tokens(ids, tokenizer.encode_prompt(text.substr(0, begin)));
+        const auto to =
+            end == text.size() ? std::ssize(ids) : shared_tokens(ids, tokenizer.encode_prompt(text.substr(0, end)));
+        if (from < to)
+            std::copy(ids.begin() + from, ids.begin() + to, labels.begin() + static_cast<std::ptrdiff_t>(first) + from);
+    }
+}
+
 Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
     const auto row = json::parse(line);
     if (!row.ok()) return invalid_argument(std::string(where), std::string(where) + ": " + row.error().message);
-    ATOLL_TRY(const std::string document, job.text_template->render(*row, where));
-    if (!is_kept(job, document)) return {};
+    ATOLL_TRY(const Document document, job.text_template->render(*row, where));
+    if (!is_kept(job, document.text)) return {};
     const std::size_t before = out.ids.size();
-    job.tokenizer->encode_document(document, out.ids);
+    job.tokenizer->encode_document(document.text, out.ids);
+    if (job.answers_only) label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
     out.lengths.push_back(static_cast<std::int64_t>(out.ids.size() - before));
-    out.bytes += static_cast<std::int64_t>(document.size());
+    out.bytes += static_cast<std::int64_t>(document.text.size());
     return {};
 }
 

@@ -19,6 +19,7 @@ namespace atl::data {
 // The documents of one block, encoded.
 struct EncodedBlock {
     std::vector<std::int32_t> ids;      // of all documents, one after another
+    std::vector<std::int32_t> labels;   // as many, −100 where the loss does not count; empty: all count
     std::vector<std::int64_t> lengths;  // ids of each document
     std::int64_t bytes = 0;             // of the documents' text
     std::int64_t line_bytes = 0;        // of the block
@@ -32,6 +33,7 @@ struct EncodeJob {
     std::vector<std::filesystem::path> inputs;  // for messages
     Split split = Split::kAll;
     int validation_percent = 0;
+    bool answers_only = false;  // labels: only what the template marks as answers counts
 };
 
 // The documents of the lines of one block; the error names the first bad line as file:line. A pure function.

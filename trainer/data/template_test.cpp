@@ -11,7 +11,7 @@ std::string render(const char* text, const char* row) {
     const auto parsed = Template::parse(text);
     check(parsed.ok(), "the template is good");
     const auto document = parsed->render(nlohmann::json::parse(row), "in.jsonl:3");
-    return document.ok() ? *document : "error: " + document.error().message;
+    return document.ok() ? document->text : "error: " + document.error().message;
 }
 
 TEST(TemplateTest, FieldsAreFilledIn) {
@@ -34,8 +34,26 @@ TEST(TemplateTest, AMissingOrStructuredFieldIsNamedWithItsLine) {
     EXPECT_NE(render("{{text}}", R"(["x"])").find("no JSON object"), std::string::npos);
 }
 
+TEST(TemplateTest, AnswersAreTheMarkedBytes) {
+    const auto parsed = Template::parse("D: {{q}}\nR: {{#answer}}{{a}}.{{/answer}} {{ #answer }}{{b}}{{ /answer }}\n");
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    EXPECT_TRUE(parsed->has_answer());
+    EXPECT_EQ(parsed->fields(), (std::vector<std::string>{"q", "a", "b"}));
+    const auto document = parsed->render({{"q", "è?"}, {"a", "{{/answer}}"}, {"b", ""}}, "f:1");
+    ASSERT_TRUE(document.ok());
+    EXPECT_EQ(document->text, "D: è?\nR: {{/answer}}. \n");
+    ASSERT_EQ(document->answers.size(), 2U);
+    EXPECT_EQ(document->text.substr(document->answers[0].begin, document->answers[0].end - document->answers[0].begin),
+              "{{/answer}}.");
+    EXPECT_EQ(document->answers[1].begin, document->text.size() - 1);
+    EXPECT_EQ(document->answers[1].end, document->text.size() - 1);
+    EXPECT_FALSE(Template::parse("{{answer}}")->has_answer()) << "a field may have that name";
+}
+
 TEST(TemplateTest, BrokenTemplatesAreRefused) {
-    for (const char* bad : {"", "no field", "{{text", "{{}}", "{{  }}", "a {{text}} b {{"}) {
+    for (const char* bad : {"", "no field", "{{text", "{{}}", "{{  }}", "a {{text}} b {{", "{{#answer}}{{a}}",
+                            "{{a}}{{/answer}}", "{{#answer}}{{a}}{{#answer}}{{/answer}}{{/answer}}",
+                            "{{#reply}}{{a}}{{/reply}}", "{{#answer}}a{{/answer}}"}) {
         const auto parsed = Template::parse(bad);
         ASSERT_FALSE(parsed.ok()) << bad;
         EXPECT_EQ(parsed.error().field, "template");

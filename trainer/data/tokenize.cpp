@@ -1,5 +1,6 @@
 #include "trainer/data/tokenize.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -53,6 +54,8 @@ Result<nlohmann::json> identity_of(const TokenizeOptions& options, const Tokeniz
                                      {"template", options.text_template},
                                      {"seq_len", options.seq_len},
                                      {"batching", to_string(options.batching)},
+                                     {"loss_on", to_string(*options.loss_on)},
+                                     {"truncate", *options.truncate},
                                      {"split", to_string(options.split)},
                                      {"validation_percent", options.validation_percent}};
     return identity;
@@ -133,9 +136,12 @@ class Run {
 
     Status take(const EncodedBlock& block) {
         std::span<const std::int32_t> ids(block.ids);
+        std::span<const std::int32_t> labels(block.labels);  // none, or one an id
         for (const std::int64_t length : block.lengths) {
-            rows_.add_document(ids.first(static_cast<std::size_t>(length)), {});
-            ids = ids.subspan(static_cast<std::size_t>(length));
+            const auto count = static_cast<std::size_t>(length);
+            rows_.add_document(ids.first(count), labels.first(std::min(count, labels.size())));
+            ids = ids.subspan(count);
+            labels = labels.subspan(std::min(count, labels.size()));
         }
         report_.documents += static_cast<std::int64_t>(block.lengths.size());
         report_.bytes += block.bytes;
@@ -183,6 +189,8 @@ std::string data_json(const TokenizeOptions& options, const Tokenizer& tokenizer
         {"seq_len", options.seq_len},
         {"batching", to_string(options.batching)},
         {"template", options.text_template},
+        {"loss_on", to_string(*options.loss_on)},
+        {"truncate", *options.truncate},
         {"split", to_string(options.split)},
         {"validation_percent", options.validation_percent},
         {"documents", report.documents},
@@ -196,11 +204,25 @@ std::string data_json(const TokenizeOptions& options, const Tokenizer& tokenizer
     return json.dump(2) + "\n";
 }
 
+// With what was not given.
+Result<TokenizeOptions> settle(TokenizeOptions options, const Template& text_template) {
+    const bool has_answer = text_template.has_answer();
+    if (!options.loss_on) options.loss_on = has_answer ? LossOn::kAnswer : LossOn::kAll;
+    if (!options.truncate) options.truncate = options.batching == Batching::kPadding;
+    if (options.loss_on == LossOn::kAnswer && !has_answer)
+        return invalid_argument("loss-on",
+                                "--loss-on answer needs a template that marks the answer: "
+                                "\"{{question}} {{#answer}}{{reply}}{{/answer}}\"");
+    return options;
+}
+
 Result<TokenizeReport> make_data(const TokenizeOptions& options, const Tokenizer& tokenizer,
                                  const Template& text_template, PartialRun& partial) {
-    const EncodeJob job{&tokenizer, &text_template, options.inputs, options.split, options.validation_percent};
-    const RowOptions rows{options.batching, options.seq_len, tokenizer.eos().value_or(0),
-                          options.batching == Batching::kPadding, false};
+    const bool answers_only = options.loss_on == LossOn::kAnswer;
+    const EncodeJob job{&tokenizer,  &text_template, options.inputs, options.split, options.validation_percent,
+                        answers_only};
+    const RowOptions rows{options.batching, options.seq_len, tokenizer.eos().value_or(0), *options.truncate,
+                          answers_only};
     ATOLL_TRY(DataWriter writer,
               DataWriter::open({partial.data(), partial.spool()}, RowBuilder::column_names(rows), options.seq_len));
     ATOLL_TRY(TokenizeReport report, Run(options, job, rows, writer, partial).execute());
@@ -243,9 +265,20 @@ Result<Split> parse_split(std::string_view name) {
     return invalid_argument("split", "--split must be all, train or validation, not \"" + std::string(name) + "\"");
 }
 
-Result<TokenizeReport> tokenize(const TokenizeOptions& options) {
-    ATOLL_RETURN_IF_ERROR(check_options(options));
-    ATOLL_TRY(const Template text_template, Template::parse(options.text_template));
+const char* to_string(LossOn loss_on) {
+    return loss_on == LossOn::kAll ? "all" : "answer";
+}
+
+Result<LossOn> parse_loss_on(std::string_view name) {
+    if (name == "all") return LossOn::kAll;
+    if (name == "answer") return LossOn::kAnswer;
+    return invalid_argument("loss-on", "--loss-on must be all or answer, not \"" + std::string(name) + "\"");
+}
+
+Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_options(given));
+    ATOLL_TRY(const Template text_template, Template::parse(given.text_template));
+    ATOLL_TRY(const TokenizeOptions options, settle(given, text_template));
     ATOLL_TRY(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::open(options.tokenizer));
     ATOLL_TRY(const nlohmann::json identity, identity_of(options, *tokenizer));
     ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, identity));

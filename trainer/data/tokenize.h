@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,11 @@ enum class Split { kAll, kTrain, kValidation };
 const char* to_string(Split split);
 Result<Split> parse_split(std::string_view name);
 
+// Which tokens the loss counts: all, or those of the answers that the template marks (trainer/data/template.h).
+enum class LossOn { kAll, kAnswer };
+const char* to_string(LossOn loss_on);
+Result<LossOn> parse_loss_on(std::string_view name);
+
 // The command `tokenize`.
 struct TokenizeOptions {
     std::filesystem::path tokenizer;            // a directory with tokenizer.model or tokenizer.json
@@ -33,6 +39,9 @@ struct TokenizeOptions {
     bool overwrite = false;
     std::int64_t seq_len = 0;  // tokens a row
     Batching batching = Batching::kPacking;
+    std::optional<LossOn> loss_on;  // not given: the answers when the template marks any, else all
+    // Cut documents to seq_len tokens; else a longer one goes on in the next row. Not given: only when padding.
+    std::optional<bool> truncate;
     Split split = Split::kAll;
     int validation_percent = 0;
     int threads = 0;                     // 0: one a core that this process may use
@@ -45,7 +54,7 @@ struct TokenizeReport {
     std::int64_t documents = 0;  // kept by the split
     std::int64_t rows = 0;
     std::int64_t tokens = 0;            // without padding
-    std::int64_t truncated = 0;         // documents cut to seq_len (padding only)
+    std::int64_t truncated = 0;         // documents cut to seq_len
     std::int64_t tokens_truncated = 0;  // tokens that cutting lost
     std::int64_t bytes = 0;             // of rendered text
     double wall_s = 0;                  // of this process

@@ -64,7 +64,7 @@ Status add_block(const LineBlock& block, const std::filesystem::path& file, cons
             status = document.error();
             return false;
         }
-        add_sentences(*document, sentences);
+        add_sentences(document->text, sentences);
         return true;
     });
     return status;

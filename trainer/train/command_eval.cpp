@@ -14,7 +14,7 @@ class EvalCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
         ATOLL_TRY(ModelDirectory directory, open_model(config_.model, *comm));
         ATOLL_RETURN_IF_ERROR(set_precision(directory.model, config_));
-        ATOLL_TRY(const CheckedData data, open_data(config_.data, "--data", config_.val_samples, directory, *comm));
+        ATOLL_TRY(const CheckedData data, open_data(evaluation_data(), directory, *comm));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
         RankGroups ranks(*comm, memory->store().division());
@@ -27,6 +27,10 @@ class EvalCommand final : public Command {
     std::int64_t micro(const CheckedData& data) const {
         if (config_.deterministic) return 1;
         return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
+    }
+
+    DataChoice evaluation_data() const {
+        return {config_.data, "--data", config_.val_samples, config_.cross_document_attention == "on"};
     }
 
     Result<Division> division(comm::Comm& comm) const {

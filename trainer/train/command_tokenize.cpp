@@ -8,23 +8,37 @@ namespace {
 class TokenizeCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
-        return {{"tokenizer", "directory with tokenizer.model or tokenizer.json", &options_.tokenizer, true},
-                {"input", "JSON lines, plain, .gz or .zst", &options_.inputs, true},
-                {"template", "text of a document; {{name}} stands for that field of a line", &options_.text_template},
-                {"out", "data directory to make", &options_.out, true},
-                {"overwrite", "replace a data directory that is there", &options_.overwrite},
-                {"seq-len", "tokens a row", &options_.seq_len, true},
-                {"batching", "packing|padding", Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.batching, data::parse_batching(text));
-                     return {};
-                 })},
-                {"split", "all|train|validation", Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.split, data::parse_split(text));
-                     return {};
-                 })},
-                {"validation-percent", "of the documents, chosen by their hash", &percent_},
-                {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
-                {"threads", "the default is the cores that this process may use", &threads_}};
+        return {
+            {"tokenizer", "directory with tokenizer.model or tokenizer.json", &options_.tokenizer, true},
+            {"input", "JSON lines, plain, .gz or .zst", &options_.inputs, true},
+            {"template",
+             "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer",
+             &options_.text_template},
+            {"out", "data directory to make", &options_.out, true},
+            {"overwrite", "replace a data directory that is there", &options_.overwrite},
+            {"seq-len", "tokens a row", &options_.seq_len, true},
+            {"batching", "packing|padding", Flag::Assign([this](std::string_view text) -> Status {
+                 ATOLL_TRY(options_.batching, data::parse_batching(text));
+                 return {};
+             })},
+            {"loss-on", "all|answer; the default is answer when the template marks {{#answer}}…{{/answer}}",
+             Flag::Assign([this](std::string_view text) -> Status {
+                 ATOLL_TRY(options_.loss_on, data::parse_loss_on(text));
+                 return {};
+             })},
+            {"truncate", "on|off: cut documents to a row, or let them go on in the next; on when padding",
+             Flag::Assign([this](std::string_view text) -> Status {
+                 if (text != "on" && text != "off") return invalid_argument("--truncate", "must be on or off");
+                 options_.truncate = text == "on";
+                 return {};
+             })},
+            {"split", "all|train|validation", Flag::Assign([this](std::string_view text) -> Status {
+                 ATOLL_TRY(options_.split, data::parse_split(text));
+                 return {};
+             })},
+            {"validation-percent", "of the documents, chosen by their hash", &percent_},
+            {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
+            {"threads", "the default is the cores that this process may use", &threads_}};
     }
 
     Status run() override {

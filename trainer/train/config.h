@@ -28,6 +28,7 @@ struct RunConfig {
     std::int64_t train_samples = 0;      // rows used at most; 0: all
     std::int64_t val_samples = 0;
     std::string shuffle = "on";
+    std::string cross_document_attention = "off";
     std::int64_t seed = 0;
 
     std::string optimizer = "adamw";

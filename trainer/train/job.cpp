@@ -37,8 +37,9 @@ Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& direc
     return dataset.check_tokenizer(*fingerprint);
 }
 
-Result<CheckedData> open_and_check(const std::string& path, std::int64_t samples_max, const ModelDirectory& directory,
-                                   const comm::Comm& comm) {
+Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirectory& directory, const comm::Comm& comm) {
+    const std::string& path = choice.path;
+    const std::int64_t samples_max = choice.samples_max;
     const model::ModelConfig& config = directory.model.config;
     ATOLL_TRY(data::Dataset dataset, data::Dataset::open(path));
     ATOLL_RETURN_IF_ERROR(check_lengths(dataset, config, path));
@@ -47,6 +48,7 @@ Result<CheckedData> open_and_check(const std::string& path, std::int64_t samples
     const std::int64_t begin = rows * comm.rank() / comm.size();
     const std::int64_t end = rows * (comm.rank() + 1) / comm.size();
     ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
+    if (choice.join_documents) dataset.join_documents();
     return CheckedData{std::move(dataset), rows};
 }
 
@@ -90,10 +92,17 @@ Result<ModelDirectory> open_model(const std::string& path, comm::Comm& comm) {
     return agreed(comm, open_model(path));
 }
 
-Result<CheckedData> open_data(const std::string& path, const char* flag, std::int64_t samples_max,
-                              const ModelDirectory& directory, comm::Comm& comm) {
-    if (path.empty()) return comm.agree(require_path(path, flag)).error();
-    return agreed(comm, open_and_check(path, samples_max, directory, comm));
+DataChoice training_data(const RunConfig& config) {
+    return {config.data, "--data", config.train_samples, config.cross_document_attention == "on"};
+}
+
+DataChoice validation_data(const RunConfig& config) {
+    return {config.val_data, "--val-data", config.val_samples, config.cross_document_attention == "on"};
+}
+
+Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
+    if (choice.path.empty()) return comm.agree(require_path(choice.path, choice.flag)).error();
+    return agreed(comm, open_and_check(choice, directory, comm));
 }
 
 RankCounts rank_counts(comm::Comm& comm) {
@@ -104,10 +113,10 @@ RankCounts rank_counts(comm::Comm& comm) {
 
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_TRY(ModelDirectory directory, open_model(config.model, comm));
-    ATOLL_TRY(CheckedData data, open_data(config.data, "--data", config.train_samples, directory, comm));
+    ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {
-        ATOLL_TRY(validation, open_data(config.val_data, "--val-data", config.val_samples, directory, comm));
+        ATOLL_TRY(validation, open_data(validation_data(config), directory, comm));
     }
     TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}, {}};
     ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));

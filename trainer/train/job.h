@@ -21,8 +21,16 @@ struct CheckedData {
 
 // Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
 // is the model's. Each rank checks its part of the rows; all get the same outcome.
-Result<CheckedData> open_data(const std::string& path, const char* flag, std::int64_t samples_max,
-                              const ModelDirectory& directory, comm::Comm& comm);
+struct DataChoice {
+    std::string path;
+    const char* flag = "";         // that names it, for messages
+    std::int64_t samples_max = 0;  // rows used at most; 0: all
+    bool join_documents = false;   // attention crosses the documents of a row
+};
+// --data with --train-samples, or --val-data with --val-samples.
+DataChoice training_data(const RunConfig& config);
+DataChoice validation_data(const RunConfig& config);
+Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm);
 
 // A training run, everything about it decided and checked.
 struct TrainJob {

@@ -230,6 +230,7 @@ std::string Trainer::identity() const {
                                {"data", info.fingerprint},
                                {"parameters", job_.directory.model.parameter_count()},
                                {"shuffle", config.shuffle},
+                               {"cross_document_attention", config.cross_document_attention},
                                {"seed", config.seed},
                                {"optimizer", config.optimizer},
                                {"lr", config.lr},
