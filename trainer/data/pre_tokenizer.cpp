@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <stdexcept>
 #include <utility>
 
 namespace atl::data {
@@ -87,7 +88,9 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& w
         const int found = ::pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                         PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, match.get(), nullptr);
         if (found == PCRE2_ERROR_NOMATCH) break;
-        check(found >= 0, "pcre2_match: " + message_of(found));
+        // The expression is input, too: one that runs away ends the work, not the program.
+        if (found < 0)
+            throw std::runtime_error("pre_tokenizer: the expression cannot be matched: " + message_of(found));
         const PCRE2_SIZE* range = ::pcre2_get_ovector_pointer(match.get());
         if (range[0] > done) words.push_back(text.substr(done, range[0] - done));
         words.push_back(text.substr(range[0], range[1] - range[0]));

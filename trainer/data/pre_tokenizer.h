@@ -19,7 +19,8 @@ class PreTokenizer {
     PreTokenizer(PreTokenizer&&) noexcept;
     PreTokenizer& operator=(PreTokenizer&&) noexcept;
 
-    // Appends the words of `text`, which must be UTF-8.
+    // Appends the words of `text`, which must be UTF-8. Throws std::runtime_error when the expression takes more than
+    // PCRE2's limits allow (`(a*)*b` and its like; those of real tokenizers do not).
     void split(std::string_view text, std::vector<std::string_view>& words) const;
 
   private:

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
+#include <stdexcept>
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
+#include "trainer/data/byte_level_tokenizer.h"
+#include "trainer/data/pre_tokenizer.h"
 #include "trainer/data/utf8.h"
 
 namespace atl::data {
@@ -164,6 +168,47 @@ TEST(TokenizerTest, WhatIsNoTokenizerIsRefusedByName) {
         ASSERT_FALSE(opened.ok()) << bad.size();
         EXPECT_EQ(opened.error().code, ErrorCode::kInvalidArgument);
         EXPECT_EQ(opened.error().field, model.string());
+    }
+}
+
+// A short run of what trainer/data/tokenizer_json_fuzz.cpp does for longer.
+TEST(TokenizerTest, NoMutationOfATokenizerJsonGivesIdsOutsideItsVocabulary) {
+    std::mt19937 draw(1);
+    int opened = 0;
+    for (const char* name : {"gpt2", "llama3"}) {
+        const std::string good = read_file(kFixtures / name / "tokenizer.json").value();
+        for (int round = 0; round < 300; ++round) {
+            std::string text = good;
+            for (unsigned edits = draw() % 3 + 1; edits > 0; --edits) {
+                const std::size_t at = draw() % text.size();
+                const char* pieces[] = {"", "0", "1", "9", "null", "true", "{", "]", "\"", "a", "\\s", "*"};
+                text.replace(at, draw() % 3, pieces[draw() % std::size(pieces)]);
+            }
+            const auto tokenizer = ByteLevelTokenizer::from_json(text, "", "");
+            if (!tokenizer.ok()) continue;
+            ++opened;
+            std::vector<std::int32_t> ids;
+            (*tokenizer)->encode("<tool>x città it's  12345\n", ids);
+            for (const std::int32_t id : ids) ASSERT_TRUE(id >= 0 && id < (*tokenizer)->vocab_size()) << text;
+        }
+    }
+    EXPECT_GT(opened, 20) << "some mutations must be harmless";
+}
+
+TEST(PreTokenizerTest, AnExpressionThatRunsAwayIsAnErrorAndNotTheEnd) {
+    const auto split = PreTokenizer::compile("(a+)+$").value();
+    std::vector<std::string_view> words;
+    const std::string text = std::string(40, 'a') + "b";
+    EXPECT_THROW(split.split(text, words), std::runtime_error);
+}
+
+TEST(PreTokenizerTest, TheExpressionsOfRealTokenizersTakeAMillionSpaces) {
+    const auto tokenizer = open_fixture("llama3");
+    for (const std::string& text : {std::string(1 << 20, ' '), std::string(1 << 20, '\n'), std::string(1 << 20, 'a'),
+                                    std::string(1 << 20, '7')}) {
+        std::vector<std::int32_t> ids;
+        tokenizer->encode(text, ids);
+        EXPECT_EQ(tokenizer->decode(ids), text);
     }
 }
 
