@@ -1,3 +1,7 @@
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "shared/safetensors/file.h"
 #include "trainer/train/program_fixture.h"
 
 namespace atl::train {
@@ -11,6 +15,24 @@ class BadInputTest : public ProgramTest {
         EXPECT_NE(result.err.find(what), std::string::npos) << "'" << what << "' is not in: " << result.err;
         EXPECT_EQ(result.out, "");
         EXPECT_FALSE(std::filesystem::exists(path("out") + "/model.safetensors"));
+    }
+    void expect_model_refused(const std::string& what) const {
+        expect_refused(train("out", {"--steps", "1"}), what);
+        expect_refused(train("out", {"--steps", "1", "--sharding", "full_shard"}, 2), what);
+        expect_refused(run({"eval", "--model", path("model"), "--data", path("data.safetensors")}), what);
+    }
+    std::string model_file() const { return path("model") + "/model.safetensors"; }
+    // The model's file with a header that `change` made of its own, in the length of the old one.
+    template <class Change>
+    void change_header(Change&& change) const {
+        const std::string bytes = read_file(model_file()).value();
+        const std::size_t data = safetensors::File::open(model_file()).value().header().data_begin;
+        auto header = nlohmann::json::parse(bytes.substr(8, data - 8));
+        change(header);
+        std::string text = header.dump();
+        ASSERT_LE(text.size(), data - 8);
+        text.resize(data - 8, ' ');
+        ASSERT_TRUE(write_file_atomic(model_file(), bytes.substr(0, 8) + text + bytes.substr(data)).ok());
     }
 };
 
@@ -56,6 +78,69 @@ TEST_F(BadInputTest, ATruncatedModelIsNamed) {
     expect_refused(train("out", {"--steps", "1"}), "model.safetensors");
     expect_refused(train("out", {"--steps", "1"}, 2), "model.safetensors");
     expect_refused(run({"eval", "--model", path("model"), "--data", path("data.safetensors")}), "model.safetensors");
+}
+
+TEST_F(BadInputTest, TensorsThatOverlapAreRefused) {
+    change_header([](nlohmann::json& header) {
+        auto& offsets = header["model.norm.weight"]["data_offsets"];
+        const auto size = offsets[1].get<std::int64_t>() - offsets[0].get<std::int64_t>();
+        offsets = {0, size};
+    });
+    expect_model_refused("model.safetensors");
+}
+
+TEST_F(BadInputTest, AHeaderThatLiesAboutShapesIsRefused) {
+    change_header([](nlohmann::json& header) { header["model.norm.weight"]["shape"] = {33}; });
+    expect_model_refused("model.norm.weight");
+}
+
+TEST_F(BadInputTest, AHeaderThatLiesAboutItsLengthIsRefused) {
+    const std::string bytes = read_file(model_file()).value();
+    for (const char* length : {"\xff\xff\xff\xff\xff\xff\xff\x7f", "\xf8\xff\xff\xff\xff\xff\xff\xff"}) {
+        ASSERT_TRUE(write_file_atomic(model_file(), length + bytes.substr(8)).ok());
+        expect_model_refused("model.safetensors");
+    }
+}
+
+TEST_F(BadInputTest, AnIndexThatNamesAMissingFileIsRefused) {
+    nlohmann::json index = {{"metadata", {{"total_size", 1}}}, {"weight_map", nlohmann::json::object()}};
+    const auto file = safetensors::File::open(model_file()).value();
+    for (const auto& tensor : file.header().tensors)
+        index["weight_map"][tensor.name] = "model-00001-of-00002.safetensors";
+    index["weight_map"]["model.norm.weight"] = "model-00002-of-00002.safetensors";
+    std::filesystem::rename(model_file(), path("model") + "/model-00001-of-00002.safetensors");
+    ASSERT_TRUE(write_file_atomic(model_file() + ".index.json", index.dump()).ok());
+    expect_model_refused("model-00002-of-00002.safetensors");
+}
+
+TEST_F(BadInputTest, AWeightThatIsNotANumberIsNamed) {
+    const auto file = safetensors::File::open(model_file()).value();
+    const auto* tensor = file.header().find("model.layers.1.mlp.up_proj.weight");
+    ASSERT_NE(tensor, nullptr);
+    ASSERT_EQ(tensor->dtype, safetensors::DType::kF16);
+    std::string bytes = read_file(model_file()).value();
+    bytes.replace(file.header().data_begin + tensor->begin + 2 * 7, 2, "\x01\x7e", 2);
+    ASSERT_TRUE(write_file_atomic(model_file(), bytes).ok());
+    expect_model_refused("model.layers.1.mlp.up_proj.weight");
+    EXPECT_NE(train("out", {"--steps", "1"}).err.find("at element 7"), std::string::npos);
+}
+
+TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
+    const std::filesystem::path tokenizers = std::filesystem::path(ATOLL_FIXTURES) / "tokenizers";
+    ASSERT_TRUE(write_file_atomic(path("in.jsonl"), R"({"text": "Il treno"})").ok());
+    ASSERT_EQ(run({"tokenize", "--tokenizer", tokenizers / "small", "--input", path("in.jsonl"), "--out", path("data"),
+                   "--seq-len", "16"})
+                  .exit_code,
+              0);
+    std::filesystem::copy(tokenizers / "gpt2/tokenizer.json", path("model"));
+    for (const int ranks : {1, 2}) {
+        expect_refused(
+            run({"train", "--model", path("model"), "--data", path("data"), "--out", path("out"), "--steps", "1"},
+                ranks),
+            "another tokenizer");
+    }
+    expect_refused(train("out", {"--steps", "1", "--val-data", path("data")}), "another tokenizer");
+    expect_refused(run({"eval", "--model", path("model"), "--data", path("data")}), "another tokenizer");
 }
 
 TEST_F(BadInputTest, AMissingModelOrDataIsNamed) {
