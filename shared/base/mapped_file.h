@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
+#include "shared/base/file.h"
 #include "shared/base/result.h"
 
 namespace atl {
@@ -21,9 +23,15 @@ class MappedFile {
     MappedFile(const MappedFile&) = delete;
     MappedFile& operator=(const MappedFile&) = delete;
 
+    // Copies bytes from `offset` on without mapping their pages: faster for what is read once, and a file that has
+    // become shorter (kInvalidArgument) or a broken disk is an error, not a signal.
+    Status read(std::uint64_t offset, std::span<std::byte> out) const;
+
     std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
 
   private:
+    std::filesystem::path path_;
+    UniqueFd fd_;
     void* address_ = nullptr;  // null: an empty file
     std::size_t size_ = 0;
 };

@@ -51,6 +51,13 @@ std::span<const std::byte> File::bytes(const TensorInfo& tensor) const {
     return whole().subspan(impl_->header.data_begin + tensor.begin, tensor.end - tensor.begin);
 }
 
+Status File::read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const {
+    check(tensor.begin <= tensor.end && tensor.end <= impl_->header.data_size, "a tensor of another file");
+    check(offset <= tensor.end - tensor.begin && out.size() <= tensor.end - tensor.begin - offset,
+          "File::read beyond the tensor");
+    return impl_->file.read(impl_->header.data_begin + tensor.begin + offset, out);
+}
+
 std::span<const std::byte> File::whole() const {
     return impl_->file.bytes();
 }

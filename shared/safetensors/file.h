@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -24,6 +26,9 @@ class File {
     const std::filesystem::path& path() const;
     std::span<const std::byte> bytes(const TensorInfo& tensor) const;
     std::span<const std::byte> whole() const;
+    // Reads out.size() bytes of a tensor from `offset` on, without mapping pages: faster for what is read once, and a
+    // file that has shrunk or a broken disk is an error, not a signal. Any number of threads.
+    Status read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const;
 
   private:
     struct Impl;

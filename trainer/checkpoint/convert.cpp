@@ -26,7 +26,7 @@ bool all_finite(const std::uint16_t* values, std::size_t count, std::uint16_t ex
     for (std::size_t i = 0; i < count; ++i) bad |= static_cast<std::uint16_t>((values[i] & exponent) == exponent);
     return bad == 0;
 }
-bool all_finite(const float* values, std::size_t count) {
+bool all_finite_floats(const float* values, std::size_t count) {
     std::uint32_t bad = 0;
     for (std::size_t i = 0; i < count; ++i)
         bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i]) & kF32Exponent) == kF32Exponent);
@@ -108,7 +108,7 @@ void narrow_halves(const float* from, std::uint16_t* to, std::size_t count) {
 bool widen_block(DType dtype, const std::byte* bytes, float* out, std::size_t count) {
     if (dtype == DType::kF32) {
         std::memcpy(out, bytes, count * sizeof(float));
-        return all_finite(out, count);
+        return all_finite_floats(out, count);
     }
     std::uint16_t bits[kBlock];
     std::memcpy(bits, bytes, count * sizeof(std::uint16_t));
@@ -123,7 +123,7 @@ bool widen_block(DType dtype, const std::byte* bytes, float* out, std::size_t co
 bool narrow_block(DType dtype, const float* values, std::byte* out, std::size_t count) {
     if (dtype == DType::kF32) {
         std::memcpy(out, values, count * sizeof(float));
-        return all_finite(values, count);
+        return all_finite_floats(values, count);
     }
     std::uint16_t bits[kBlock];
     if (dtype == DType::kF16) {
@@ -139,6 +139,10 @@ bool narrow_block(DType dtype, const float* values, std::byte* out, std::size_t 
 
 bool is_weight_dtype(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+bool all_finite(std::span<const float> values) {
+    return all_finite_floats(values.data(), values.size());
 }
 
 bool widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {

@@ -14,6 +14,9 @@ using safetensors::DType;
 // kF32, kF16 or kBF16.
 bool is_weight_dtype(DType dtype);
 
+// False when a value is NaN or infinite.
+bool all_finite(std::span<const float> values);
+
 // Widens out.size() elements of `bytes` (exact; `bytes` may be unaligned). False when one of them is NaN or infinite.
 bool widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out);
 

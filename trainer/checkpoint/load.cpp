@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "trainer/checkpoint/convert.h"
@@ -12,8 +13,8 @@ namespace {
 
 using safetensors::TensorInfo;
 
-// Elements widened between two searches for what is not finite.
-constexpr std::int64_t kPieceElements = 1 << 20;
+// Elements read between two searches for what is not finite: they stay in the second-level cache.
+constexpr std::size_t kPieceElements = 1 << 16;
 
 Error about(const std::filesystem::path& path, std::string_view name, const std::string& what) {
     return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
@@ -69,10 +70,13 @@ Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_
         return about(entry->file->path(), name,
                      std::string("is ") + to_string(tensor.dtype) + ", not F32, F16 or BF16");
     const auto width = static_cast<std::size_t>(safetensors::size_bytes(tensor.dtype));
-    const auto bytes = entry->file->bytes(tensor).subspan(static_cast<std::size_t>(begin) * width, out.size() * width);
+    const bool as_it_is = tensor.dtype == DType::kF32;
+    const auto scratch = std::make_unique_for_overwrite<std::byte[]>(as_it_is ? 0 : kPieceElements * width);
     for (std::size_t at = 0; at < out.size(); at += kPieceElements) {
-        const auto piece = out.subspan(at, std::min<std::size_t>(kPieceElements, out.size() - at));
-        if (widen(tensor.dtype, bytes.subspan(at * width, piece.size() * width), piece)) continue;
+        const auto piece = out.subspan(at, std::min(kPieceElements, out.size() - at));
+        const auto read = as_it_is ? std::as_writable_bytes(piece) : std::span(scratch.get(), piece.size() * width);
+        ATOLL_RETURN_IF_ERROR(entry->file->read(tensor, (static_cast<std::size_t>(begin) + at) * width, read));
+        if (as_it_is ? all_finite(piece) : widen(tensor.dtype, read, piece)) continue;
         const auto bad = std::find_if(piece.begin(), piece.end(), [](float value) { return !std::isfinite(value); });
         return about(entry->file->path(), name,
                      "holds a value that is not finite, at element " +

@@ -21,7 +21,7 @@ struct TensorSpec {
     DType dtype = DType::kF32;  // on disk; ignored where a function doesn't mention it
 };
 
-// The weights of a Hugging Face model directory, memory-mapped: reading a slice touches only that slice, so that each
+// The weights of a Hugging Face model directory, read in place: reading a slice touches only that slice, so that each
 // rank reads its own part and no rank holds the model. Immutable after open(); any number of threads may read.
 class WeightReader {
   public:

@@ -10,7 +10,8 @@
 namespace atl::train {
 namespace {
 
-constexpr std::int64_t kPieceElements = PieceGatherer::kPieceElements;
+// Elements loaded at a time: read, checked and put in their place while they are in the second-level cache.
+constexpr std::int64_t kPieceElements = 1 << 16;
 
 std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model) {
     std::vector<checkpoint::TensorSpec> specs;
