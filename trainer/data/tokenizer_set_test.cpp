@@ -12,7 +12,7 @@
 namespace atl::data {
 namespace {
 
-const std::filesystem::path kFixtures = std::filesystem::path(ATOLL_FIXTURES) / "tokenizers";
+const std::filesystem::path kTokenizerSets = std::filesystem::path(ATOLL_FIXTURES) / "tokenizers";
 constexpr std::size_t kCharactersAText = 32;
 
 std::string utf8(std::uint32_t code) {
@@ -72,8 +72,8 @@ std::string digest_of(const std::vector<std::string>& texts, const Tokenizer& to
 class TokenizerSetTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerSetTest, EveryCharacterAndRandomTextsAreEncodedAsByTheReference) {
-    const auto tokenizer = Tokenizer::open(kFixtures / GetParam()).value();
-    const auto golden = nlohmann::json::parse(read_file(kFixtures / "set.json").value());
+    const auto tokenizer = Tokenizer::open(kTokenizerSets / GetParam()).value();
+    const auto golden = nlohmann::json::parse(read_file(kTokenizerSets / "set.json").value());
     std::size_t texts_seen = 0;
     for (const auto& group : golden["groups"]) {
         const auto texts = group.contains("ranges") ? texts_of_ranges(group["ranges"]) : texts_of_alphabet(group);

@@ -1,9 +1,15 @@
+#include <utility>
+
 #include "trainer/data/tokenize.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/metrics.h"
 
 namespace atl::train {
 namespace {
+
+Flag choice(const char* name, const char* help, const char* kind, const char* fallback, Flag::Assign assign) {
+    return {name, help, std::move(assign), false, false, kind, fallback};
+}
 
 class TokenizeCommand final : public Command {
   public:
@@ -17,25 +23,28 @@ class TokenizeCommand final : public Command {
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &options_.overwrite},
             {"seq-len", "tokens a row", &options_.seq_len, true},
-            {"batching", "packing|padding", Flag::Assign([this](std::string_view text) -> Status {
-                 ATOLL_TRY(options_.batching, data::parse_batching(text));
-                 return {};
-             })},
-            {"loss-on", "all|answer; the default is answer when the template marks {{#answer}}…{{/answer}}",
-             Flag::Assign([this](std::string_view text) -> Status {
-                 ATOLL_TRY(options_.loss_on, data::parse_loss_on(text));
-                 return {};
-             })},
-            {"truncate", "on|off: cut documents to a row, or let them go on in the next; on when padding",
-             Flag::Assign([this](std::string_view text) -> Status {
-                 if (text != "on" && text != "off") return invalid_argument("--truncate", "must be on or off");
-                 options_.truncate = text == "on";
-                 return {};
-             })},
-            {"split", "all|train|validation", Flag::Assign([this](std::string_view text) -> Status {
-                 ATOLL_TRY(options_.split, data::parse_split(text));
-                 return {};
-             })},
+            choice("batching", "what a row holds", "packing|padding", "packing",
+                   [this](std::string_view text) -> Status {
+                       ATOLL_TRY(options_.batching, data::parse_batching(text));
+                       return {};
+                   }),
+            choice("loss-on", "which tokens count; the default is answer when the template marks any", "all|answer", "",
+                   [this](std::string_view text) -> Status {
+                       ATOLL_TRY(options_.loss_on, data::parse_loss_on(text));
+                       return {};
+                   }),
+            choice("truncate", "cut documents to a row, or let them go on in the next; the default is on for padding",
+                   "on|off", "",
+                   [this](std::string_view text) -> Status {
+                       if (text != "on" && text != "off") return invalid_argument("--truncate", "must be on or off");
+                       options_.truncate = text == "on";
+                       return {};
+                   }),
+            choice("split", "which documents to keep", "all|train|validation", "all",
+                   [this](std::string_view text) -> Status {
+                       ATOLL_TRY(options_.split, data::parse_split(text));
+                       return {};
+                   }),
             {"validation-percent", "of the documents, chosen by their hash", &percent_},
             {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
             {"threads", "the default is the cores that this process may use", &threads_}};
