@@ -10,6 +10,7 @@ the command does: reading, encoding, packing, hashing and writing.
 
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
 import random
@@ -112,8 +113,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     corpus = options.out / "corpus.jsonl"
-    write_corpus(corpus, options.megabytes)
-    train_tokenizers(options.trainer, corpus, options.out)
+    # In a process of its own: what this one holds would count as its children's peak memory.
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(write_corpus, (corpus, options.megabytes))
+        pool.apply(train_tokenizers, (options.trainer, corpus, options.out))
 
     def ours(kind: str, inputs: int = 1) -> dict:
         return measured([options.trainer, "tokenize", "--tokenizer", str(options.out / kind), "--input",
