@@ -22,8 +22,8 @@ struct ImportOptions {
     std::optional<double> rope_factor;
 };
 
-// Converts tensor by tensor: memory is a small buffer and the mapped pages of one tensor. Without `dtype` every value keeps
-// its bits. kInvalidArgument names the file (and the tensor, class or opcode in it); then nothing is written.
+// Converts tensor by tensor: memory is a small buffer and the mapped pages of one tensor. Without `dtype` every value
+// keeps its bits. kInvalidArgument names the file (and the tensor, class or opcode in it); then nothing is written.
 Status import_model(const ImportOptions& options);
 
 }  // namespace atl::checkpoint
