@@ -157,7 +157,8 @@ void add_routes(http::Server& server, pg::Pool& pool, const RouteOptions& option
     const auto writers = http::Access::roles({Role::kAdmin, Role::kOperator});
     using Function = std::function<Result<Response>(Transaction&, const Request&)>;
     const auto add = [&](Method method, const char* pattern, http::Access access, const Function& function) {
-        const auto run = method == Method::kPost ? service::answer_once : service::answer;
+        using Run = Response (*)(pg::Pool&, const Request&, const service::Work&);
+        const Run run = method == Method::kPost ? Run{service::answer_once} : Run{service::answer};
         server.route(method, pattern, access, [&pool, run, function](const Request& request) {
             return run(pool, request, [&](Transaction& transaction) { return function(transaction, request); });
         });
