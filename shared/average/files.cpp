@@ -276,6 +276,23 @@ Result<Input> open_directory(const fs::path& directory) {
     return input;
 }
 
+// The mean of one model is that model: making it looks at every number.
+Status check_finite(std::vector<Input> inputs) {
+    for (Input& input : inputs) {
+        std::vector<Input> one;
+        one.push_back(std::move(input));
+        ATOLL_TRY(const Average average, Average::plan(std::move(one), {1}));
+        Average::Workspace workspace(average);
+        std::vector<std::byte> bytes(kPieceBytes);
+        for (std::size_t file = 0; file < average.files().size(); ++file)
+            for (std::uint64_t at = 0; at < average.files()[file].size; at += kPieceBytes) {
+                const std::uint64_t size = std::min<std::uint64_t>(kPieceBytes, average.files()[file].size - at);
+                ATOLL_RETURN_IF_ERROR(average.read(file, at, std::span(bytes).first(size), workspace));
+            }
+    }
+    return {};
+}
+
 Status write_average(const Average& average, const fs::path& first, const fs::path& out, const WriteOptions& options) {
     if (fs::exists(out) && !fs::is_empty(out))
         return Error{ErrorCode::kConflict, out.string() + " exists; choose another or remove it", out.string()};

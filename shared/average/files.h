@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "shared/average/average.h"
 #include "shared/base/result.h"
@@ -17,6 +18,9 @@ Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path&
 // A Hugging Face model directory's *.safetensors. With model.safetensors.index.json they must be just the files that
 // it names.
 Result<Input> open_directory(const std::filesystem::path& directory);
+
+// Every floating number of the models is finite. kInvalidArgument, naming tensor and model, for one that is not.
+Status check_finite(std::vector<Input> inputs);
 
 struct WriteOptions {
     int threads = 0;                                                        // 0: one a core

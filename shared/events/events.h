@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,18 +46,30 @@ class Relay {
     std::jthread thread_;
 };
 
+class InboxLoop;
+
 // Consumes topics; each event's handler runs inside a transaction that also records the event's id in the inbox, so
 // that a redelivery has no effect. A handler's kUnavailable is retried with back-off; another error parks the event in
 // `inbox_failed` with its message and goes on.
 class InboxConsumer {
   public:
     using Handler = std::function<Status(pg::Transaction&, const Event&)>;
+    // `instance`: as of kafka::Consumer.
     InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name, std::vector<std::string> topics,
-                  Handler handler, metrics::Registry& metrics);
+                  Handler handler, metrics::Registry& metrics, std::string instance = {});
     ~InboxConsumer();
 
+    // Gives a parked event to the handler again and forgets it in the same transaction; from any thread. kNotFound:
+    // there is none of that id; the handler's error leaves it parked.
+    Status replay(const std::string& event_id);
+
   private:
+    std::unique_ptr<InboxLoop> loop_;
     std::jthread thread_;
 };
+
+// The parked events of all consumers of the connection's schema, oldest first, up to `limit`: {"consumer", "id",
+// "topic", "key", "value", "error", "failed_at"}.
+Result<std::vector<json::Json>> parked_events(pg::Connection& connection, std::int64_t limit);
 
 }  // namespace atl::events

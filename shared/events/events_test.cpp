@@ -167,6 +167,46 @@ TEST_F(EventsTest, PoisonIsParkedAndTheRestGoesOn) {
     EXPECT_EQ(count("inbox_failed WHERE error LIKE 'n: must not be 1'"), 1);
 }
 
+TEST_F(EventsTest, AParkedEventIsReplayedOnce) {
+    std::atomic<bool> refuses = true;
+    start_relay();
+    start_consumer([&](pg::Transaction& transaction, const Event& event) -> Status {
+        ATOLL_RETURN_IF_ERROR(write_effect(transaction, event));
+        return refuses ? Status(invalid_argument("n", "n: not yet")) : Status();
+    });
+    add_committed("a", 1);
+    ASSERT_TRUE(eventually([&] { return count("inbox_failed") == 1; }));
+    auto& gauge = metrics_.gauge("atoll_inbox_parked", "", {{"consumer", group_}});
+    EXPECT_TRUE(eventually([&] { return gauge.Value() == 1; }));
+    const auto parked = parked_events(*pool_->acquire().value(), 10).value();
+    ASSERT_EQ(parked.size(), 1U);
+    EXPECT_EQ(parked[0].at("error"), "n: not yet");
+    const std::string id = parked[0].at("id");
+    EXPECT_EQ(consumer_->replay(id).error().field, "n") << "it stays while its handler refuses it";
+    EXPECT_EQ(count("inbox_failed"), 1);
+    EXPECT_EQ(count("effect"), 0);
+    refuses = false;
+    EXPECT_TRUE(consumer_->replay(id).ok());
+    EXPECT_EQ(effects_of("a"), std::vector{1});
+    EXPECT_EQ(count("inbox_failed"), 0);
+    EXPECT_EQ(consumer_->replay(id).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(EventsTest, TheOutboxTellsHowFarItIsBehind) {
+    add_committed("a", 1);
+    relay_.emplace(*pool_, conninfo_, kSchema, "127.0.0.1:1", metrics_);  // no broker there
+    EXPECT_TRUE(eventually([&] {
+        return metrics_.gauge("atoll_outbox_waiting", "").Value() == 1 &&
+               metrics_.gauge("atoll_outbox_lag_seconds", "").Value() > 0;
+    }));
+    relay_.reset();
+    start_relay();
+    EXPECT_TRUE(eventually([&] {
+        return metrics_.gauge("atoll_outbox_waiting", "").Value() == 0 &&
+               metrics_.gauge("atoll_outbox_lag_seconds", "").Value() == 0;
+    }));
+}
+
 TEST_F(EventsTest, AnEventThatIsTooLargeIsRefusedBeforeItIsStored) {
     auto lease = pool_->acquire().value();
     auto transaction = pg::Transaction::begin(*lease).value();

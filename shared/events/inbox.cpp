@@ -14,23 +14,29 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPollTimeout{200};  // also how long stopping may take
 constexpr std::chrono::hours kPruneInterval{1};
+constexpr std::chrono::seconds kCountInterval{5};
 
 bool passing(const Error& error) {
     return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted;
 }
 
+}  // namespace
+
 class InboxLoop {
   public:
     InboxLoop(pg::Pool& pool, std::string brokers, std::string name, std::vector<std::string> topics,
-              InboxConsumer::Handler handler, metrics::Registry& metrics)
+              InboxConsumer::Handler handler, metrics::Registry& metrics, std::string instance)
         : pool_(pool),
           brokers_(std::move(brokers)),
           name_(std::move(name)),
           topics_(std::move(topics)),
           handler_(std::move(handler)),
+          instance_(std::move(instance)),
           handled_(counter(metrics, "handled")),
           repeated_(counter(metrics, "repeated")),
-          parked_(counter(metrics, "parked")) {}
+          parked_(counter(metrics, "parked")),
+          waiting_(metrics.gauge("atoll_inbox_parked", "Events that their handler refused and nobody has replayed",
+                                 {{"consumer", name_}})) {}
 
     void run(const std::stop_token& stop) {
         Backoff backoff;
@@ -45,6 +51,19 @@ class InboxLoop {
         }
     }
 
+    Status replay(const std::string& event_id) {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
+        ATOLL_TRY(const auto parked,
+                  transaction.query("DELETE FROM inbox_failed WHERE consumer = $1 AND event_id = $2 RETURNING value",
+                                    {name_, event_id}));
+        if (parked.empty()) return not_found("there is no parked event " + event_id, "id");
+        ATOLL_TRY(const auto value, json::parse(parked.text(0, "value")));
+        ATOLL_TRY(const Event event, from_json(value));
+        ATOLL_RETURN_IF_ERROR(call_handler(transaction, event));
+        return transaction.commit();
+    }
+
   private:
     prometheus::Counter& counter(metrics::Registry& metrics, const std::string& result) {
         return metrics.counter("atoll_inbox_events_total", "Events that came, by what became of them",
@@ -54,9 +73,10 @@ class InboxLoop {
     Status step(const std::stop_token& stop) {
         if (!consumer_) {
             ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kTopicPartitions, -1));
-            ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_));
+            ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_, instance_));
         }
         prune();
+        count_parked();
         ATOLL_TRY(const auto messages, consumer_->poll(kPollTimeout));
         std::map<std::pair<std::string, std::int32_t>, const kafka::Message*> last_done;
         for (const auto& message : messages) {
@@ -149,27 +169,57 @@ class InboxLoop {
         if (!rows.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, rows.error().message);
     }
 
+    void count_parked() {
+        if (Clock::now() < next_count_) return;
+        next_count_ = Clock::now() + kCountInterval;
+        auto lease = pool_.acquire();
+        if (!lease.ok()) return;
+        const auto rows = (*lease)->query("SELECT count(*) AS n FROM inbox_failed WHERE consumer = $1", {name_});
+        if (rows.ok()) waiting_.Set(static_cast<double>(rows->integer(0, "n")));
+    }
+
     pg::Pool& pool_;
     const std::string brokers_;
     const std::string name_;
     const std::vector<std::string> topics_;
     const InboxConsumer::Handler handler_;
+    const std::string instance_;
     prometheus::Counter& handled_;
     prometheus::Counter& repeated_;
     prometheus::Counter& parked_;
+    prometheus::Gauge& waiting_;
     std::optional<kafka::Consumer> consumer_;
     Clock::time_point next_prune_ = Clock::now();
+    Clock::time_point next_count_ = Clock::now();
 };
 
-}  // namespace
-
 InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name,
-                             std::vector<std::string> topics, Handler handler, metrics::Registry& metrics)
-    : thread_([loop = std::make_unique<InboxLoop>(pool, std::move(brokers), std::move(consumer_name), std::move(topics),
-                                                  std::move(handler), metrics)](const std::stop_token& stop) {
-          loop->run(stop);
-      }) {}
+                             std::vector<std::string> topics, Handler handler, metrics::Registry& metrics,
+                             std::string instance)
+    : loop_(std::make_unique<InboxLoop>(pool, std::move(brokers), std::move(consumer_name), std::move(topics),
+                                        std::move(handler), metrics, std::move(instance))),
+      thread_([loop = loop_.get()](const std::stop_token& stop) { loop->run(stop); }) {}
 
 InboxConsumer::~InboxConsumer() = default;
+
+Status InboxConsumer::replay(const std::string& event_id) {
+    return loop_->replay(event_id);
+}
+
+Result<std::vector<json::Json>> parked_events(pg::Connection& connection, std::int64_t limit) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT consumer, event_id, topic, key, value, error,"
+                               " to_char(failed_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS failed_at FROM inbox_failed"
+                               " ORDER BY inbox_failed.failed_at, event_id LIMIT $1",
+                               {limit}));
+    std::vector<json::Json> events;
+    for (int i = 0; i < rows.size(); ++i) {
+        json::Json event = {{"id", rows.text(i, "event_id")}};
+        for (const char* column : {"consumer", "topic", "key", "value", "error", "failed_at"})
+            event[column] = rows.text(i, column);
+        events.push_back(std::move(event));
+    }
+    return events;
+}
 
 }  // namespace atl::events

@@ -11,8 +11,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kIdleWait{250};       // also how long stopping may take
-constexpr milliseconds kHeldBackWait{20};    // rows wait for an older transaction to end, which notifies nobody
+constexpr milliseconds kIdleWait{250};     // also how long stopping may take
+constexpr milliseconds kHeldBackWait{20};  // rows wait for an older transaction to end, which notifies nobody
+constexpr std::chrono::seconds kLagInterval{2};
 constexpr milliseconds kSendTimeout{20000};  // below the limit of idle transactions
 
 // An array literal of Postgres: "{1,2,3}".
@@ -42,6 +43,8 @@ class RelayLoop {
           sent_(metrics.counter("atoll_outbox_sent_total", "Events that the broker confirmed")),
           held_back_(metrics.counter("atoll_outbox_held_back_total",
                                      "Looks that found only events newer than a running transaction")),
+          waiting_(metrics.gauge("atoll_outbox_waiting", "Events that no broker has confirmed")),
+          lag_s_(metrics.gauge("atoll_outbox_lag_seconds", "Age of the oldest of them; 0: there is none")),
           failures_(metrics.counter("atoll_outbox_failures_total", "Attempts to send events that failed")) {}
 
     void run(const std::stop_token& stop) {
@@ -66,8 +69,23 @@ class RelayLoop {
             ATOLL_TRY(listener_, pg::connect(conninfo_));
             ATOLL_RETURN_IF_ERROR(listener_->query("LISTEN " + outbox_channel(schema_)));
         }
+        ATOLL_RETURN_IF_ERROR(measure_lag());
         ATOLL_TRY(const milliseconds wait, move_batch());
         if (wait > milliseconds(0)) ATOLL_RETURN_IF_ERROR(listener_->wait_for_notification(wait));
+        return {};
+    }
+
+    // Before sending, so that it is told also while no broker answers.
+    Status measure_lag() {
+        if (std::chrono::steady_clock::now() < next_lag_) return {};
+        next_lag_ = std::chrono::steady_clock::now() + kLagInterval;
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(const auto rows,
+                  lease->query("SELECT (SELECT count(*) FROM outbox) AS waiting, coalesce((SELECT 1000 * extract(epoch"
+                               " FROM clock_timestamp() - (event->>'time')::timestamptz) FROM outbox ORDER BY id"
+                               " LIMIT 1), 0)::bigint AS lag_ms"));
+        waiting_.Set(static_cast<double>(rows.integer(0, "waiting")));
+        lag_s_.Set(static_cast<double>(rows.integer(0, "lag_ms")) / 1000);
         return {};
     }
 
@@ -117,7 +135,10 @@ class RelayLoop {
     const std::string brokers_;
     prometheus::Counter& sent_;
     prometheus::Counter& held_back_;
+    prometheus::Gauge& waiting_;
+    prometheus::Gauge& lag_s_;
     prometheus::Counter& failures_;
+    std::chrono::steady_clock::time_point next_lag_;
     std::optional<pg::Connection> listener_;
     std::optional<kafka::Producer> producer_;
     std::set<std::string> known_topics_;

@@ -49,7 +49,7 @@ Message convert(const rd_kafka_message_t* raw) {
 class Consumer::Impl {
   public:
     explicit Impl(Handle handle) : handle_(std::move(handle)) {}
-    ~Impl() { rd_kafka_consumer_close(handle_.get()); }  // leaves the group, so that others take over at once
+    ~Impl() { rd_kafka_consumer_close(handle_.get()); }  // a member without a name leaves the group
     rd_kafka_t* handle() { return handle_.get(); }
 
   private:
@@ -57,18 +57,19 @@ class Consumer::Impl {
 };
 
 Result<Consumer> Consumer::create(const std::string& brokers, const std::string& group,
-                                  const std::vector<std::string>& topics) {
-    const Settings settings{.values = {{"group.id", group},
-                                       {"client.id", group},
-                                       {"enable.auto.commit", "false"},
-                                       {"enable.auto.offset.store", "false"},
-                                       {"auto.offset.reset", "earliest"},
-                                       // librdkafka 2.0.2 predates fixes of the cooperative assignor.
-                                       {"partition.assignment.strategy", "range"},
-                                       {"session.timeout.ms", "10000"},
-                                       {"heartbeat.interval.ms", "1000"},
-                                       {"topic.metadata.refresh.interval.ms", "10000"},
-                                       {"allow.auto.create.topics", "false"}}};
+                                  const std::vector<std::string>& topics, const std::string& instance) {
+    Settings settings{.values = {{"group.id", group},
+                                 {"client.id", group},
+                                 {"enable.auto.commit", "false"},
+                                 {"enable.auto.offset.store", "false"},
+                                 {"auto.offset.reset", "earliest"},
+                                 // librdkafka 2.0.2 predates fixes of the cooperative assignor.
+                                 {"partition.assignment.strategy", "range"},
+                                 {"session.timeout.ms", "10000"},
+                                 {"heartbeat.interval.ms", "1000"},
+                                 {"topic.metadata.refresh.interval.ms", "10000"},
+                                 {"allow.auto.create.topics", "false"}}};
+    if (!instance.empty()) settings.values.emplace("group.instance.id", instance);
     ATOLL_TRY(Handle handle, make_handle(RD_KAFKA_CONSUMER, brokers, settings));
     rd_kafka_poll_set_consumer(handle.get());
     const List list(rd_kafka_topic_partition_list_new(static_cast<int>(topics.size())));

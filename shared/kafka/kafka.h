@@ -42,11 +42,12 @@ class Producer {
 };
 
 // Manual commits, range assignor, starts at the earliest offset. One thread. A process that dies is noticed by the
-// group within 10 s.
+// group within 10 s. With an `instance` (unique among the living members of the group) it is a static member: whoever
+// comes back under that name within the 10 s has its partitions at once, and a consumer that ends keeps them as long.
 class Consumer {
   public:
     static Result<Consumer> create(const std::string& brokers, const std::string& group,
-                                   const std::vector<std::string>& topics);
+                                   const std::vector<std::string>& topics, const std::string& instance = {});
     ~Consumer();
     Consumer(Consumer&&) noexcept;
     Consumer& operator=(Consumer&&) noexcept;

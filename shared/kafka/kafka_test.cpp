@@ -72,6 +72,18 @@ TEST_F(KafkaTest, WhatWasNotCommittedComesAgain) {
     EXPECT_EQ(read(group, 1).at(0).value, "first");
 }
 
+TEST_F(KafkaTest, WhoComesBackUnderItsNameHasItsPartitionsWhileTheFormerIsStillAMember) {
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    const std::string group = stack().unique("group");
+    const auto join = [&] { return Consumer::create(stack().kafka(), group, {topic_}, "the-one").value(); };
+    ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "first"}}).ok());
+    Consumer former = join();
+    ASSERT_TRUE(eventually([&] { return former.poll(milliseconds(200)).value().size() == 1; }));
+    Consumer next = join();  // the former still sends its heartbeats
+    EXPECT_TRUE(eventually([&] { return next.poll(milliseconds(200)).value().size() == 1; }));
+    EXPECT_TRUE(eventually([&] { return !former.poll(milliseconds(200)).ok(); })) << "one of a name at a time";
+}
+
 TEST_F(KafkaTest, TopicsMayExistAlready) {
     EXPECT_TRUE(ensure_topics(stack().kafka(), {topic_, stack().unique("other")}, -1).ok());
     EXPECT_FALSE(ensure_topics(stack().kafka(), {"not a topic's name"}, 1).ok());

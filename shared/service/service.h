@@ -29,6 +29,10 @@ struct Settings {
     json::Json own;  // the service's own object, {} if absent
 };
 
+// What this process is called, also after it was killed and started again: host, address and port, which no two living
+// processes share. Empty when the port is any free one.
+std::string instance_of(const Settings& settings);
+
 struct Context {
     const Settings& settings;
     pg::Pool& pool;

@@ -1,9 +1,6 @@
 #include "shared/service/service.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,17 +45,6 @@ Definition probe() {
                                      });
                 return std::unique_ptr<Running>(std::make_unique<ProbeRunning>(ready_file));
             }};
-}
-
-std::uint16_t free_port() {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    check(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0, "bind");
-    check(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
-    return ntohs(address.sin_port);
 }
 
 int run_words(std::vector<std::string> words) {

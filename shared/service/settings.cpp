@@ -1,5 +1,7 @@
 #include "shared/service/settings.h"
 
+#include <unistd.h>
+
 #include <string_view>
 
 #include "shared/config/config.h"
@@ -45,6 +47,13 @@ Result<Settings> parse_settings(const json::Json& config, const std::string& nam
     settings.own = own.is_null() ? json::Json::object() : own;
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return settings;
+}
+
+std::string instance_of(const Settings& settings) {
+    if (settings.port == 0) return {};
+    char host[256] = {};
+    if (::gethostname(host, sizeof host - 1) != 0) return {};
+    return std::string(host) + "/" + settings.listen_address + ":" + std::to_string(settings.port);
 }
 
 Result<Settings> load_settings(const std::filesystem::path& file, const std::string& name) {

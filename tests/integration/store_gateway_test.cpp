@@ -1,6 +1,3 @@
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -19,17 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using auth::Role;
 using json::Json;
-
-std::uint16_t free_port() {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    check(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0, "bind");
-    check(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
-    return ntohs(address.sin_port);
-}
 
 std::string pattern(std::size_t count) {
     std::string bytes(count, '\0');

@@ -1,5 +1,9 @@
 #include "tests/integration/test_stack.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -55,6 +59,17 @@ bool eventually(const std::function<bool()>& condition) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return true;
+}
+
+std::uint16_t free_port() {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    check(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0, "bind");
+    check(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
+    return ntohs(address.sin_port);
 }
 
 }  // namespace atl

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -44,5 +45,8 @@ class StackTest : public testing::Test {
 
 // Polls until the condition holds; false when it did not within about 30 s.
 bool eventually(const std::function<bool()>& condition);
+
+// A TCP port of loopback on which nothing listens.
+std::uint16_t free_port();
 
 }  // namespace atl
