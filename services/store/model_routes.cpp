@@ -89,9 +89,27 @@ Result<Response> ModelRoutes::create_version(const Request& request) {
     ATOLL_RETURN_IF_ERROR(may_write_version(*request.principal, model, version));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));
     ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, blobs_));
+    ATOLL_RETURN_IF_ERROR(check_parents(version));
     return service::answer_once(pool_, request, [&](pg::Transaction& transaction) {
         return save_version(transaction, model, version, request.principal->subject);
     });
+}
+
+// An update that could never be averaged with the others is no version.
+Status ModelRoutes::check_parents(const NewVersion& version) {
+    if (version.kind != Kind::kUpdate) return {};
+    for (const std::string& digest : version.parents) {
+        Json parent;
+        {
+            ATOLL_TRY(auto connection, pool_.acquire());
+            auto found = find_version_anywhere(*connection, digest);
+            if (!found.ok() && found.error().code == ErrorCode::kNotFound) continue;  // named when it is saved
+            ATOLL_TRY(parent, std::move(found));
+        }
+        ATOLL_TRY(const auto manifest, model_store::parse_manifest(parent.at("manifest")));
+        ATOLL_RETURN_IF_ERROR(check_same_tensors(version.manifest, manifest, blobs_));
+    }
+    return {};
 }
 
 Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const std::string& model,

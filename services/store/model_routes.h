@@ -25,6 +25,7 @@ class ModelRoutes {
     Result<http::Response> get_version(const http::Request& request);
     Result<http::Response> get_version_anywhere(const http::Request& request);
     Result<http::Response> put_tag(const http::Request& request);
+    Status check_parents(const NewVersion& version);
     Result<http::Response> save_version(pg::Transaction& transaction, const std::string& model,
                                         const NewVersion& version, const std::string& subject);
 

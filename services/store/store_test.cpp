@@ -136,6 +136,8 @@ TEST_F(StoreTest, BytesThatDoNotMatchAreRefusedAndNotKept) {
     EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + sha256).status, 404);
     EXPECT_EQ(problem_field(call(*admin_, Method::kPut, "/v1/blobs/xyz", "wrong")), "sha256");
     EXPECT_EQ(problem_field(call(*admin_, Method::kPut, "/v1/blobs/" + digest::sha256(""), "")), "body");
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(temporary_.path()))
+        EXPECT_FALSE(entry.is_regular_file()) << entry.path();
 }
 
 TEST_F(StoreTest, MissingBlobsAreListed) {
@@ -257,6 +259,32 @@ TEST_F(StoreTest, WrongVersionsAreRefusedByNameAndLeaveNothing) {
     EXPECT_EQ(call(*admin_, Method::kPost, "/v1/models/llama/versions", "{\"manifest\":").status, 400);
 }
 
+TEST_F(StoreTest, AnUpdateWithOtherTensorsThanItsParentIsRefusedByTensor) {
+    create_model("llama");
+    const auto file = [](const std::string& name, std::vector<std::int64_t> shape, safetensors::DType dtype) {
+        std::vector<safetensors::TensorInfo> tensors = {{name, dtype, std::move(shape), 0, 0}};
+        std::string bytes = safetensors::make_header(tensors);
+        return bytes + std::string(tensors[0].end, '\0');
+    };
+    const auto f32 = safetensors::DType::kF32;
+    const std::string parent = create_version("llama", stored({{"model.safetensors", file("w", {2, 3}, f32)}}));
+    const auto push = [&](const std::string& bytes) {
+        return call(Method::kPost, "/v1/models/llama/versions",
+                    {{"manifest", stored({{"model.safetensors", bytes}})}, {"kind", "update"}, {"parents", {parent}}});
+    };
+    for (const auto& [bytes, why] :
+         std::vector<std::pair<std::string, std::string>>{{file("w", {3, 2}, f32), "[3,2] but [2,3]"},
+                                                          {file("v", {2, 3}, f32), "missing"},
+                                                          {file("w", {2, 3, 1}, f32), "[2,3,1]"}}) {
+        const auto response = push(bytes);
+        EXPECT_EQ(response.status, 422) << response.body;
+        EXPECT_EQ(problem_field(response), "w");
+        EXPECT_NE(response.body.find(why), std::string::npos) << response.body;
+    }
+    EXPECT_EQ(version_count(), 2) << "the parent and its manifest";
+    EXPECT_EQ(push(file("w", {2, 3}, safetensors::DType::kBF16)).status, 201) << "another type is the same tensor";
+}
+
 TEST_F(StoreTest, AHeaderThatSpansChunksIsRead) {
     create_model("llama");
     const std::string file = safetensors_file("abcd");
@@ -307,6 +335,8 @@ TEST_F(StoreTest, WithoutTheRightTokenThereIsNothing) {
     EXPECT_EQ(call(viewer, Method::kPost, "/v1/models", R"({"name":"x"})").status, 403);
     EXPECT_EQ(call(viewer, Method::kPut, "/v1/blobs/" + digest::sha256("x"), "x").status, 403);
     EXPECT_EQ(call(Method::kGet, "/v1/models/x").status, 404) << "nothing was made";
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + digest::sha256("x")).status, 404) << "nothing was kept";
+    EXPECT_EQ(version_count(), 0);
 }
 
 TEST_F(StoreTest, ModelsAreCreatedOnceAndListedInPages) {

@@ -1,6 +1,7 @@
 #include "services/store/version_check.h"
 
 #include <algorithm>
+#include <map>
 
 #include "shared/json/json.h"
 #include "shared/safetensors/safetensors.h"
@@ -28,15 +29,35 @@ Result<std::string> read_front(const ManifestFile& file, std::uint64_t count, co
     return bytes;
 }
 
-Status check_safetensors(const ManifestFile& file, const BlobStore& blobs) {
+Result<safetensors::Header> read_header(const ManifestFile& file, const BlobStore& blobs) {
     ATOLL_TRY(const std::string prefix, read_front(file, 8, blobs));
     if (prefix.size() < 8) return wrong_file(file, "too short for a safetensors file");
     const auto length = safetensors::header_length(prefix, file.size);
     if (!length.ok()) return wrong_file(file, length.error().message);
     ATOLL_TRY(const std::string head, read_front(file, 8 + *length, blobs));
-    const auto header = safetensors::parse_header(std::string_view(head).substr(8), file.size);
+    auto header = safetensors::parse_header(std::string_view(head).substr(8), file.size);
     if (!header.ok()) return wrong_file(file, header.error().message);
-    return {};
+    return header;
+}
+
+bool is_safetensors(const ManifestFile& file) {
+    return file.path.ends_with(".safetensors");
+}
+
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+Result<Shapes> shapes_of(const Manifest& manifest, const BlobStore& blobs) {
+    Shapes shapes;
+    for (const ManifestFile& file : manifest.files) {
+        if (!is_safetensors(file)) continue;
+        ATOLL_TRY(const safetensors::Header header, read_header(file, blobs));
+        for (const auto& tensor : header.tensors) shapes[tensor.name] = tensor.shape;
+    }
+    return shapes;
+}
+
+Error wrong_tensor(const std::string& name, const std::string& why) {
+    return invalid_argument(name, "tensor \"" + name + "\" " + why);
 }
 
 Status check_index(const ManifestFile& file, const Manifest& manifest, const BlobStore& blobs) {
@@ -80,9 +101,24 @@ Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
 
 Status check_model_files(const Manifest& manifest, const BlobStore& blobs) {
     for (const ManifestFile& file : manifest.files) {
-        if (file.path.ends_with(".safetensors")) ATOLL_RETURN_IF_ERROR(check_safetensors(file, blobs));
+        if (is_safetensors(file)) ATOLL_RETURN_IF_ERROR(read_header(file, blobs));
         if (file.path == "model.safetensors.index.json") ATOLL_RETURN_IF_ERROR(check_index(file, manifest, blobs));
     }
+    return {};
+}
+
+Status check_same_tensors(const Manifest& update, const Manifest& parent, const BlobStore& blobs) {
+    ATOLL_TRY(const Shapes expected, shapes_of(parent, blobs));
+    ATOLL_TRY(const Shapes found, shapes_of(update, blobs));
+    for (const auto& [name, shape] : expected) {
+        const auto at = found.find(name);
+        if (at == found.end()) return wrong_tensor(name, "of the parent is missing");
+        if (at->second != shape)
+            return wrong_tensor(name, "has the shape " + json::Json(at->second).dump() + " but " +
+                                          json::Json(shape).dump() + " in the parent");
+    }
+    for (const auto& [name, shape] : found)
+        if (!expected.contains(name)) return wrong_tensor(name, "is not in the parent");
     return {};
 }
 

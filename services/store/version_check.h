@@ -13,4 +13,9 @@ Status check_blobs(const model_store::Manifest& manifest, const BlobStore& blobs
 // files of this manifest. kInvalidArgument names the file. Call after check_blobs().
 Status check_model_files(const model_store::Manifest& manifest, const BlobStore& blobs);
 
+// An update's tensors have the names and shapes of its parent's; floating types may differ. kInvalidArgument naming the
+// tensor. Call after check_model_files() of both.
+Status check_same_tensors(const model_store::Manifest& update, const model_store::Manifest& parent,
+                          const BlobStore& blobs);
+
 }  // namespace atl::store
