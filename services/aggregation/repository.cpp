@@ -112,6 +112,15 @@ Status renew_leases(pg::Connection& connection, const std::string& worker, std::
     return {};
 }
 
+Status release_leases_of(pg::Connection& connection, const std::string& prefix) {
+    for (const char* table : {"aggregations", "parts"})
+        ATOLL_RETURN_IF_ERROR(connection.query(std::string("UPDATE ") + table +
+                                                   " SET worker = NULL, lease_until = '-infinity'"
+                                                   " WHERE starts_with(worker, $1) AND lease_until > now()",
+                                               {prefix}));
+    return {};
+}
+
 Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts) {
     const bool part = claim.step == Step::kPart;
     std::vector<pg::Param> params{claim.aggregation, claim.fence, pause_s, counts};

@@ -37,6 +37,8 @@ Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound&
 // The next piece of work that nobody holds: what finishes an aggregation first.
 Result<std::optional<Claim>> claim_work(pg::Connection& connection, const std::string& worker, std::int64_t lease_s);
 Status renew_leases(pg::Connection& connection, const std::string& worker, std::int64_t lease_s);
+// Frees what workers whose names begin so held. Were one still alive, its results would be void by their fence.
+Status release_leases_of(pg::Connection& connection, const std::string& prefix);
 // Gives work back that could not be done now. A failure that is not the work's own does not count as an attempt.
 Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts);
 

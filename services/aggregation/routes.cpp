@@ -39,7 +39,8 @@ Response get_list(pg::Pool& pool, const Request& request) {
 
 }  // namespace
 
-void add_routes(http::Server& server, pg::Pool& pool) {
+void add_routes(http::Server& server, pg::Pool& pool, service::Replay replay) {
+    service::add_parked_event_routes(server, pool, std::move(replay));
     const auto readers = http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator, auth::Role::kViewer});
     server.route(http::Method::kGet, "/v1/aggregations", readers,
                  [&pool](const Request& request) { return get_list(pool, request); });

@@ -2,10 +2,12 @@
 
 #include "shared/http/server.h"
 #include "shared/pg/pg.h"
+#include "shared/service/parked_events.h"
 
 namespace atl::aggregation {
 
 // GET /v1/aggregations and /v1/aggregations/:job/:round, for those who may read. `pool` must outlive the server.
-void add_routes(http::Server& server, pg::Pool& pool);
+// `replay`: of the inbox.
+void add_routes(http::Server& server, pg::Pool& pool, service::Replay replay);
 
 }  // namespace atl::aggregation

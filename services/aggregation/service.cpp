@@ -14,14 +14,17 @@ class RunningAggregation final : public service::Running {
     RunningAggregation(service::Context& context, const Settings& settings)
         : relay_(context.pool, context.settings.postgres, "aggregation", context.settings.kafka_brokers,
                  context.metrics),
-          workers_(context.pool, context.settings.postgres, settings, context.metrics),
+          workers_(context.pool, context.settings.postgres, settings, context.metrics,
+                   service::instance_of(context.settings)),
           inbox_(
               context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
               {jobs_topic(settings.topic_prefix)},
               [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
                   return take_event(transaction, event, prefix);
               },
-              context.metrics) {}
+              context.metrics, service::instance_of(context.settings)) {
+        add_routes(context.server, context.pool, [this](const std::string& id) { return inbox_.replay(id); });
+    }
 
   private:
     events::Relay relay_;
@@ -37,7 +40,6 @@ std::span<const pg::Migration> migrations() {
 
 Result<std::unique_ptr<service::Running>> start(service::Context& context) {
     ATOLL_TRY(const Settings settings, parse_settings(context.settings.own));
-    add_routes(context.server, context.pool);
     return std::unique_ptr<service::Running>(std::make_unique<RunningAggregation>(context, settings));
 }
 

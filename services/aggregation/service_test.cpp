@@ -25,7 +25,9 @@ class AggregationTest : public StackTest {
         auto connection = pg::connect(conninfo_).value();
         ASSERT_TRUE(pg::migrate(connection, "aggregation", definition().migrations).ok());
         pool_.emplace(conninfo_, "aggregation", 4);
-        server_.emplace([&](http::Server& server) { add_routes(server, *pool_); });
+        server_.emplace([&](http::Server& server) {
+            add_routes(server, *pool_, [](const std::string& id) -> Status { return not_found("none", id); });
+        });
     }
 
     static events::Event closed(std::int64_t round) {
@@ -99,6 +101,21 @@ TEST_F(AggregationTest, WrongRequestsAreRefusedByName) {
     EXPECT_EQ(server_->client_without_token().get_json("/v1/aggregations").error().code, ErrorCode::kUnauthenticated);
 }
 
+TEST_F(AggregationTest, ParkedEventsAreShownAndOnlyWritersReplayThem) {
+    query(
+        "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
+        "'why')");
+    auto viewer = server_->client(auth::Role::kViewer);
+    const Json parked = viewer.get_json("/v1/events/parked").value();
+    ASSERT_EQ(parked.at("items").size(), 1U);
+    EXPECT_EQ(parked.at("items")[0].at("id"), "e1");
+    EXPECT_EQ(parked.at("items")[0].at("error"), "why");
+    EXPECT_EQ(viewer.post_json("/v1/events/parked/e1/replay", Json::object()).error().code,
+              ErrorCode::kPermissionDenied);
+    auto writer = server_->client(auth::Role::kOperator);
+    EXPECT_EQ(writer.post_json("/v1/events/parked/e1/replay", Json::object()).error().field, "e1");
+}
+
 TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddressIsRefused) {
     auto event = closed(1);
     event.data["strategy"]["name"] = "median";
@@ -163,6 +180,17 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
     EXPECT_FALSE(commit(save_part, slow, std::string(64, 'b')));
     EXPECT_FALSE(commit(save_failure, slow, "a fault"));
     EXPECT_TRUE(commit(save_part, fast, std::string(64, 'c')));
+}
+
+TEST_F(AggregationTest, AnInstanceThatComesBackFreesWhatItHeldAndNothingElse) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 20}}, 10)));
+    const Claim mine = claim("host:1#a");
+    claim("host:10#b");
+    ASSERT_TRUE(release_leases_of(*pool_->acquire().value(), "host:1#").ok());
+    EXPECT_EQ(claim("host:1#c").number, mine.number);
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "w", 60).value().has_value());
+    EXPECT_FALSE(commit(save_part, mine, std::string(64, 'b')));
 }
 
 TEST_F(AggregationTest, WorkThatIsGivenBackCanBeTakenAfterItsPauseAndOnlyItsOwnFaultsCount) {

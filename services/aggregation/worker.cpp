@@ -40,7 +40,7 @@ Result<bool> in_transaction(pg::Pool& pool, const Work& work) {
 
 }  // namespace
 
-HeldWork::Holding::Holding(HeldWork& held) : held_(held), name_(new_id()) {
+HeldWork::Holding::Holding(HeldWork& held) : held_(held), name_(held.prefix_ + new_id()) {
     const std::lock_guard lock(held_.mutex_);
     held_.names_.insert(name_);
 }

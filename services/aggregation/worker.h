@@ -30,9 +30,11 @@ class HeldWork {
         HeldWork& held_;
         const std::string name_;
     };
+    explicit HeldWork(std::string prefix = {}) : prefix_(std::move(prefix)) {}  // of the names
     std::vector<std::string> names() const;
 
   private:
+    const std::string prefix_;
     mutable std::mutex mutex_;
     std::set<std::string> names_;
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "services/aggregation/repository.h"
+
 namespace atl::aggregation {
 namespace {
 
@@ -13,10 +15,19 @@ constexpr milliseconds kIdleWait{1000};  // leases that ran out notify nobody
 constexpr milliseconds kListenWait{200};
 constexpr milliseconds kErrorPause{1000};
 
+Status take_over(pg::Pool& pool, const std::string& instance) {
+    if (instance.empty()) return {};
+    ATOLL_TRY(auto connection, pool.acquire());
+    return release_leases_of(*connection, instance + "#");
+}
+
 }  // namespace
 
-Workers::Workers(pg::Pool& pool, std::string conninfo, const Settings& settings, metrics::Registry& metrics)
-    : pool_(pool), conninfo_(std::move(conninfo)), settings_(settings), metrics_(metrics) {
+Workers::Workers(pg::Pool& pool, std::string conninfo, const Settings& settings, metrics::Registry& metrics,
+                 const std::string& instance)
+    : pool_(pool), conninfo_(std::move(conninfo)), settings_(settings), held_(instance + "#"), metrics_(metrics) {
+    if (const Status status = take_over(pool_, instance); !status.ok())
+        spdlog::warn("aggregation workers: leases must run out: {}", status.error().message);
     renewer_ = std::jthread([this](const std::stop_token& stop) { wake_and_renew(stop); });
     for (std::int64_t i = 0; i < settings_.workers; ++i)
         threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });

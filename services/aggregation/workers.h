@@ -17,7 +17,9 @@ namespace atl::aggregation {
 // Any number of processes may run on one database. The destructor lets each thread finish the part in hand.
 class Workers {
   public:
-    Workers(pg::Pool& pool, std::string conninfo, const Settings& settings, metrics::Registry& metrics);
+    // `instance`: service::instance_of(); what an earlier process of it held is free at once.
+    Workers(pg::Pool& pool, std::string conninfo, const Settings& settings, metrics::Registry& metrics,
+            const std::string& instance);
     ~Workers();
 
   private:

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "services/dispatch/db/jobs.h"
+#include "services/dispatch/db/tasks.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/file.h"
@@ -12,6 +13,7 @@
 #include "shared/kafka/kafka.h"
 #include "shared/log/log.h"
 #include "shared/service/idempotency.h"
+#include "shared/service/parked_events.h"
 
 namespace atl::dispatch {
 namespace {
@@ -72,12 +74,17 @@ class Service : public service::Running {
                   workers_.poke();
                   return status;
               },
-              context.metrics),
+              context.metrics, settings_.instance),
           routing_{context.pool, catalog_, topics_, steps_, feed_, [this] { workers_.poke(); }} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);
         add_job_reading_routes(context.server, routing_);
+        service::add_parked_event_routes(context.server, context.pool, [this](const std::string& id) {
+            const Status status = answers_.replay(id);
+            workers_.poke();
+            return status;
+        });
     }
 
     Status ready() override {
@@ -100,6 +107,11 @@ class Service : public service::Running {
     Routing routing_;
 };
 
+Status take_over_leases(pg::Pool& pool, const std::string& instance) {
+    ATOLL_TRY(auto connection, pool.acquire());
+    return release_leases_of(*connection, instance);
+}
+
 Status make_control_directory(const std::filesystem::path& directory) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
@@ -117,12 +129,14 @@ service::Definition definition() {
 std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(kSchema0001InitSql) + std::string(service::kIdempotencyTableSql) + std::string(events::kTablesSql);
-    static const pg::Migration list[] = {{1, first}, {2, kSchema0002DeadlinesSql}};
+    static const pg::Migration list[] = {{1, first}, {2, kSchema0002DeadlinesSql}, {3, kSchema0003LeaseHolderSql}};
     return list;
 }
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, WorkerSeams seams) {
     ATOLL_TRY(Settings settings, parse_settings(context.settings.own));
+    settings.instance = service::instance_of(context.settings);
+    ATOLL_RETURN_IF_ERROR(take_over_leases(context.pool, settings.instance));
     ATOLL_TRY(std::string pem, read_file(settings.private_key_file));
     ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(std::move(pem)));
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));

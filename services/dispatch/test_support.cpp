@@ -33,6 +33,7 @@ case $token in ey*.*.*) ;; *) echo "no token" >&2; exit 1 ;; esac
 case "$*" in *ey*.*.*) echo "the token is in the command line" >&2; exit 1 ;; esac
 echo "$*" >>"$here/$verb"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
+if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses" >&2; exit 2; fi
 while [ $# -gt 0 ]; do
     case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; --model) model=$2 ;; --meta) meta=$2 ;; esac
     shift
@@ -53,7 +54,7 @@ here=$(dirname "$0")
 verb=$1
 echo "$ATOLL_OPERATION $*" >>"$here/runs"
 while [ $# -gt 0 ]; do
-    case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; esac
+    case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; --resume) resume=1 ;; esac
     shift
 done
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
@@ -64,10 +65,20 @@ train)
     { cat "$model/config.json" run.json; pwd; } >"$out/model"
     samples=48
     [ ! -e "$here/train.samples" ] || samples=$(cat "$here/train.samples")
-    for step in 1 2 3; do
+    step=0
+    [ -z "$resume" ] || [ ! -e "$out.state/step" ] || step=$(cat "$out.state/step")
+    last=3
+    [ ! -e "$here/train.limited" ] || last=$((step + 1))
+    while [ "$step" -lt "$last" ]; do
+        step=$((step + 1))
         echo "{\"step\":$step,\"loss\":$((10 - step)).5,\"lr\":0.1,\"tokens_per_s\":100.5}"
         sleep 0.02
     done
+    if [ "$step" -lt 3 ]; then
+        mkdir -p "$out.state" && echo "$step" >"$out.state/step"
+        echo "{\"summary\":true,\"steps\":$step,\"samples\":16,\"tokens\":2048,\"resumable\":true}"
+        exit
+    fi
     echo '{"summary":true,"steps":3,"samples":'"$samples"',"tokens":6144,"loss":7.5,"tokens_per_s":100.5,"wall_s":1.5}'
     ;;
 eval) echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}' ;;
@@ -253,7 +264,7 @@ void DispatchTest::TearDown() {
     aggregation_.reset();
 }
 
-std::filesystem::path DispatchTest::config_file(std::uint16_t port) {
+std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s) {
     const std::string directory = directory_.path().string();
     const Json config = {{"port", port},
                          {"postgres", conninfo_},
@@ -268,7 +279,7 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port) {
                            {"programs", fake("").parent_path().string()},
                            {"control_directory", directory + "/ssh"},
                            {"topic_prefix", prefix_},
-                           {"lease_s", 1}}}};
+                           {"lease_s", lease_s}}}};
     const auto file = directory_.path() / "dispatch.yaml";
     EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
     return file;

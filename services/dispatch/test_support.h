@@ -83,7 +83,7 @@ class DispatchTest : public StackTest {
 
     void start_service(WorkerSeams seams = {});
     void stop_service();
-    std::filesystem::path config_file(std::uint16_t port);
+    std::filesystem::path config_file(std::uint16_t port, int lease_s = 1);
 
     http::Client client(auth::Role role = auth::Role::kAdmin);
     std::string token(auth::Role role);

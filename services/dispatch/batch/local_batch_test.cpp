@@ -160,7 +160,7 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
     facility.environment = {{"WORD", "it's"}};
     const auto job = operation("a");
     const JobPlace place{job.name, job.directory, trainer.string(), &facility};
-    const std::string script = train_script(place, {"models/m m", "data", {{"lr", 0.5}}, 1});
+    const std::string script = train_script(place, {"models/m m", "data", {{"lr", 0.5}}, 1, {}});
     ASSERT_TRUE(batch_->submit(transport_, {job, script, 1}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));

@@ -25,11 +25,14 @@ constexpr const char* kLease =
     "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
     "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running'))) "
     "ORDER BY t.next_step_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED) "
-    "UPDATE tasks SET lease_until = now() + $1 * interval '1 s', fence = fence + 1 FROM due WHERE tasks.id = due.id "
+    "UPDATE tasks SET lease_until = now() + $1 * interval '1 s', lease_holder = $2, fence = fence + 1 FROM due WHERE "
+    "tasks.id = due.id "
     "RETURNING tasks.id, fence, (SELECT spec FROM facilities WHERE name = tasks.facility) AS facility_spec";
 
 Json progress_of(const Attempt& attempt) {
-    return {{"step_failures", attempt.step_failures},
+    return {{"continues", attempt.continues},
+            {"failed_before", attempt.failed_before},
+            {"step_failures", attempt.step_failures},
             {"log_offset", attempt.log_offset},
             {"lines", attempt.lines},
             {"last_step", attempt.last_step},
@@ -46,6 +49,8 @@ Attempt read_attempt(const pg::Rows& rows, int row) {
     if (!rows.is_null(row, "exit_code")) attempt.exit_code = rows.integer(row, "exit_code");
     attempt.error = rows.text(row, "attempt_error");
     const Json progress = rows.json(row, "progress");
+    attempt.continues = progress.value("continues", std::int64_t{0});
+    attempt.failed_before = progress.value("failed_before", attempt.number - 1);
     attempt.step_failures = progress.at("step_failures");
     attempt.log_offset = progress.at("log_offset");
     attempt.lines = progress.at("lines");
@@ -89,8 +94,9 @@ Status save_attempt(pg::Transaction& transaction, const Task& task) {
 
 }  // namespace
 
-Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration) {
-    ATOLL_TRY(const pg::Rows leased, connection.query(kLease, {duration.count()}));
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration,
+                                             const std::string& holder) {
+    ATOLL_TRY(const pg::Rows leased, connection.query(kLease, {duration.count(), holder}));
     if (leased.empty()) return std::optional<LeasedTask>();
     ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased.text(0, "id")}));
     auto facility = parse_facility(leased.json(0, "facility_spec"));
@@ -102,7 +108,8 @@ Result<bool> renew_lease(pg::Connection& connection, const std::string& task, st
                          std::chrono::seconds duration) {
     ATOLL_TRY(
         const pg::Rows rows,
-        connection.query("UPDATE tasks SET lease_until = now() + $3 * interval '1 s' WHERE id = $1 AND fence = $2",
+        connection.query("UPDATE tasks SET lease_until = now() + $3 * interval '1 s' WHERE id = $1 AND fence = $2 AND "
+                         "lease_until IS NOT NULL",
                          {task, fence, duration.count()}));
     return rows.affected() == 1;
 }
@@ -110,6 +117,13 @@ Result<bool> renew_lease(pg::Connection& connection, const std::string& task, st
 Status release_lease(pg::Connection& connection, const std::string& task, std::int64_t fence) {
     ATOLL_RETURN_IF_ERROR(
         connection.query("UPDATE tasks SET lease_until = NULL WHERE id = $1 AND fence = $2", {task, fence}));
+    return {};
+}
+
+Status release_leases_of(pg::Connection& connection, const std::string& holder) {
+    if (holder.empty()) return {};
+    ATOLL_RETURN_IF_ERROR(connection.query(
+        "UPDATE tasks SET lease_until = NULL WHERE lease_holder = $1 AND lease_until IS NOT NULL", {holder}));
     return {};
 }
 

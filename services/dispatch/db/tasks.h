@@ -20,12 +20,17 @@ struct LeasedTask {
 };
 
 // The longest due task that nobody holds, if any. Paused jobs are passed over, and facilities that gave no answer.
-Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration);
-// False: the lease is lost.
+// `holder`: the instance that asks, or "".
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration,
+                                             const std::string& holder = {});
+// False: the lease is lost, or was given back.
 Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,
                          std::chrono::seconds duration);
 // Gives a task back as it was, due at once.
 Status release_lease(pg::Connection& connection, const std::string& task, std::int64_t fence);
+// Gives back what an earlier process of this instance held when it died; nothing for "". Were it still alive, its
+// results would be void by their fence, as after any lost lease.
+Status release_leases_of(pg::Connection& connection, const std::string& holder);
 // How long until the next task is due, at most `max`.
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max);
 

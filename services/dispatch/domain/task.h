@@ -33,6 +33,8 @@ bool is_finished(JobState state);
 // One try of a task: at most one batch submission, under the name operation_name().
 struct Attempt {
     std::int64_t number = 1;
+    std::int64_t continues = 0;      // the attempt whose training state this one goes on from; 0: none
+    std::int64_t failed_before = 0;  // attempts of the task that failed; one that ran out of time did not
     Step step = Step::kStaging;
     std::string batch_id;
     std::optional<std::int64_t> exit_code;

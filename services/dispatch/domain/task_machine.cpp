@@ -46,9 +46,10 @@ void succeed(TaskChange& change, Json result) {
 void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent, const Pace& pace) {
     Task& task = change.task;
     task.attempt->error = why;
-    if (task.attempt->number < task.attempts_max && !is_permanent && !task.cancel_requested) {
+    const std::int64_t failed = task.attempt->failed_before + 1;
+    if (failed < task.attempts_max && !is_permanent && !task.cancel_requested) {
         finish(change, TaskState::kPending, Step::kFailed);
-        change.next_in_ms = backoff_ms(task.attempt->number, pace);
+        change.next_in_ms = backoff_ms(failed, pace);
         return;
     }
     task.error = task.facility + ": " + to_string(task.kind) +
@@ -113,6 +114,14 @@ Result<Json> evaluation_result(const Task& task) {
     return Json{{"dataset", task.params.at("dataset")}, {"evaluations", std::move(evaluations)}};
 }
 
+// A run that stopped for time is no failure: the next attempt goes on from its state. One that made no step would never
+// end.
+void go_on_later(TaskChange& change, const Pace& pace) {
+    if (change.task.attempt->last_step.is_null())
+        return fail_attempt(change, "the trainer's time limit left no time for a step", false, pace);
+    finish(change, TaskState::kPending, Step::kDone);
+}
+
 void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) {
     Task& task = change.task;
     task.attempt->exit_code = watched.exit_code;
@@ -123,25 +132,27 @@ void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) 
     }
     if (task.kind == TaskKind::kTrain && task.attempt->lines.is_null())
         return fail_attempt(change, "the trainer ended without its summary line", false, pace);
+    if (task.kind == TaskKind::kTrain && task.attempt->lines.value("resumable", false))
+        return go_on_later(change, pace);
     if (task.kind != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
     auto result = evaluation_result(task);
     if (!result.ok()) return fail_attempt(change, result.error().message, false, pace);
     succeed(change, std::move(result).value());
 }
 
-void take_batch_answer(TaskChange& change, BatchState answer, const Pace& pace, std::int64_t now_ms) {
+void take_batch_answer(TaskChange& change, BatchState answer, std::int64_t asked_ms, const Pace& pace) {
     Attempt& attempt = *change.task.attempt;
-    attempt.batch_asked_ms = now_ms;
+    attempt.batch_asked_ms = asked_ms;
     if (answer != BatchState::kAbsent) {
         attempt.absent_answers = 0;
         return;
     }
-    if (attempt.absent_answers++ == 0) attempt.absent_since_ms = now_ms;
-    if (attempt.absent_answers >= pace.absent_answers && now_ms - attempt.absent_since_ms >= pace.absent_ms)
+    if (attempt.absent_answers++ == 0) attempt.absent_since_ms = asked_ms;
+    if (attempt.absent_answers >= pace.absent_answers && asked_ms - attempt.absent_since_ms >= pace.absent_ms)
         fail_attempt(change, "the batch job vanished without writing exit.json", false, pace);
 }
 
-void watch(TaskChange& change, const Watched& watched, const Pace& pace, std::int64_t now_ms) {
+void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
     change.next_in_ms = pace.poll_ms;
     change.task.attempt->step_failures = 0;
     if (watched.started && change.task.attempt->step == Step::kQueued) {
@@ -157,7 +168,7 @@ void watch(TaskChange& change, const Watched& watched, const Pace& pace, std::in
         change.next_in_ms = 0;
         return end_of_batch(change, watched, pace);
     }
-    if (watched.batch_answer) take_batch_answer(change, *watched.batch_answer, pace, now_ms);
+    if (watched.batch_answer) take_batch_answer(change, *watched.batch_answer, watched.batch_asked_ms, pace);
 }
 
 struct Applier {
@@ -172,7 +183,7 @@ struct Applier {
         change.task.attempt->batch_asked_ms = now_ms;
         change.next_in_ms = std::min<std::int64_t>(pace.poll_ms, 1000);
     }
-    void operator()(const Watched& watched) const { watch(change, watched, pace, now_ms); }
+    void operator()(const Watched& watched) const { watch(change, watched, pace); }
     void operator()(const Collected& collected) const { succeed(change, collected.result); }
     void operator()(const Gone&) const { finish(change, TaskState::kCancelled, Step::kCancelled); }
     void operator()(const Unknown& unknown) const {
@@ -203,7 +214,13 @@ bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now
 TaskChange begin_attempt(Task task) {
     check(!is_finished(task.state), "a new attempt of a finished task");
     Attempt attempt;
-    attempt.number = task.attempt ? task.attempt->number + 1 : 1;
+    if (task.attempt) {
+        const Attempt& last = *task.attempt;
+        attempt.number = last.number + 1;
+        attempt.failed_before = last.failed_before + (last.step == Step::kFailed ? 1 : 0);
+        // Its process has ended, so that nobody else writes its state; without one the trainer begins anew.
+        if (task.kind == TaskKind::kTrain && last.exit_code) attempt.continues = last.number;
+    }
     // Cleaning up has nothing to stage or submit.
     attempt.step = task.kind == TaskKind::kClean ? Step::kCollecting : Step::kStaging;
     TaskChange change{std::move(task), {}, 0, true};

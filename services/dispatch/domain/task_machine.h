@@ -29,7 +29,8 @@ struct Watched {
     std::int64_t log_offset = 0;             // after them
     bool log_is_drained = true;              // no more lines were there
     std::string stderr_tail;                 // when it ended with a failure
-    std::optional<BatchState> batch_answer;  // when the batch system was asked
+    std::optional<BatchState> batch_answer;  // when the batch system was asked,
+    std::int64_t batch_asked_ms = 0;         // at this time
 };
 struct Collected {
     json::Json result;

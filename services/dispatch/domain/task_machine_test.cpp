@@ -45,6 +45,44 @@ Watched ended(std::int64_t exit_code, std::vector<Json> lines = {}) {
 
 const Json kSummary = {{"summary", true}, {"samples", 320}, {"tokens", 40960}, {"loss", 4.5}};
 
+// A run that made a step and stopped for time.
+Watched out_of_time() {
+    return ended(0, {{{"step", 7}, {"loss", 5.0}}, {{"summary", true}, {"steps", 7}, {"resumable", true}}});
+}
+
+TEST(TaskMachineTest, ARunThatStoppedForTimeGoesOnInTheNextAttempt) {
+    Task task = at_step(Step::kRunning);
+    for (int attempt = 1; attempt <= 5; ++attempt) {  // more than attempts_max
+        const TaskChange change = apply(task, out_of_time(), kPace, 0);
+        ASSERT_EQ(change.task.state, TaskState::kPending) << change.task.error;
+        EXPECT_EQ(change.next_in_ms, 0);
+        task = begin_attempt(change.task).task;
+        EXPECT_EQ(task.attempt->number, attempt + 1);
+        EXPECT_EQ(task.attempt->continues, attempt);
+        EXPECT_EQ(task.attempt->failed_before, 0);
+        task.attempt->step = Step::kRunning;
+    }
+    EXPECT_EQ(apply(task, ended(0, {kSummary}), kPace, 0).task.attempt->step, Step::kCollecting);
+}
+
+TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {
+    Task task = begin_attempt(apply(at_step(Step::kRunning), out_of_time(), kPace, 0).task).task;
+    task.attempt->step = Step::kRunning;
+    task = apply(task, ended(1), kPace, 0).task;
+    ASSERT_EQ(task.state, TaskState::kPending) << "the first of two";
+    task = begin_attempt(task).task;
+    EXPECT_EQ(task.attempt->continues, 2) << "its process has ended, so its state may be used";
+    task.attempt->step = Step::kRunning;
+    EXPECT_EQ(apply(task, ended(1), kPace, 0).task.state, TaskState::kFailed);
+}
+
+TEST(TaskMachineTest, ARunWithoutAStepInItsTimeFails) {
+    const Watched idle = ended(0, {{{"summary", true}, {"steps", 0}, {"resumable", true}}});
+    const Task task = apply(at_step(Step::kRunning), idle, kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kFailed);
+    EXPECT_NE(task.attempt->error.find("time limit"), std::string::npos);
+}
+
 TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     Task task = train_task();
     EXPECT_EQ(operation_name(task), "atoll-t1-1");
@@ -122,20 +160,26 @@ TEST(TaskMachineTest, AStepThatIsRefusedIsRepeatedAFewTimes) {
     EXPECT_EQ(task.state, TaskState::kPending);
 }
 
+Watched answered(BatchState state, std::int64_t asked_ms) {
+    Watched watched;
+    watched.batch_answer = state;
+    watched.batch_asked_ms = asked_ms;
+    return watched;
+}
+
 TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
-    Watched absent;
-    absent.batch_answer = BatchState::kAbsent;
+    const auto after = [](const Task& task, BatchState state, std::int64_t asked_ms) {
+        return apply(task, answered(state, asked_ms), kPace, asked_ms).task;
+    };
     Task task = at_step(Step::kRunning);
-    for (int i = 0; i < 10; ++i) task = apply(task, absent, kPace, 1000).task;
+    for (int i = 0; i < 10; ++i) task = after(task, BatchState::kAbsent, 1000);
     EXPECT_EQ(task.state, TaskState::kRunning) << "many answers at once are one";
     task.attempt->absent_answers = 1;
-    task = apply(task, absent, kPace, 1000 + kPace.absent_ms).task;
+    task = after(task, BatchState::kAbsent, 1000 + kPace.absent_ms);
     EXPECT_EQ(task.state, TaskState::kRunning) << "two answers are too few";
-    Watched found;
-    found.batch_answer = BatchState::kRunning;
-    const Task found_again = apply(task, found, kPace, 1000 + kPace.absent_ms).task;
-    EXPECT_EQ(apply(found_again, absent, kPace, 9000 + kPace.absent_ms).task.state, TaskState::kRunning);
-    task = apply(task, absent, kPace, 2000 + kPace.absent_ms).task;
+    const Task found_again = after(task, BatchState::kRunning, 1000 + kPace.absent_ms);
+    EXPECT_EQ(after(found_again, BatchState::kAbsent, 9000 + kPace.absent_ms).state, TaskState::kRunning);
+    task = after(task, BatchState::kAbsent, 2000 + kPace.absent_ms);
     EXPECT_EQ(task.state, TaskState::kPending);
     EXPECT_EQ(task.attempt->step, Step::kFailed);
 }

@@ -72,7 +72,7 @@ const std::vector<Key>& keys() {
         {"eval_every", Type::kInteger, 1, kHuge},
         {"save_every", Type::kInteger, 1, kHuge},
         {"save_dtype", Type::kChoice, 0, 0, {"fp32", "bf16", "fp16"}},
-        {"time_limit", Type::kInteger, 1, kHuge},
+        {"time_limit", Type::kNumber, 1e-6, kHuge},
     };
     return table;
 }

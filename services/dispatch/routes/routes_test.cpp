@@ -119,9 +119,47 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
     EXPECT_EQ(count("outbox"), 0);
 }
 
+TEST_F(RoutesTest, AWrongFacilityOrPreparationIsRefusedByFieldAndChangesNothing) {
+    const Json facility = {{"name", "third"},
+                           {"transport", {{"kind", "local"}}},
+                           {"batch", {{"kind", "local"}}},
+                           {"work_dir", work_dir("third").string()}};
+    const Json preparation = {
+        {"facility", "leonardo"}, {"dataset", "it"}, {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+        {"input", "it.jsonl"},    {"seq_len", 128},  {"batching", "packing"},
+        {"validation_percent", 5}};
+    const auto refused = [&](const std::string& path, Json body, const Wrong& wrong) {
+        body[Json::json_pointer(wrong.pointer)] = wrong.value;
+        const auto answer = post(path, body);
+        EXPECT_EQ(answer.status, 422) << wrong.pointer << ": " << answer.body;
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), wrong.field) << answer.body;
+    };
+    for (const Wrong& wrong : std::vector<Wrong>{{"/colour", "blue", "colour"},
+                                                 {"/name", 7, "name"},
+                                                 {"/work_dir", "here", "work_dir"},
+                                                 {"/batch/kind", "slurm", "batch.kind"},
+                                                 {"/transport/kind", "pigeon", "transport.kind"}})
+        refused("/v1/facilities", facility, wrong);
+    for (const Wrong& wrong : std::vector<Wrong>{{"/colour", "blue", "colour"},
+                                                 {"/seq_len", "long", "seq_len"},
+                                                 {"/facility", "nowhere", "facility"},
+                                                 {"/dataset", "unknown", "dataset"},
+                                                 {"/tokenizer/model", "unknown", "tokenizer.model"},
+                                                 {"/tokenizer/version", "unknown", "tokenizer.version"}})
+        refused("/v1/preparations", preparation, wrong);
+    EXPECT_EQ(client().call(Method::kPost, "/v1/facilities", "{\"name\":")->status, 400);
+    EXPECT_EQ(count("facilities"), 2);
+    for (const char* table : {"preparations", "tasks", "outbox"}) EXPECT_EQ(count(table), 0) << table;
+}
+
 TEST_F(RoutesTest, OnlyTheRightRolesMayActAndRead) {
     const std::string job = job_request(1).dump();
-    EXPECT_EQ(client(auth::Role::kViewer).call(Method::kPost, "/v1/jobs", job)->status, 403);
+    for (const auto role : {auth::Role::kViewer, auth::Role::kFacility})
+        for (const char* path : {"/v1/jobs", "/v1/facilities", "/v1/preparations", "/v1/jobs/x/cancel"})
+            EXPECT_EQ(client(role).call(Method::kPost, path, job)->status, 403) << path;
+    EXPECT_EQ(client(auth::Role::kViewer).call(Method::kDelete, "/v1/facilities/leonardo")->status, 403);
+    EXPECT_EQ(count("facilities"), 2);
+    for (const char* table : {"jobs", "preparations", "tasks", "outbox"}) EXPECT_EQ(count(table), 0) << table;
     EXPECT_EQ(client(auth::Role::kFacility).call(Method::kGet, "/v1/jobs")->status, 403);
     EXPECT_EQ(client(auth::Role::kViewer).call(Method::kGet, "/v1/jobs")->status, 200);
     EXPECT_EQ(client(auth::Role::kViewer).call(Method::kGet, "/v1/jobs/x/logs")->status, 403);

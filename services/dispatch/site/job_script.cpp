@@ -71,10 +71,13 @@ std::string tokenize_command(const JobPlace& place, const TokenizeJob& job, cons
 std::string train_script(const JobPlace& place, const TrainJob& job) {
     std::string body = "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.settings.dump(2) + "\nATOLL_RUN_JSON\n";
     if (job.ranks > 1 && place.facility->launcher.empty()) body += kMpirunEnvironment;
-    body += launcher(*place.facility, job.ranks) +
-            words({place.trainer, "train", "--model", job.model, "--data", job.data, "--out", "out", "--config",
-                   "run.json"}) +
-            "\n";
+    std::vector<std::string> command = {place.trainer, "train", "--model", job.model,  "--data",
+                                        job.data,      "--out", "out",     "--config", "run.json"};
+    if (!job.continued.empty()) {
+        body += "mv " + shell_quote(job.continued) + "/out.state out.state 2>/dev/null\n";  // none: a run anew
+        command.emplace_back("--resume");
+    }
+    body += launcher(*place.facility, job.ranks) + words(command) + "\n";
     return job_script(place, body);
 }
 

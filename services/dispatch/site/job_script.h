@@ -21,6 +21,7 @@ struct TrainJob {
     std::string data;     // directory of the training split
     json::Json settings;  // run.json
     std::int64_t ranks = 1;
+    std::string continued;  // directory of the attempt whose out.state this one takes over; empty: none
 };
 
 struct EvaluateJob {

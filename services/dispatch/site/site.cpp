@@ -115,9 +115,8 @@ Result<std::string> Site::submit(const BatchSubmission& submission) {
     return batch_->submit(*transport_, submission);
 }
 
-Result<BatchState> Site::ask_batch(const BatchOperation& operation) {
-    ATOLL_TRY(const auto states, batch_->poll(*transport_, {operation}));
-    return states.front();
+Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchOperation>& operations) {
+    return batch_->poll(*transport_, operations);
 }
 
 Status Site::cancel(const BatchOperation& operation) {

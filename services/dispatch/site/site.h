@@ -51,7 +51,8 @@ class Site {
     std::string model_directory(const std::string& digest) const;
 
     Result<std::string> submit(const BatchSubmission& submission);
-    Result<BatchState> ask_batch(const BatchOperation& operation);
+    // One state an operation, by one question.
+    Result<std::vector<BatchState>> ask_batch(const std::vector<BatchOperation>& operations);
     Status cancel(const BatchOperation& operation);
 
     // Brings the versions into models/, pinned by `pin` until clean(pin). The token never enters a command line.

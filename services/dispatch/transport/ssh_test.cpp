@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,23 +10,13 @@
 
 #include "services/dispatch/batch/batch_system.h"
 #include "shared/base/file.h"
+#include "tests/integration/test_stack.h"
 
 // The ssh transport against a real sshd on loopback, with keys of its own and a login shell that talks too much.
 namespace atl::dispatch {
 namespace {
 
 constexpr const char* kSshd = "/usr/sbin/sshd";
-
-std::uint16_t free_port() {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    return ntohs(address.sin_port);
-}
 
 // A process and all that descend from it. A detached batch job does not.
 std::vector<pid_t> family_of(pid_t ancestor) {

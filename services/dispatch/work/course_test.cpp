@@ -3,6 +3,7 @@
 #include <fstream>
 #include <set>
 
+#include "services/dispatch/db/tasks.h"
 #include "services/dispatch/test_support.h"
 #include "shared/base/id.h"
 #include "shared/http/client.h"
@@ -100,6 +101,38 @@ TEST_F(CourseTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) 
     EXPECT_EQ(count(event_types(job), "atoll.task.done.v1"), 2U);
 }
 
+TEST_F(CourseTest, ATrainingThatRunsOutOfTimeGoesOnFromItsState) {
+    begin();
+    set("train.limited");  // one step a run
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    std::map<std::string, std::vector<int>> steps;
+    const Json events = get("/v1/jobs/" + job + "/events?limit=1000");
+    for (const auto& event : events.at("items"))
+        if (event.at("type") == "atoll.task.progress.v1")
+            steps[event.at("data").at("facility")].push_back(event.at("data").at("step"));
+    for (const char* facility : {"leonardo", "karolina"})
+        EXPECT_EQ(steps[facility], (std::vector{1, 2, 3})) << facility;
+    EXPECT_EQ(trainings().size(), 6U) << "three submissions a task";
+    for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
+    for (const auto& line : lines("runs"))
+        EXPECT_EQ(line.find("--resume") != std::string::npos, !line.substr(0, line.find(' ')).ends_with("-1")) << line;
+    EXPECT_EQ(aggregation_->closed_rounds()[0].at("updates")[0].at("samples"), 48) << "of the whole run";
+}
+
+TEST_F(CourseTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
+    begin();
+    set("push.refuses", "tensor \"model.norm.weight\" of out holds NaN or infinity at element 3");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::string error = get("/v1/jobs/" + job).at("error");
+    EXPECT_NE(error.find("tensor \"model.norm.weight\""), std::string::npos) << error;
+    EXPECT_TRUE(aggregation_->closed_rounds().empty());
+}
+
 TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     begin();
     set("stage.waits");
@@ -111,6 +144,22 @@ TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     std::filesystem::remove(fake("stage.waits"));
     start_service();
     EXPECT_TRUE(reaches(job, "completed"));
+}
+
+TEST_F(CourseTest, ALeaseThatWasGivenBackIsNotRenewed) {
+    begin();
+    set("stage.waits");
+    submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return !lines("stage").empty(); }));
+    stop_service();
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    const auto leased = lease_task(connection, std::chrono::hours(1), "").value();
+    ASSERT_TRUE(leased.has_value());
+    EXPECT_TRUE(renew_lease(connection, leased->task.id, leased->fence, std::chrono::hours(1)).value());
+    ASSERT_TRUE(release_lease(connection, leased->task.id, leased->fence).ok());
+    EXPECT_FALSE(renew_lease(connection, leased->task.id, leased->fence, std::chrono::hours(1)).value())
+        << "its keeper may have looked before it was given back";
+    EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until IS NOT NULL")->size(), 0);
 }
 
 TEST_F(CourseTest, ADuplicateAnswerOfAggregationHasOneEffect) {

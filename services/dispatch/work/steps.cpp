@@ -59,9 +59,12 @@ std::string script_of(const Task& task, const Site& site) {
     const JobPlace place{operation_name(task), directory_of(task, site), site.program("atoll-trainer"),
                          &site.facility()};
     const Json& params = task.params;
-    if (task.kind == TaskKind::kTrain)
+    if (task.kind == TaskKind::kTrain) {
+        const std::int64_t continues = task.attempt->continues;
         return train_script(place, {site.model_directory(params.at("base")), site.path(params.at("path")) + "/train",
-                                    params.at("training"), params.at("ranks")});
+                                    params.at("training"), params.at("ranks"),
+                                    continues > 0 ? site.task_directory(task.id, continues) : std::string()});
+    }
     if (task.kind == TaskKind::kPrepare)
         return tokenize_script(place, {site.model_directory(params.at("tokenizer_digest")),
                                        site.path(params.at("input")), params.at("template"), params.at("seq_len"),
@@ -157,20 +160,43 @@ Outcome Steps::watch(const Task& task, Site& site, std::int64_t now_ms) {
     const std::string directory = directory_of(task, site);
     auto probe = site.probe(directory, task.attempt->log_offset);
     if (!probe.ok()) return outcome_of(probe.error());
-    Watched watched{probe->started,    probe->exit_code,      std::move(probe->lines),
-                    probe->log_offset, probe->log_is_drained, {},
-                    std::nullopt};
+    Watched watched{probe->started,
+                    probe->exit_code,
+                    std::move(probe->lines),
+                    probe->log_offset,
+                    probe->log_is_drained,
+                    {},
+                    std::nullopt,
+                    0};
     if (watched.exit_code && *watched.exit_code != 0 && watched.log_is_drained) {
         const auto tail = site.tail(directory + "/stderr.log", kStderrBytes);
         if (!tail.ok()) return outcome_of(tail.error());
         watched.stderr_tail = *tail;
     }
     if (!watched.exit_code && should_ask_batch(*task.attempt, pace(site.facility()), now_ms)) {
-        const auto state = site.ask_batch(operation_of(task, site));
-        if (!state.ok()) return outcome_of(state.error());
-        watched.batch_answer = *state;
+        const auto answer = batch_answer(task, site, now_ms);
+        if (!answer.ok()) return outcome_of(answer.error());
+        watched.batch_answer = answer->state;
+        watched.batch_asked_ms = answer->asked_ms;
     }
     return watched;
+}
+
+// One question about all attempts that the facility's batch system may know serves them all.
+Result<BatchAnswer> Steps::batch_answer(const Task& task, Site& site, std::int64_t now_ms) {
+    const std::string& facility = site.facility().name;
+    const auto operations = [&]() -> Result<std::vector<BatchOperation>> {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        ATOLL_TRY(const auto tasks,
+                  load_tasks(*connection, "t.facility = $1 AND t.state = 'running' AND a.step IN ('queued', 'running')",
+                             {facility}));
+        std::vector<BatchOperation> live;
+        for (const Task& one : tasks) live.push_back(operation_of(one, site));
+        return live;
+    };
+    return batch_answers_.state_of({facility, operation_name(task), task.attempt->batch_asked_ms,
+                                    pace(site.facility()).batch_poll_ms, now_ms, operations,
+                                    [&](const auto& live) { return site.ask_batch(live); }});
 }
 
 Outcome Steps::collect(const Task& task, Site& site) {

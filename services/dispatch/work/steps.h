@@ -11,6 +11,7 @@
 #include "services/dispatch/domain/update_check.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/site/site.h"
+#include "services/dispatch/work/batch_answers.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"
 
@@ -43,6 +44,7 @@ class Steps {
     Outcome stage(const Task& task, Site& site);
     Outcome submit(const Task& task, Site& site);
     Outcome watch(const Task& task, Site& site, std::int64_t now_ms);
+    Result<BatchAnswer> batch_answer(const Task& task, Site& site, std::int64_t now_ms);
     Outcome collect(const Task& task, Site& site);
     Outcome push_update(const Task& task, Site& site);
     // The most samples and tokens that a training task's settings and data allow.
@@ -55,6 +57,7 @@ class Steps {
     const Catalog& catalog_;
     auth::Issuer issuer_;
     pg::Pool& pool_;
+    BatchAnswers batch_answers_;
     std::stop_source stop_;
     std::mutex mutex_;
     struct Way {

@@ -90,7 +90,7 @@ Result<bool> WorkerPool::work_once() {
     std::optional<LeasedTask> leased;
     {
         ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_TRY(leased, lease_task(*connection, std::chrono::seconds(settings_.lease_s)));
+        ATOLL_TRY(leased, lease_task(*connection, std::chrono::seconds(settings_.lease_s), settings_.instance));
     }
     if (!leased) return false;
     {

@@ -4,7 +4,7 @@
 work=$1 pin=$2
 shift 2
 for task; do
-    rm -rf "$work/tasks/$task/"*/out
+    rm -rf "$work/tasks/$task/"*/out "$work/tasks/$task/"*/out.state
 done
 for held in "$work/models/"*.pins/"$pin"; do
     [ -e "$held" ] || continue

@@ -1,0 +1,56 @@
+#include "services/dispatch/work/batch_answers.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+class BatchAnswersTest : public testing::Test {
+  protected:
+    Result<BatchAnswer> ask(const std::string& operation, std::int64_t seen_ms, std::int64_t now_ms) {
+        return answers_.state_of({"leonardo", operation, seen_ms, 1000, now_ms,
+                                  [this]() -> Result<std::vector<BatchOperation>> { return operations_; },
+                                  [this](const auto& operations) -> Result<std::vector<BatchState>> {
+                                      ++questions_;
+                                      if (is_silent_) return unavailable("no answer");
+                                      return std::vector(operations.size(), BatchState::kRunning);
+                                  }});
+    }
+
+    BatchAnswers answers_;
+    std::vector<BatchOperation> operations_ = {{"one", "/1"}, {"two", "/2"}};
+    bool is_silent_ = false;
+    int questions_ = 0;
+};
+
+TEST_F(BatchAnswersTest, OneQuestionServesEveryOperationOfTheFacility) {
+    EXPECT_EQ(ask("one", 0, 5000)->state, BatchState::kRunning);
+    EXPECT_EQ(ask("two", 0, 5400)->asked_ms, 5000) << "when it was asked, not when it is told";
+    EXPECT_EQ(questions_, 1);
+}
+
+TEST_F(BatchAnswersTest, NobodyGetsOneAnswerTwiceOrAnOldOne) {
+    ASSERT_TRUE(ask("one", 0, 5000).ok());
+    EXPECT_EQ(ask("one", 5000, 5400)->asked_ms, 5400) << "it has seen the first";
+    EXPECT_EQ(ask("two", 5000, 5500)->asked_ms, 5400);
+    EXPECT_EQ(ask("two", 0, 6400)->asked_ms, 6400) << "too old";
+    EXPECT_EQ(questions_, 3);
+}
+
+TEST_F(BatchAnswersTest, WhatWasSubmittedAfterAQuestionIsAskedFor) {
+    ASSERT_TRUE(ask("one", 0, 5000).ok());
+    operations_.push_back({"three", "/3"});
+    EXPECT_EQ(ask("three", 0, 5100)->asked_ms, 5100);
+    EXPECT_EQ(questions_, 2);
+    EXPECT_EQ(ask("four", 0, 5200).error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(BatchAnswersTest, SilenceIsNoAnswerAndKeepsTheOldOne) {
+    ASSERT_TRUE(ask("one", 0, 5000).ok());
+    is_silent_ = true;
+    EXPECT_EQ(ask("one", 5000, 5400).error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(ask("two", 0, 5500)->asked_ms, 5000);
+}
+
+}  // namespace
+}  // namespace atl::dispatch
