@@ -59,6 +59,22 @@ TEST_F(AggregateCommandTest, WeightsAreACommaSeparatedList) {
     EXPECT_EQ(json::parse(result.out)->at("inputs"), 2);
 }
 
+TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
+    const auto push = [](const std::string& directory) {
+        CommandOptions options;
+        options.input = "token\n";
+        return run_command({ATOLL_PROGRAM, "push", "--store", "http://127.0.0.1:1/store", "--model", "m", "--dir",
+                            directory, "--token-stdin"},
+                           options)
+            .value();
+    };
+    const auto result = push(make_model("spoilt", {1, NAN}));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("tensor \"w\""), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("NaN"), std::string::npos) << result.err;
+    EXPECT_NE(push(a_).exit_code, 2) << "a good one fails only for want of a store";
+}
+
 TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
     const std::string other = make_model("other", {1, 2, 3});
     const std::string spoilt = make_model("spoilt", {1, NAN});

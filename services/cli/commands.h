@@ -1,5 +1,7 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "services/cli/context.h"
 
 // One function a group of commands: adds them to the program. Each lives in the file of its name.
@@ -12,6 +14,10 @@ void add_dataset_commands(CLI::App& program, Context& context);   // dataset pre
 void add_job_commands(CLI::App& program, Context& context);       // job init|submit|list|show|watch|…, round show
 void add_model_commands(CLI::App& program, Context& context);     // model import|push|pull|list|show|tag|verify
 void add_site_commands(CLI::App& program, Context& context);      // stage, push
+void add_event_commands(CLI::App& program, Context& context);     // events list|replay
 void add_aggregate_command(CLI::App& program, Context& context);  // aggregate
+
+// The events that services refused, each with its "service".
+Result<nlohmann::json> parked_events(const Context& context);
 
 }  // namespace atl::cli

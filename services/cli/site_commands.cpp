@@ -6,6 +6,7 @@
 
 #include "services/cli/commands.h"
 #include "services/cli/transfer.h"
+#include "shared/average/files.h"
 #include "shared/http/client.h"
 
 // What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
@@ -18,7 +19,8 @@ constexpr const char* kStageHelp =
 where it stopped. Example:
   atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token)";
 constexpr const char* kPushHelp =
-    R"(Hands in a directory as a version of a model; only what the store lacks travels. Prints {"digest": …}. Example:
+    R"(Hands in a directory as a version of a model; only what the store lacks travels. An update with NaN or infinity is
+refused before anything travels. Prints {"digest": …}. Example:
   atoll push --store https://coordinator/store --model run1 --dir out --meta meta.json --token-stdin < token)";
 
 struct SiteOptions {
@@ -65,6 +67,10 @@ Status run_push(const Context& context, const SiteOptions& given) {
         ATOLL_TRY(meta, read_document(given.meta));
     }
     ATOLL_TRY(const auto details, read_details(meta, given.kind));
+    if (given.kind == "update") {
+        ATOLL_TRY(auto model, average::open_directory(given.directory));
+        ATOLL_RETURN_IF_ERROR(average::check_finite({std::move(model)}));  // nobody could average it
+    }
     ATOLL_TRY(const auto options, options_of(context, given, "pushing"));
     ATOLL_TRY(const auto uploaded, model_store::upload_directory(given.directory, options));
     http::Client store(options.store);

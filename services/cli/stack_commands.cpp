@@ -68,6 +68,11 @@ nlohmann::json to_json(const stack::ComponentStatus& one) {
             {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"memory_bytes", one.memory_bytes}};
 }
 
+void note_parked_events(const Context& context) {
+    const auto events = parked_events(context);
+    if (events.ok() && !events->empty()) std::cout << events->size() << " events are parked: atoll events list\n";
+}
+
 // Fails when a component is not ready, so that scripts can ask.
 Status run_status(const Context& context) {
     ATOLL_TRY(const auto components, stack::status(context.state_directory));
@@ -82,6 +87,7 @@ Status run_status(const Context& context) {
                    runs ? human_bytes(one.memory_bytes) : "-", one.address});
     }
     std::cout << (context.json ? json.dump(2) + "\n" : table.text());
+    if (all_ready && !context.json) note_parked_events(context);
     if (all_ready) return {};
     return unavailable("not every component is ready: `atoll up` starts what does not run; logs are in " +
                        (context.state_directory / "logs").string());
