@@ -8,6 +8,7 @@
 
 #include "tests/e2e/demo/corpus.h"
 #include "tests/e2e/demo/process.h"
+#include "tests/e2e/demo/setup.h"
 
 namespace atl::e2e {
 namespace {
@@ -87,32 +88,20 @@ Status SmallFederation::set_up() {
 Status SmallFederation::make_base() {
     std::vector<std::string> documents = invented_documents(1, 100);
     for (std::string& document : invented_documents(2, 100)) documents.push_back(std::move(document));
-    const std::string trainer = program("atoll-trainer");
     ATOLL_RETURN_IF_ERROR(demo::write_jsonl(path("public.jsonl"), "", documents));
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(path("config.json"), tiny_config().dump()));
-    ATOLL_RETURN_IF_ERROR(run_program({trainer, "tokenizer-train", "--input", path("public.jsonl"), "--vocab-size",
-                                       "320", "--out", path("tokenizer")}));
-    ATOLL_RETURN_IF_ERROR(run_program({trainer, "init", "--config", path("config.json"), "--tokenizer",
-                                       path("tokenizer"), "--out", path("base"), "--seed", "1"}));
-    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "push", "--state", path("stack"), "--model", "tiny",
-                                       "--kind", "base", "--tag", "base", "--dir", path("base")}));
-    return {};
+    ATOLL_RETURN_IF_ERROR(demo::make_random_model(
+        ATOLL_PROGRAMS, {path("public.jsonl"), tiny_config(), path("tokenizer"), path("base")}));
+    return demo::push_base(ATOLL_PROGRAMS, path("stack"), "tiny", path("base"));
 }
 
 Status SmallFederation::register_site(const std::string& facility) {
     const auto work = path("site-" + facility);
     ATOLL_RETURN_IF_ERROR(
         demo::write_jsonl(work / "corpus.jsonl", "", invented_documents(facility == "a" ? 1U : 2U, 300)));
-    ATOLL_RETURN_IF_ERROR(coordinator_->add_local_facility(facility, work));
-    ATOLL_RETURN_IF_ERROR(coordinator_->add_dataset(
-        {{"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}}));
-    ATOLL_TRY(const std::string id, coordinator_->prepare({{"facility", facility},
-                                                           {"dataset", "text-" + facility},
-                                                           {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
-                                                           {"input", "corpus.jsonl"},
-                                                           {"seq_len", kSequenceLength},
-                                                           {"batching", "packing"},
-                                                           {"validation_percent", 10}}));
+    const Json dataset = {
+        {"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}};
+    ATOLL_TRY(const std::string id,
+              demo::register_site(*coordinator_, {facility, work, dataset, "tiny", kSequenceLength, 10}));
     return coordinator_->await_preparation(id, std::chrono::seconds(60));
 }
 

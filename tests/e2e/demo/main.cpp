@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <thread>
 
+#include "services/cli/stack/layout.h"
 #include "shared/base/file.h"
 #include "tests/e2e/demo/corpus.h"
 #include "tests/e2e/demo/course.h"
@@ -13,6 +16,7 @@
 #include "tests/e2e/demo/process.h"
 #include "tests/e2e/demo/report.h"
 #include "tests/e2e/demo/scenario.h"
+#include "tests/e2e/demo/setup.h"
 
 // The main job from nothing to the table: two facilities, Italian and Czech, one model.
 namespace atl::demo {
@@ -25,6 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kSequenceLength = 128;
 constexpr int kPublicOneIn = 10;
 constexpr int kValidationPercent = 6;
+constexpr std::uint16_t kPortFirst = 7400;  // of `atoll up`
+constexpr std::uint16_t kPortLast = 7406;
 constexpr auto kJobTimeout = std::chrono::minutes(20);
 
 struct Options {
@@ -33,8 +39,20 @@ struct Options {
     int rounds = 10;
     int steps = 20;
     int warm_up_steps = 60;
+    std::optional<std::uint16_t> port_base;  // none: 7400, or any free ones
     bool down = false;
 };
+
+// Says so when they are not.
+bool usual_ports_are_free() {
+    for (std::uint16_t port = kPortFirst; port <= kPortLast; ++port) {
+        if (cli::stack::port_is_free(port)) continue;
+        fmt::print("   port {} is taken by another program: using any free ports instead of {} to {}\n", port,
+                   kPortFirst, kPortLast);
+        return false;
+    }
+    return true;
+}
 
 class Demo {
   public:
@@ -145,18 +163,16 @@ Status Demo::train(const std::string& base, const std::string& data, const std::
 Status Demo::make_base() {
     const std::string corpus = work("public") / "corpus.jsonl";
     ATOLL_RETURN_IF_ERROR(
-        run_program({program("atoll-trainer"), "tokenizer-train", "--input", corpus, "--vocab-size",
-                     std::to_string(model_config()["vocab_size"].get<int>()), "--out", work("tokenizer")}));
+        make_random_model(options_.programs, {corpus, model_config(), work("tokenizer"), work("random")}));
     ATOLL_RETURN_IF_ERROR(tokenize(corpus, work("public") / "data", "all"));
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(work("config.json"), model_config().dump(2)));
-    ATOLL_RETURN_IF_ERROR(run_program({program("atoll-trainer"), "init", "--config", work("config.json"), "--tokenizer",
-                                       work("tokenizer"), "--out", work("random"), "--seed", "1"}));
     return train(work("random"), work("public") / "data", work("base"), training_settings(options_.warm_up_steps, 8));
 }
 
 Status Demo::start_stack() {
-    if (run_attached({program("atoll"), "up", "--state", work("stack")}) != 0)
-        return internal_error("`atoll up` failed; its words are above");
+    std::vector<std::string> up = {program("atoll"), "up", "--state", work("stack")};
+    if (options_.port_base || !usual_ports_are_free())
+        up.insert(up.end(), {"--port-base", std::to_string(options_.port_base.value_or(0))});
+    if (run_attached(up) != 0) return internal_error("`atoll up` failed; its words are above");
     ATOLL_TRY(const StackAddress stack, read_stack(work("stack")));
     gateway_ = stack.gateway;
     coordinator_.emplace(stack);
@@ -164,25 +180,16 @@ Status Demo::start_stack() {
 }
 
 Status Demo::register_all() {
-    const Json base = {{"model", "demo-base"}, {"version", "base"}};
-    ATOLL_RETURN_IF_ERROR(run_program({program("atoll"), "model", "push", "--state", work("stack"), "--model",
-                                       "demo-base", "--kind", "base", "--tag", "base", "--dir", work("base")}));
+    ATOLL_RETURN_IF_ERROR(push_base(options_.programs, work("stack"), "demo-base", work("base")));
     std::vector<std::string> preparations;
     for (const Site& site : sites()) {
-        ATOLL_RETURN_IF_ERROR(
-            coordinator_->add_local_facility(site.facility, fs::absolute(work("sites") / site.facility)));
-        ATOLL_RETURN_IF_ERROR(coordinator_->add_dataset({{"name", site.dataset},
-                                                         {"language", site.language},
-                                                         {"license", site.license},
-                                                         {"template", "{{instruction}} {{text}}"},
-                                                         {"source", "Debian package " + site.dataset}}));
-        ATOLL_TRY(std::string id, coordinator_->prepare({{"facility", site.facility},
-                                                         {"dataset", site.dataset},
-                                                         {"tokenizer", base},
-                                                         {"input", "corpus.jsonl"},
-                                                         {"seq_len", kSequenceLength},
-                                                         {"batching", "packing"},
-                                                         {"validation_percent", kValidationPercent}}));
+        const Json dataset = {{"name", site.dataset},
+                              {"language", site.language},
+                              {"license", site.license},
+                              {"template", "{{instruction}} {{text}}"},
+                              {"source", "Debian package " + site.dataset}};
+        ATOLL_TRY(std::string id, register_site(*coordinator_, {site.facility, work("sites") / site.facility, dataset,
+                                                                "demo-base", kSequenceLength, kValidationPercent}));
         preparations.push_back(std::move(id));
     }
     for (const std::string& id : preparations)
@@ -199,6 +206,8 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
                  {"participants", Json::array()},
                  // Of one participant the update is the round's global model.
                  {"evaluation", {{"at", Json::array()}, {"models", participants.size() == 1 ? "global" : "all"}}}};
+    // All facilities are this machine: those that train at once share its cores.
+    spec["training"]["threads"] = std::max<std::size_t>(1, std::thread::hardware_concurrency() / sites().size());
     for (const Site* site : participants)
         spec["participants"].push_back({{"facility", site->facility}, {"dataset", site->dataset}, {"ranks", 1}});
     for (const Site& site : sites())
@@ -357,6 +366,8 @@ int main(int argc, char** argv) {
     app.add_option("--warm-up-steps", options.warm_up_steps, "Steps of the base model on the public sample")
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
+    app.add_option("--port-base", options.port_base,
+                   "First of seven TCP ports on 127.0.0.1; 0: any free ones; default: 7400, or any free ones if taken");
     app.add_flag("--down", options.down, "End the stack that an earlier demo left running");
     CLI11_PARSE(app, argc, argv);
     Demo demo(options);

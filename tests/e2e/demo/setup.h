@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "tests/e2e/demo/federation.h"
+
+// The steps that the demo and the tests of the running system share.
+namespace atl::demo {
+
+// A tokenizer learnt from a corpus and a model of random weights with it.
+struct RandomModel {
+    std::filesystem::path corpus;     // JSON lines
+    json::Json config;                // the model's config.json
+    std::filesystem::path tokenizer;  // directory to make
+    std::filesystem::path out;        // directory to make; config.json is written beside it
+};
+Status make_random_model(const std::filesystem::path& programs, const RandomModel& model);
+
+// Makes a directory the version "base" of a model in the store.
+Status push_base(const std::filesystem::path& programs, const std::filesystem::path& stack, const std::string& model,
+                 const std::filesystem::path& directory);
+
+// A facility of this machine with one data set: work_dir/corpus.jsonl.
+struct LocalSite {
+    std::string facility;
+    std::filesystem::path work_dir;
+    json::Json dataset;     // as the registry takes it
+    std::string tokenizer;  // the model whose version "base" holds it
+    std::int64_t sequence_length = 0;
+    std::int64_t validation_percent = 0;
+};
+// Registers both and has the facility tokenise; the preparation's id.
+Result<std::string> register_site(Coordinator& coordinator, const LocalSite& site);
+
+}  // namespace atl::demo
