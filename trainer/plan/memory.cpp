@@ -31,7 +31,7 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
     for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
         if (settings.batch_size % divisor != 0) continue;
         for (const std::string& sharding : shardings) {
-            for (const char* recompute : {settings.activation_checkpointing.c_str(), "full"}) {
+            for (const char* recompute : {settings.activation_checkpointing.c_str(), "selective", "full"}) {
                 add({sharding, settings.batch_size / divisor, settings.grad_accum * divisor, recompute});
             }
         }

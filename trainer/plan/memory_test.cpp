@@ -23,7 +23,8 @@ TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
 TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
     const auto all = smaller_settings({"none", 4, 2, "none"}, 2);
     ASSERT_FALSE(all.empty());
-    EXPECT_EQ(all.front(), (Settings{"none", 4, 2, "full"}));
+    EXPECT_EQ(all.front(), (Settings{"none", 4, 2, "selective"}));
+    EXPECT_EQ(all[1], (Settings{"none", 4, 2, "full"}));
     EXPECT_EQ(all.back(), (Settings{"full_shard", 1, 8, "full"}));
     for (const Settings& settings : all) EXPECT_EQ(settings.batch_size * settings.grad_accum, 8);
 }

@@ -131,7 +131,8 @@ int exit_code(const Status& status) {
     if (status.ok()) return 0;
     switch (status.error().code) {
         case ErrorCode::kResourceExhausted:
-            return 3;
+            return status.error().field.empty() || status.error().field == "memory" ? 3
+                                                                                    : 1;  // else a file: a full disk
         case ErrorCode::kUnavailable:
         case ErrorCode::kInternal:
             return 1;

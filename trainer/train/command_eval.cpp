@@ -50,7 +50,8 @@ class EvalCommand final : public Command {
         options.division = *divided;
         auto memory = RunMemory::allocate(backend, directory.model, options);
         ATOLL_RETURN_IF_ERROR(comm.agree(memory.ok() ? Status() : Status(memory.error())));
-        ATOLL_RETURN_IF_ERROR(comm.agree(load_weights(*directory.weights, (*memory)->store(), backend)));
+        const auto load = config_.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
+        ATOLL_RETURN_IF_ERROR(load(*directory.weights, (*memory)->store(), backend, comm));
         return memory;
     }
 

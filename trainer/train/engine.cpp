@@ -1,6 +1,7 @@
 #include "trainer/train/engine.h"
 
 #include <algorithm>
+#include <string>
 
 namespace atl::train {
 namespace {
@@ -9,6 +10,28 @@ using tensor::Category;
 using tensor::DType;
 
 }  // namespace
+
+Result<Recompute> parse_recompute(std::string_view name) {
+    if (name == "none") return Recompute::kNone;
+    if (name == "selective") return Recompute::kSelective;
+    if (name == "full") return Recompute::kFull;
+    return invalid_argument("--activation-checkpointing",
+                            "'" + std::string(name) + "' is none of none, selective, full");
+}
+
+// The embedding and the head save nothing.
+bool recomputes(Recompute recompute, const model::Model& model, std::size_t block) {
+    if (recompute == Recompute::kNone || model.blocks[block]->saved_bytes({1, 1}) == 0) return false;
+    return recompute == Recompute::kFull || block % 2 == 1;
+}
+
+double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape) {
+    double flops = 0;
+    for (std::size_t block = 0; block < model.blocks.size(); ++block) {
+        if (recomputes(recompute, model, block)) flops += model.blocks[block]->forward_flops(shape);
+    }
+    return flops;
+}
 
 Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
                        const EngineOptions& options) {
@@ -27,21 +50,19 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
     const std::int64_t channels = model_->config.hidden_size;
     const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {rows, channels}); };
     std::int64_t workspace = 0;
-    std::int64_t saved_max = 0;
+    std::int64_t again_bytes = 0;
     inputs_.emplace_back();
     for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
         const model::Block& this_block = *model_->blocks[block];
         workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest));
-        saved_max = std::max(saved_max, this_block.saved_bytes(options_.largest));
+        if (again(block)) again_bytes = std::max(again_bytes, this_block.saved_bytes(options_.largest));
         if (block > 0) inputs_.push_back(options_.train || block < 3 ? activation() : inputs_[block - 2]);
     }
-    std::byte* const shared = options_.train && options_.recompute == Recompute::kFull
-                                  ? arena.allocate_bytes(Category::kActivations, saved_max)
-                                  : nullptr;
-    for (const auto& block : model_->blocks) {
-        const bool own = options_.train && options_.recompute == Recompute::kNone;
-        saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, block->saved_bytes(options_.largest))
-                             : shared);
+    std::byte* const shared = again_bytes > 0 ? arena.allocate_bytes(Category::kActivations, again_bytes) : nullptr;
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
+        const bool own = options_.train && !again(block);
+        const std::int64_t bytes = model_->blocks[block]->saved_bytes(options_.largest);
+        saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, bytes) : shared);
     }
     if (options_.train) gradient_ = activation();
     token_losses_ = arena.allocate(Category::kActivations, DType::kF32, {rows});
@@ -89,7 +110,7 @@ void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model:
     const model::Context context{backend, workspace_, batch};
     const Tensor input = input_of(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.rows());
-    if (options_.recompute == Recompute::kFull && !is_last) {
+    if (again(block)) {
         // The output comes out as it was; the block it was for is done with it.
         this_block.forward(context, views(block, weights, {}), input, input_of(block + 1, batch.shape), saved_[block],
                            nullptr);

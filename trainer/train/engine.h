@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "trainer/model/batch.h"
@@ -10,8 +11,13 @@
 
 namespace atl::train {
 
-// What the backward pass computes again instead of keeping.
-enum class Recompute : std::uint8_t { kNone, kFull };
+// Of which layers the backward pass runs the forward pass again instead of keeping what it saved: none, every second
+// one, all.
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+Result<Recompute> parse_recompute(std::string_view name);
+bool recomputes(Recompute recompute, const model::Model& model, std::size_t block);
+// How many operations that adds to a step.
+double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape);
 
 struct EngineOptions {
     model::BatchShape largest;  // of a micro-batch
@@ -46,6 +52,7 @@ class Engine {
                  const model::Loss& loss);
     void backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss);
+    bool again(std::size_t block) const { return options_.train && recomputes(options_.recompute, *model_, block); }
     // [rows, C], empty for the first block and after the last.
     Tensor input_of(std::size_t block, const model::BatchShape& shape) const;
 
@@ -55,7 +62,7 @@ class Engine {
     WeightGather gather_;
     GradientReduce reduce_;
     std::vector<Tensor> inputs_;     // [N, C], of each block; in evaluation two buffers take turns
-    std::vector<std::byte*> saved_;  // of each block; null in evaluation; under full recomputation one for all
+    std::vector<std::byte*> saved_;  // of each block; null in evaluation; one for all that are computed again
     Tensor gradient_;                // [N, C], of a block's output, then of its input
     Tensor token_losses_;            // [N]
     Arena workspace_ = Arena::measuring();

@@ -276,9 +276,11 @@ TEST_P(EngineTest, HybridShardingGivesTheSameBits) {
 TEST_P(EngineTest, RecomputationChangesNoBit) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard}) {
         const Outcome kept = run_world({sharding, Recompute::kNone, 2, GetParam()});
-        const Outcome again = run_world({sharding, Recompute::kFull, 2, GetParam()});
-        EXPECT_EQ(kept.losses, again.losses);
-        EXPECT_EQ(kept.weights, again.weights);
+        for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+            const Outcome again = run_world({sharding, recompute, 2, GetParam()});
+            EXPECT_EQ(kept.losses, again.losses);
+            EXPECT_EQ(kept.weights, again.weights);
+        }
     }
 }
 
@@ -291,7 +293,7 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     const Outcome reference = run_on(*self, variant);
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
                                     Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
-        for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
             SCOPED_TRACE(static_cast<int>(sharding));
             variant.sharding = sharding;
             variant.recompute = recompute;
@@ -348,6 +350,15 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     options.optimizer = &optimizer;
     const auto backend = kernels::make_cpu_backend(1);
     return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
+}
+
+TEST(RunMemoryTest, EachRecomputationKeepsLess) {
+    const std::int64_t layer = tiny_model(false).blocks[1]->saved_bytes({1, kLength});  // of three
+    const auto bytes = [](Recompute recompute) {
+        return planned(tensor::Category::kActivations, {Sharding::kNone, recompute});
+    };
+    EXPECT_EQ(bytes(Recompute::kNone) - bytes(Recompute::kSelective), layer);  // of two layers one is left
+    EXPECT_EQ(bytes(Recompute::kNone) - bytes(Recompute::kFull), 2 * layer);
 }
 
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {

@@ -16,7 +16,9 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
     options.division = divide(*sharding, rank, ranks, job.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
-    options.engine.recompute = settings.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
+    const auto recompute = parse_recompute(settings.activation_checkpointing);
+    check(recompute.ok(), "a plan with a recomputation that there is not");
+    options.engine.recompute = *recompute;
     return RunMemory::measure(backend, job.directory.model, options);
 }
 

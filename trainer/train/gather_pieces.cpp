@@ -6,6 +6,11 @@
 
 namespace atl::train {
 
+Status write_outcome(Status status) {
+    if (status.ok() || status.error().code != ErrorCode::kResourceExhausted) return status;
+    return Error{ErrorCode::kInternal, status.error().message, status.error().field};
+}
+
 PieceGatherer::PieceGatherer(kernels::Backend& backend, comm::Comm& comm)
     : backend_(backend),
       comm_(comm),

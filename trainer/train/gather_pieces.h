@@ -10,6 +10,10 @@
 
 namespace atl::train {
 
+// The outcome of writing a file, for all ranks to agree on. Of a full disk the code is changed: among ranks that of too
+// much asked for means memory, and decides what the program exits with.
+Status write_outcome(Status status);
+
 // Hands a group's flat buffer to rank 0 piece by piece, whoever keeps it, so that no rank ever holds more than it
 // keeps and one piece.
 class PieceGatherer {

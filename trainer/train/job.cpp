@@ -72,7 +72,7 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(set_precision(job.directory.model, config));
     ATOLL_TRY(job.sharding, parse_sharding(config.sharding));
     ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    job.recompute = config.activation_checkpointing == "full" ? Recompute::kFull : Recompute::kNone;
+    ATOLL_TRY(job.recompute, parse_recompute(config.activation_checkpointing));
     if (!config.save_dtype.empty()) {
         ATOLL_TRY(job.save_dtype, checkpoint::parse_float_dtype(config.save_dtype));
     }

@@ -128,6 +128,48 @@ TEST_F(ResumeTest, ADamagedStateIsNamed) {
     EXPECT_NE(result.err.find("state.safetensors"), std::string::npos) << result.err;
 }
 
+// `train` that may write no file beyond 32 kB, as on a full disk.
+class FullDiskTest : public ResumeTest {
+  protected:
+    CommandResult train_without_room(const std::vector<std::string>& flags) const {
+        std::vector<std::string> limited = {"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"};
+        const auto training =
+            command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", path("out")}, 1);
+        limited.insert(limited.end(), training.begin(), training.end());
+        limited.insert(limited.end(), flags.begin(), flags.end());
+        auto result = run_command(limited);
+        EXPECT_TRUE(result.ok());
+        return result.ok() ? std::move(result).value() : CommandResult{};
+    }
+    // How many files there are, hidden ones too.
+    std::ptrdiff_t files_in(const std::string& name) const {
+        return std::distance(std::filesystem::directory_iterator(path(name)), std::filesystem::directory_iterator());
+    }
+};
+
+TEST_F(FullDiskTest, TheLastGoodStateStaysWhenTheNextDoesNotFit) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    const auto good = read_file(path("out.state/state.safetensors"));
+    ASSERT_TRUE(good.ok());
+    const auto result = train_without_room({"--steps", "5", "--save-every", "1", "--resume"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(result.err.find("out.state/state.safetensors"), std::string::npos) << result.err;
+    EXPECT_EQ(read_file(path("out.state/state.safetensors")).value() == *good, true);
+    EXPECT_EQ(files_in("out.state"), 1);
+    EXPECT_EQ(member(train("out", {"--steps", "5", "--resume"}).out, "loss").size(), 4U);
+}
+
+TEST_F(FullDiskTest, TheOldModelStaysWhenTheNewOneDoesNotFit) {
+    ASSERT_EQ(train("out", {"--steps", "1", "--save-dtype", "fp32"}).exit_code, 0);
+    const std::string good = weights("out");
+    const auto files = files_in("out");
+    const auto result = train_without_room({"--steps", "2", "--save-dtype", "fp32"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(result.err.find("model.safetensors"), std::string::npos) << result.err;
+    EXPECT_EQ(weights("out") == good, true);
+    EXPECT_EQ(files_in("out"), files);
+}
+
 TEST_F(ResumeTest, SigtermSavesAndEndsWell) {
     const pid_t child = start_endless(1);
     kill(child, SIGTERM);
@@ -170,14 +212,27 @@ bool wait_dead(pid_t process) {
     return false;
 }
 
-TEST_F(ResumeTest, ARankThatDiesEndsTheOthers) {
+// The number that mpirun gave a process.
+std::string rank_of(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/environ");
+    const std::string name = "OMPI_COMM_WORLD_RANK=";
+    for (std::string entry; std::getline(file, entry, '\0');) {
+        if (entry.starts_with(name)) return entry.substr(name.size());
+    }
+    return "unknown";
+}
+
+TEST_F(ResumeTest, ARankThatDiesEndsTheOthersAndIsNamed) {
     const pid_t mpirun = start_endless(2);  // the script becomes mpirun itself
     const auto ranks = children_of(mpirun);
     ASSERT_EQ(ranks.size(), 2U);
+    const std::string victim = rank_of(ranks[1]);
     kill(ranks[1], SIGKILL);
     const int status = wait_exit(mpirun);
     EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT_TRUE(wait_dead(ranks[0]));
+    EXPECT_TRUE(wait_for(path("log"), "process rank " + victim));
+    EXPECT_TRUE(wait_for(path("log"), "signal 9"));
 }
 
 }  // namespace

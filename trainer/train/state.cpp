@@ -179,7 +179,7 @@ Status save_state(const std::filesystem::path& file, const ParameterStore& store
             status = opened.error();
         }
     }
-    ATOLL_RETURN_IF_ERROR(comm.agree(status));
+    ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
@@ -189,7 +189,7 @@ Status save_state(const std::filesystem::path& file, const ParameterStore& store
         }
     }
     if (writer && status.ok()) status = writer->finish();
-    return comm.agree(status);
+    return comm.agree(write_outcome(status));
 }
 
 Result<std::optional<Progress>> load_state(const std::filesystem::path& file, const ParameterStore& store,

@@ -116,6 +116,34 @@ TEST_F(TrainProgramTest, DeterministicLossesAreTheSameBitsForAllRanksAndSharding
     }
 }
 
+TEST_F(TrainProgramTest, WeightsThatRank0SendsAreThoseThatEachRankReads) {
+    const std::vector<std::string> steps = {"--steps", "2", "--global-batch-size", "4", "--sharding", "full_shard"};
+    auto broadcast = steps;
+    broadcast.emplace_back("--broadcast-from-rank0");
+    ASSERT_EQ(train("each", steps, 4).exit_code, 0);
+    const auto sent = train("sent", broadcast, 4);
+    ASSERT_EQ(sent.exit_code, 0) << sent.err;
+    EXPECT_EQ(weights("sent") == weights("each"), true);
+    const auto read = run({"eval", "--model", path("sent"), "--data", path("data.safetensors")}, 2);
+    const auto got =
+        run({"eval", "--model", path("sent"), "--data", path("data.safetensors"), "--broadcast-from-rank0"}, 2);
+    EXPECT_EQ(member(got.out, "loss"), member(read.out, "loss")) << got.err;
+}
+
+TEST_F(TrainProgramTest, AWeightThatIsNotANumberIsNamedWhoeverReadsIt) {
+    const std::string file = path("model") + "/model.safetensors";
+    std::string bytes = weights("model");
+    bytes.replace(bytes.size() - 2, 2, "\xff\x7f");  // NaN in fp16
+    ASSERT_TRUE(write_file_atomic(file, bytes).ok());
+    for (const auto& flags : std::vector<std::vector<std::string>>{{}, {"--broadcast-from-rank0"}}) {
+        std::vector<std::string> all = {"--steps", "1", "--sharding", "full_shard"};
+        all.insert(all.end(), flags.begin(), flags.end());
+        const auto result = train("out", all, 2);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_NE(result.err.find("weight"), std::string::npos) << result.err;
+    }
+}
+
 TEST_F(TrainProgramTest, EvaluationUnderRanksIsThatOfOne) {
     const std::vector<std::string> arguments = {
         "eval",          "--model", path("model"),  "--data", path("data.safetensors"),
@@ -145,7 +173,9 @@ TEST_F(TrainProgramTest, ValidationComesEveryFewStepsAndAtTheEnd) {
 }
 
 TEST_F(TrainProgramTest, ThePlanIsWhatARunTakes) {
-    for (const char* recompute : {"none", "full"}) expect_plan_holds({"--activation-checkpointing", recompute});
+    for (const char* recompute : {"none", "selective", "full"}) {
+        expect_plan_holds({"--activation-checkpointing", recompute});
+    }
 }
 
 TEST_F(TrainProgramTest, ZeroStepsWriteTheModelAsItWas) {

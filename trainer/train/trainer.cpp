@@ -55,8 +55,9 @@ Status Trainer::start() {
         std::filesystem::create_directories(job_.config.out, error);
         if (error) status = invalid_argument("--out", job_.config.out + ": " + error.message());
     }
-    if (status.ok()) status = load_weights(*job_.directory.weights, memory_.store(), backend_);
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
+    const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
+    ATOLL_RETURN_IF_ERROR(load(*job_.directory.weights, memory_.store(), backend_, comm_));
     job_.directory.weights.reset();
     memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
@@ -173,7 +174,8 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     const double forward = job_.directory.model.forward_flops({job_.batch.global, job_.seq_len()});
     if (peak_flops_ <= 0) return;
     metrics.mfu = 3 * forward / (step_s * peak_flops_);
-    metrics.hfu = metrics.mfu * (job_.recompute == Recompute::kFull ? 4.0 / 3.0 : 1.0);
+    const double again = recomputed_flops(job_.recompute, job_.directory.model, {job_.batch.global, job_.seq_len()});
+    metrics.hfu = metrics.mfu * (1 + again / (3 * forward));
 }
 
 void Trainer::validate() {

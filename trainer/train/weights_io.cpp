@@ -23,6 +23,10 @@ std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model) {
     return specs;
 }
 
+Error beyond_range(const std::string& name) {
+    return invalid_argument("--precision", "'" + name + "' has a value beyond the range of this format");
+}
+
 // Reads the elements of a group's flat buffer that begin at `begin` into `kept`, whatever it is stored in.
 Status load_flat(const checkpoint::WeightReader& weights, const model::ParameterGroup& group, std::int64_t begin,
                  const Tensor& kept, kernels::Backend& backend, std::vector<float>& buffer) {
@@ -33,11 +37,36 @@ Status load_flat(const checkpoint::WeightReader& weights, const model::Parameter
             const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
             ATOLL_RETURN_IF_ERROR(weights.read(name, piece.begin + done, piece.begin + done + count, values));
             if (!store_values(values, flat_range(kept, piece.at + done, count), backend)) {
-                return invalid_argument("--precision", "'" + name + "' has a value beyond the range of this format");
+                return beyond_range(name);
             }
         }
     }
     return {};
+}
+
+// Puts elements [at, at + values.size()) of a group's flat buffer where `kept`, which begins at `begin`, has them.
+bool put_kept_part(std::span<const float> values, std::int64_t at, const Tensor& kept, std::int64_t begin,
+                   kernels::Backend& backend) {
+    const std::int64_t from = std::max(at, begin);
+    const std::int64_t to = std::min(at + static_cast<std::int64_t>(values.size()), begin + kept.element_count());
+    if (from >= to) return true;
+    const auto part = values.subspan(static_cast<std::size_t>(from - at), static_cast<std::size_t>(to - from));
+    return store_values(part, flat_range(kept, from - begin, to - from), backend);
+}
+
+// One piece of a parameter, read by rank 0. False on all ranks when that failed.
+bool broadcast_piece(const checkpoint::WeightReader& weights, const std::string& name, std::int64_t begin,
+                     std::span<float> values, comm::Comm& comm, Status& status) {
+    std::byte read{1};
+    if (comm.rank() == 0) {
+        const Status mine = weights.read(name, begin, begin + static_cast<std::int64_t>(values.size()), values);
+        read = static_cast<std::byte>(mine.ok());
+        if (status.ok()) status = mine;
+    }
+    comm.broadcast(std::span(&read, 1), 0);
+    if (read == std::byte{0}) return false;
+    comm.broadcast(std::as_writable_bytes(values), 0);
+    return true;
 }
 
 Result<std::vector<checkpoint::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
@@ -69,17 +98,41 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     return ModelDirectory{directory, std::move(built), std::move(weights)};
 }
 
-Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend) {
+Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend,
+                    comm::Comm& comm) {
     std::vector<float> buffer(kPieceElements);
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
+    Status status;
+    for (std::size_t group = 0; group < store.group_count() && status.ok(); ++group) {
         const model::ParameterGroup& parameters = store.model().groups[group];
         const auto load = [&](const Tensor& kept) {
-            return load_flat(weights, parameters, store.begin_of(kept, group), kept, backend, buffer);
+            if (!status.ok()) return;
+            status = load_flat(weights, parameters, store.begin_of(kept, group), kept, backend, buffer);
         };
-        ATOLL_RETURN_IF_ERROR(load(store.weights(group)));
-        if (store.has_masters(group)) ATOLL_RETURN_IF_ERROR(load(store.masters(group)));
+        load(store.weights(group));
+        if (store.has_masters(group)) load(store.masters(group));
     }
-    return {};
+    return comm.agree(status);
+}
+
+Status load_weights_from_rank0(const checkpoint::WeightReader& weights, const ParameterStore& store,
+                               kernels::Backend& backend, comm::Comm& comm) {
+    std::vector<float> buffer(kPieceElements);
+    Status status;
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        for (const model::Parameter& parameter : store.model().groups[group].parameters) {
+            for (std::int64_t done = 0; done < parameter.element_count(); done += kPieceElements) {
+                const std::int64_t count = std::min(kPieceElements, parameter.element_count() - done);
+                const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
+                if (!broadcast_piece(weights, parameter.name, done, values, comm, status)) return comm.agree(status);
+                const auto put = [&](const Tensor& kept) {
+                    return put_kept_part(values, parameter.offset + done, kept, store.begin_of(kept, group), backend);
+                };
+                const bool fits = put(store.weights(group)) && (!store.has_masters(group) || put(store.masters(group)));
+                if (!fits && status.ok()) status = beyond_range(parameter.name);
+            }
+        }
+    }
+    return comm.agree(status);
 }
 
 Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where) {
@@ -93,7 +146,7 @@ Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm
             status = opened.error();
         }
     }
-    ATOLL_RETURN_IF_ERROR(comm.agree(status));
+    ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         pieces.gather(store.exact_weights(group), store.cut(group), [&](std::span<const float> values) {
@@ -101,7 +154,7 @@ Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm
         });
     }
     if (writer && status.ok()) status = writer->finish();
-    return comm.agree(status);
+    return comm.agree(write_outcome(status));
 }
 
 }  // namespace atl::train

@@ -21,8 +21,15 @@ struct ModelDirectory {
 // Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
 Result<ModelDirectory> open_model(const std::filesystem::path& directory);
 
-// Reads what this rank keeps of the weights; only those bytes of the files are touched.
-Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend);
+// Reads what this rank keeps of the weights; only those bytes of the files are touched. Every rank takes part and gets
+// the same outcome.
+Status load_weights(const checkpoint::WeightReader& weights, const ParameterStore& store, kernels::Backend& backend,
+                    comm::Comm& comm);
+
+// The same where only rank 0 reads the files and sends all of it to every rank, a piece at a time. Every rank takes
+// part.
+Status load_weights_from_rank0(const checkpoint::WeightReader& weights, const ParameterStore& store,
+                               kernels::Backend& backend, comm::Comm& comm);
 
 // Writes the weights as a model directory. Every rank takes part, rank 0 writes; no rank holds more than what it keeps
 // and a small buffer. All ranks get the same outcome.
