@@ -47,6 +47,8 @@ Result<WeightMap> read_weight_index(const std::filesystem::path& path);
 class Model {
   public:
     static Result<Model> open(const std::filesystem::path& directory);
+    // The tensors of one file of any name.
+    static Result<Model> open_file(const std::filesystem::path& path);
 
     struct Entry {
         const File* file;
@@ -57,6 +59,7 @@ class Model {
     const std::vector<File>& files() const { return files_; }
 
   private:
+    void index_tensors();
     std::vector<File> files_;
     std::map<std::string, Entry, std::less<>> by_name_;
 };

@@ -98,10 +98,21 @@ Result<Model> Model::open(const std::filesystem::path& directory) {
         return not_found(directory.string() + " holds neither " + kSingleFile + " nor " + kIndexFile,
                          directory.string());
     }
-    for (const File& file : model.files_)
-        for (const TensorInfo& tensor : file.header().tensors)
-            model.by_name_.emplace(tensor.name, Entry{&file, &tensor});
+    model.index_tensors();
     return model;
+}
+
+Result<Model> Model::open_file(const std::filesystem::path& path) {
+    Model model;
+    ATOLL_TRY(File file, File::open(path));
+    model.files_.push_back(std::move(file));
+    model.index_tensors();
+    return model;
+}
+
+void Model::index_tensors() {
+    for (const File& file : files_)
+        for (const TensorInfo& tensor : file.header().tensors) by_name_.emplace(tensor.name, Entry{&file, &tensor});
 }
 
 std::vector<Model::Entry> Model::entries() const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/convert.h"
 #include "trainer/checkpoint/names.h"
 
@@ -20,12 +21,12 @@ Error about(const std::filesystem::path& path, std::string_view name, const std:
     return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
 }
 
-Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected) {
+Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected, const std::string& config) {
     const TensorInfo& tensor = *entry.tensor;
     if (tensor.shape != expected.shape)
         return about(
             entry.file->path(), tensor.name,
-            "has the shape " + shape_text(tensor.shape) + ", but config.json needs " + shape_text(expected.shape));
+            "has the shape " + shape_text(tensor.shape) + ", but " + config + " needs " + shape_text(expected.shape));
     if (!is_weight_dtype(tensor.dtype))
         return about(entry.file->path(), tensor.name,
                      std::string("is ") + to_string(tensor.dtype) + "; only F32, F16 and BF16 weights can be loaded");
@@ -34,20 +35,26 @@ Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& ex
 
 }  // namespace
 
-WeightReader::WeightReader(std::filesystem::path directory, safetensors::Model model)
-    : directory_(std::move(directory)), model_(std::move(model)) {}
+WeightReader::WeightReader(std::filesystem::path directory, safetensors::Model model, const char* config)
+    : directory_(std::move(directory)), config_(config), model_(std::move(model)) {}
 
 Result<WeightReader> WeightReader::open(const std::filesystem::path& directory) {
     ATOLL_TRY(safetensors::Model model, safetensors::Model::open(directory));
-    return WeightReader(directory, std::move(model));
+    return WeightReader(directory, std::move(model), "config.json");
+}
+
+Result<WeightReader> WeightReader::open_adapter(const std::filesystem::path& directory) {
+    ATOLL_TRY(safetensors::Model model, safetensors::Model::open_file(directory / kAdapterFile));
+    return WeightReader(directory, std::move(model), kAdapterConfig);
 }
 
 Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable) const {
     std::vector<std::string_view> names;
     for (const TensorSpec& spec : expected) {
         const auto* entry = model_.find(spec.name);
-        if (entry == nullptr) return about(directory_, spec.name, "is missing, but config.json needs it");
-        ATOLL_RETURN_IF_ERROR(check_tensor(*entry, spec));
+        if (entry == nullptr)
+            return about(directory_, spec.name, std::string("is missing, but ") + config_ + " needs it");
+        ATOLL_RETURN_IF_ERROR(check_tensor(*entry, spec, config_));
         names.push_back(spec.name);
     }
     std::sort(names.begin(), names.end());

@@ -27,6 +27,8 @@ class WeightReader {
   public:
     // kNotFound/kInvalidArgument names the file: no weights, a bad header, an index that names what isn't there.
     static Result<WeightReader> open(const std::filesystem::path& directory);
+    // The weights of an adapter directory, as the peft library writes it: adapter_model.safetensors.
+    static Result<WeightReader> open_adapter(const std::filesystem::path& directory);
 
     // Checks that the directory holds exactly these tensors with these shapes, as fp16, bf16 or fp32. Tensors that
     // `ignorable` names (a full name, or "*suffix") may be there too. The error names the tensor and the file.
@@ -44,8 +46,9 @@ class WeightReader {
     const std::filesystem::path& directory() const { return directory_; }
 
   private:
-    WeightReader(std::filesystem::path directory, safetensors::Model model);
+    WeightReader(std::filesystem::path directory, safetensors::Model model, const char* config);
     std::filesystem::path directory_;
+    const char* config_;  // the file that says which tensors there are
     safetensors::Model model_;
 };
 

@@ -110,7 +110,7 @@ class Backend {
     // out again, from a known rstd (to avoid keeping it for the backward pass).
     virtual void rmsnorm_apply(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out) = 0;
     // x_gradient [N, C] = residual_gradient + what comes through the norm; x_gradient may be residual_gradient or
-    // out_gradient. An empty residual_gradient counts as zero.
+    // out_gradient. An empty residual_gradient counts as zero; an empty weight_gradient is not written.
     virtual void rmsnorm_backward(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out_gradient,
                                   const Tensor& residual_gradient, const Tensor& x_gradient,
                                   const Tensor& weight_gradient, bool accumulate) = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shared/base/check.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/model/batch.h"
 #include "trainer/tensor/arena.h"
@@ -13,7 +14,7 @@ namespace atl::model {
 
 using tensor::Tensor;
 
-enum class Init : std::uint8_t { kNormal, kOnes, kZeros };
+enum class Init : std::uint8_t { kNormal, kOnes, kUniform, kZeros };
 // How tensor parallelism cuts a parameter: not at all, by rows of the [out, in] matrix (column-parallel in Megatron's
 // words) or by its columns (row-parallel).
 enum class Partition : std::uint8_t { kReplicated, kRows, kColumns };
@@ -23,7 +24,7 @@ struct Parameter {
     std::string name;  // Hugging Face's, "model.layers.0.self_attn.q_proj.weight"
     std::vector<std::int64_t> shape;
     Init init = Init::kNormal;
-    float init_deviation = 0.02F;  // kNormal
+    float init_deviation = 0.02F;  // kNormal; of kUniform the largest magnitude
     Partition partition = Partition::kReplicated;
     bool is_norm = false;     // a norm's or a bias: what --no-decay-norms leaves out of weight decay
     std::int64_t offset = 0;  // elements from the start of its group's flat buffer
@@ -37,6 +38,8 @@ struct ParameterGroup {
     std::string name;  // "embedding", "layers.0", "head"
     std::vector<Parameter> parameters;
     std::int64_t element_count = 0;
+    bool frozen = false;                          // only read: no gradients, no moments
+    bool is_adapter = false;                      // kept in the files of an adapter, not in those of the model
     tensor::DType storage = tensor::DType::kF32;  // the format that the weights are kept in; a driver may change it
 
     void add(Parameter parameter);  // sets its offset
@@ -46,7 +49,8 @@ struct ParameterGroup {
 class GroupView {
   public:
     GroupView() = default;
-    // weights [element_count] in the group's storage format, gradients fp32 [element_count]; none in a forward pass.
+    // weights [element_count] in the group's storage format, gradients fp32 [element_count]; none in a forward pass and
+    // of a frozen group.
     // With accumulate the block adds to the gradients, else it overwrites them.
     GroupView(const ParameterGroup& group, const Tensor& weights, const Tensor& gradients = {},
               bool accumulate = false);
@@ -57,6 +61,7 @@ class GroupView {
     Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
     Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }
     bool accumulate() const { return accumulate_; }
+    bool trains() const { return !gradients_.empty(); }  // in a backward pass: false when the group is frozen
 
   private:
     Tensor view(const Tensor& flat, std::size_t first, std::size_t count) const;
@@ -80,6 +85,8 @@ struct Context {
     tensor::Arena& workspace;  // scratch; given back before the block returns
     const Batch& batch;
     PartialSums* partial_sums = nullptr;
+    // False when nothing before this block trains: backward may leave the input's gradient undefined.
+    bool input_gradient_needed = true;
 };
 
 // What the head writes and how it scales.
@@ -95,6 +102,8 @@ struct LayerCache {
     std::int64_t past = 0;
 };
 
+class LinearRun;
+
 // The stages of a model, run one after another by a driver: embedding, decoder layers, head. A block has no state: its
 // weights, gradients, input, output and saved activations are lent to it, so a driver can shard, gather, offload,
 // recompute (run forward again from the block's input) or pipeline as it likes.
@@ -107,6 +116,14 @@ class Block {
     // Indices into Model::groups; forward and backward get their views in this order. A group may serve two blocks (a
     // tied embedding): its gradient is complete when backward of the first of them is done.
     virtual const std::vector<std::size_t>& groups() const = 0;
+
+    // What adapters may be given to; their matrices are in the first of the groups. The adapters that were made for
+    // them are in another group, which becomes the block's second.
+    virtual std::span<LinearRun> linears() { return {}; }
+    virtual void use_adapters(std::size_t group) {
+        check(false, "a block without linears has no adapters");
+        (void)group;
+    }
 
     // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact.
     virtual std::int64_t saved_bytes(const BatchShape& shape) const = 0;

@@ -40,7 +40,9 @@ void chunked_loss_backward(const Context& context, const Tensor& features, const
         backend.matmul(from, false, table, true, some, false);
         backend.cross_entropy_backward(some, targets.row_range(begin, count), loss.gradient_scale,
                                        losses.row_range(begin, count));
-        backend.matmul(some, true, from, false, table_gradient, begin > 0 || accumulate);
+        if (!table_gradient.empty()) {
+            backend.matmul(some, true, from, false, table_gradient, begin > 0 || accumulate);
+        }
         backend.matmul(some, false, table, false, feature_gradients.row_range(begin, count), false);
     }
 }

@@ -14,7 +14,7 @@ std::int64_t loss_chunk_rows(const BatchShape& shape, std::int64_t vocabulary);
 // losses [N] of features [N, C] · table [V, C]ᵀ. logits: scratch [chunk, V].
 void chunked_loss_forward(const Context& context, const Tensor& features, const Tensor& table, const Tensor& logits,
                           const Loss& loss);
-// The same with the gradients of the table (added when accumulate) and of the features.
+// The same with the gradients of the table (added when accumulate; none when empty) and of the features.
 void chunked_loss_backward(const Context& context, const Tensor& features, const Tensor& table, const Tensor& logits,
                            const Loss& loss, const Tensor& table_gradient, bool accumulate,
                            const Tensor& feature_gradients);

@@ -14,12 +14,19 @@ using tensor::DType;
 // Places of the parameters in a layer's group. Query, key and value are neighbours and so are gate and up: each run is
 // one matrix product.
 enum : std::size_t { kInputNorm, kQuery, kKey, kValue, kOut, kPostNorm, kGate, kUp, kDown };
+// The runs of them, in DecoderBlock::linears().
+enum : std::size_t { kQkvRun, kOutRun, kGateUpRun, kDownRun };
+
+std::vector<LinearRun> runs_of(const ParameterGroup& group) {
+    return {{group, kQuery, 3}, {group, kOut, 1}, {group, kGate, 2}, {group, kDown, 1}};
+}
 
 }  // namespace
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::size_t group)
     : name_("layers." + std::to_string(layer)),
       groups_{group},
+      linears_(runs_of(make_group(config, layer))),
       hidden_(config.hidden_size),
       feed_forward_(config.intermediate_size),
       heads_(config.num_attention_heads),
@@ -71,7 +78,14 @@ DecoderBlock::Saved DecoderBlock::cut_saved(Arena& arena, const BatchShape& shap
         .hidden = cut({rows, hidden_}),
         .hidden_rstd = cut({rows}),
         .gate_up = cut({rows, 2 * feed_forward_}),
+        .low = {cut_low(arena, kQkvRun, rows, category), cut_low(arena, kOutRun, rows, category),
+                cut_low(arena, kGateUpRun, rows, category), cut_low(arena, kDownRun, rows, category)},
     };
+}
+
+Tensor DecoderBlock::cut_low(Arena& arena, std::size_t run, std::int64_t rows, Category category) const {
+    const std::int64_t columns = linears_[run].low_columns();
+    return columns == 0 ? Tensor() : arena.allocate(category, DType::kF32, {rows, columns});
 }
 
 std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
@@ -84,16 +98,21 @@ DecoderBlock::AttentionScratch DecoderBlock::cut_attention(Arena& arena, std::in
     const auto cut = [&](std::int64_t columns) {
         return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
     };
-    AttentionScratch scratch{.normed = cut(hidden_), .attention_gradient = {}, .qkv_gradient = {}};
+    AttentionScratch scratch;
+    scratch.normed = cut(hidden_);
     if (!backward) return scratch;
     scratch.attention_gradient = cut(heads_ * head_channels_);
     scratch.qkv_gradient = cut((heads_ + 2 * kv_heads_) * head_channels_);
+    scratch.qkv_low_gradient = cut_low(arena, kQkvRun, rows, Category::kWorkspace);
+    scratch.out_low_gradient = cut_low(arena, kOutRun, rows, Category::kWorkspace);
     return scratch;
 }
 
 DecoderBlock::FeedForwardScratch DecoderBlock::cut_feed_forward(Arena& arena, std::int64_t rows) const {
     return {.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_}),
-            .activation = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_})};
+            .activation = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_}),
+            .gate_up_low_gradient = cut_low(arena, kGateUpRun, rows, Category::kWorkspace),
+            .down_low_gradient = cut_low(arena, kDownRun, rows, Category::kWorkspace)};
 }
 
 std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const {
@@ -102,10 +121,13 @@ std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, cons
     cut_attention(attention_forward, shape.rows(), false);
     cut_attention(attention_backward, shape.rows(), true);
     cut_feed_forward(feed_forward, shape.rows());
-    const std::int64_t attention = backend.attention_workspace_bytes(attention_shape(shape));
-    const std::int64_t forward =
-        saved_bytes(shape) + std::max(attention_forward.peak_bytes() + attention, feed_forward.peak_bytes());
-    const std::int64_t backward = std::max(attention_backward.peak_bytes() + attention, feed_forward.peak_bytes());
+    const auto of_run = [&](std::size_t run) { return linears_[run].workspace_bytes(shape.rows()); };
+    const std::int64_t attention =
+        std::max({backend.attention_workspace_bytes(attention_shape(shape)), of_run(kQkvRun), of_run(kOutRun)});
+    const std::int64_t rest =
+        feed_forward.peak_bytes() + std::max({of_run(kOutRun), of_run(kGateUpRun), of_run(kDownRun)});
+    const std::int64_t forward = saved_bytes(shape) + std::max(attention_forward.peak_bytes() + attention, rest);
+    const std::int64_t backward = std::max(attention_backward.peak_bytes() + attention, rest);
     return std::max(forward, backward);
 }
 
@@ -121,45 +143,45 @@ void DecoderBlock::forward(const Context& context, std::span<const GroupView> gr
     Arena kept = Arena::borrowing(saved, saved == nullptr ? 0 : saved_bytes(shape));
     const Saved activations = saved == nullptr ? cut_saved(context.workspace, shape, Category::kWorkspace)
                                                : cut_saved(kept, shape, Category::kActivations);
-    attention_forward(context, groups[0], input, activations, nullptr);
-    feed_forward_forward(context, groups[0], input, activations, output);
+    attention_forward(context, groups, input, activations, nullptr);
+    feed_forward_forward(context, groups, input, activations, output);
 }
 
 void DecoderBlock::infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                          const Tensor& output, LayerCache& cache) const {
     const Arena::Scope scope(context.workspace);
     const Saved activations = cut_saved(context.workspace, context.batch.shape, Category::kWorkspace);
-    attention_forward(context, groups[0], input, activations, &cache);
-    feed_forward_forward(context, groups[0], input, activations, output);
+    attention_forward(context, groups, input, activations, &cache);
+    feed_forward_forward(context, groups, input, activations, output);
     cache.past += context.batch.shape.length;
 }
 
 // saved.qkv and saved.attention from x; h is left to the second half.
-void DecoderBlock::attention_forward(const Context& context, const GroupView& group, const Tensor& input,
-                                     const Saved& saved, LayerCache* cache) const {
+void DecoderBlock::attention_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+                                     LayerCache* cache) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), false);
-    backend.rmsnorm_forward(input, group.weight(kInputNorm), epsilon_, scratch.normed, saved.input_rstd);
-    backend.matmul(scratch.normed, false, group.stacked_weight(kQuery, 3), true, saved.qkv, false);
+    backend.rmsnorm_forward(input, groups[0].weight(kInputNorm), epsilon_, scratch.normed, saved.input_rstd);
+    linears_[kQkvRun].forward(context, groups, scratch.normed, saved.qkv, saved.low[kQkvRun]);
     backend.rope_forward(shape, batch.rope_table, batch.positions, saved.qkv);
     attend(context, shape, saved.qkv, cache, saved.attention, saved.log_sum_exp);
 }
 
-void DecoderBlock::feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input,
-                                        const Saved& saved, const Tensor& output) const {
+void DecoderBlock::feed_forward_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+                                        const Tensor& output) const {
     kernels::Backend& backend = context.backend;
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = cut_feed_forward(context.workspace, input.rows());
-    backend.matmul(saved.attention, false, group.weight(kOut), true, saved.hidden, false);
+    linears_[kOutRun].forward(context, groups, saved.attention, saved.hidden, saved.low[kOutRun]);
     complete_sum(context, saved.hidden);
-    backend.add_rmsnorm_forward(input, saved.hidden, group.weight(kPostNorm), epsilon_, saved.hidden, scratch.normed,
-                                saved.hidden_rstd);
-    backend.matmul(scratch.normed, false, group.stacked_weight(kGate, 2), true, saved.gate_up, false);
+    backend.add_rmsnorm_forward(input, saved.hidden, groups[0].weight(kPostNorm), epsilon_, saved.hidden,
+                                scratch.normed, saved.hidden_rstd);
+    linears_[kGateUpRun].forward(context, groups, scratch.normed, saved.gate_up, saved.low[kGateUpRun]);
     backend.swiglu_forward(saved.gate_up, scratch.activation);
-    backend.matmul(scratch.activation, false, group.weight(kDown), true, output, false);
+    linears_[kDownRun].forward(context, groups, scratch.activation, output, saved.low[kDownRun]);
     complete_sum(context, output);
     backend.add(saved.hidden, output, output);
 }
@@ -170,47 +192,58 @@ void DecoderBlock::backward(const Context& context, std::span<const GroupView> g
     Arena kept = Arena::borrowing(saved, saved_bytes(context.batch.shape));
     const Saved activations = cut_saved(kept, context.batch.shape, Category::kActivations);
     // The gradient of h lives where that of x will.
-    feed_forward_backward(context, groups[0], activations, output_gradient, input_gradient);
-    attention_backward(context, groups[0], input, activations, input_gradient, input_gradient);
+    feed_forward_backward(context, groups, activations, output_gradient, input_gradient);
+    attention_backward(context, groups, input, activations, input_gradient, input_gradient);
 }
 
-void DecoderBlock::feed_forward_backward(const Context& context, const GroupView& group, const Saved& saved,
+void DecoderBlock::feed_forward_backward(const Context& context, Groups groups, const Saved& saved,
                                          const Tensor& output_gradient, const Tensor& hidden_gradient) const {
     kernels::Backend& backend = context.backend;
-    const bool accumulate = group.accumulate();
+    const GroupView& layer = groups[0];
+    const LinearRun &gate_up = linears_[kGateUpRun], &down = linears_[kDownRun];
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = cut_feed_forward(context.workspace, output_gradient.rows());
-    backend.matmul(output_gradient, false, group.weight(kDown), false, scratch.activation, false);
+    down.low_gradient(context, groups, output_gradient, scratch.down_low_gradient);
+    down.input_gradient(context, groups, output_gradient, scratch.down_low_gradient, scratch.activation);
     backend.swiglu_backward(saved.gate_up, scratch.activation, saved.gate_up, scratch.activation);
-    backend.matmul(output_gradient, true, scratch.activation, false, group.gradient(kDown), accumulate);
-    backend.rmsnorm_apply(saved.hidden, group.weight(kPostNorm), saved.hidden_rstd, scratch.normed);
-    backend.matmul(saved.gate_up, true, scratch.normed, false, group.stacked_gradient(kGate, 2), accumulate);
-    backend.matmul(saved.gate_up, false, group.stacked_weight(kGate, 2), false, scratch.normed, false);
+    down.weight_gradient(context, groups, output_gradient, scratch.activation, saved.low[kDownRun],
+                         scratch.down_low_gradient);
+    const Tensor& gate_up_gradient = saved.gate_up;
+    backend.rmsnorm_apply(saved.hidden, layer.weight(kPostNorm), saved.hidden_rstd, scratch.normed);
+    gate_up.low_gradient(context, groups, gate_up_gradient, scratch.gate_up_low_gradient);
+    gate_up.weight_gradient(context, groups, gate_up_gradient, scratch.normed, saved.low[kGateUpRun],
+                            scratch.gate_up_low_gradient);
+    gate_up.input_gradient(context, groups, gate_up_gradient, scratch.gate_up_low_gradient, scratch.normed);
     complete_sum(context, scratch.normed);
-    backend.rmsnorm_backward(saved.hidden, group.weight(kPostNorm), saved.hidden_rstd, scratch.normed, output_gradient,
-                             hidden_gradient, group.gradient(kPostNorm), accumulate);
+    backend.rmsnorm_backward(saved.hidden, layer.weight(kPostNorm), saved.hidden_rstd, scratch.normed, output_gradient,
+                             hidden_gradient, layer.gradient(kPostNorm), layer.accumulate());
 }
 
-void DecoderBlock::attention_backward(const Context& context, const GroupView& group, const Tensor& input,
-                                      const Saved& saved, const Tensor& hidden_gradient,
-                                      const Tensor& input_gradient) const {
+void DecoderBlock::attention_backward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+                                      const Tensor& hidden_gradient, const Tensor& input_gradient) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
-    const bool accumulate = group.accumulate();
+    const GroupView& layer = groups[0];
+    const LinearRun &qkv = linears_[kQkvRun], &out = linears_[kOutRun];
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), true);
-    backend.matmul(hidden_gradient, false, group.weight(kOut), false, scratch.attention_gradient, false);
-    backend.matmul(hidden_gradient, true, saved.attention, false, group.gradient(kOut), accumulate);
+    out.low_gradient(context, groups, hidden_gradient, scratch.out_low_gradient);
+    out.input_gradient(context, groups, hidden_gradient, scratch.out_low_gradient, scratch.attention_gradient);
+    out.weight_gradient(context, groups, hidden_gradient, saved.attention, saved.low[kOutRun],
+                        scratch.out_low_gradient);
     backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
     backend.rope_backward(shape, batch.rope_table, batch.positions, scratch.qkv_gradient);
-    backend.rmsnorm_apply(input, group.weight(kInputNorm), saved.input_rstd, scratch.normed);
-    backend.matmul(scratch.qkv_gradient, true, scratch.normed, false, group.stacked_gradient(kQuery, 3), accumulate);
-    backend.matmul(scratch.qkv_gradient, false, group.stacked_weight(kQuery, 3), false, scratch.normed, false);
+    backend.rmsnorm_apply(input, layer.weight(kInputNorm), saved.input_rstd, scratch.normed);
+    qkv.low_gradient(context, groups, scratch.qkv_gradient, scratch.qkv_low_gradient);
+    qkv.weight_gradient(context, groups, scratch.qkv_gradient, scratch.normed, saved.low[kQkvRun],
+                        scratch.qkv_low_gradient);
+    if (!context.input_gradient_needed) return;
+    qkv.input_gradient(context, groups, scratch.qkv_gradient, scratch.qkv_low_gradient, scratch.normed);
     complete_sum(context, scratch.normed);
-    backend.rmsnorm_backward(input, group.weight(kInputNorm), saved.input_rstd, scratch.normed, hidden_gradient,
-                             input_gradient, group.gradient(kInputNorm), accumulate);
+    backend.rmsnorm_backward(input, layer.weight(kInputNorm), saved.input_rstd, scratch.normed, hidden_gradient,
+                             input_gradient, layer.gradient(kInputNorm), layer.accumulate());
 }
 
 double DecoderBlock::forward_flops(const BatchShape& shape) const {

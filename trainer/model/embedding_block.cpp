@@ -12,6 +12,7 @@ void EmbeddingBlock::forward(const Context& context, std::span<const GroupView> 
 
 void EmbeddingBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor&, std::byte*,
                               const Tensor& output_gradient, const Tensor&, const Loss*) const {
+    if (!groups[0].trains()) return;
     context.backend.embedding_backward(context.batch.input_ids, output_gradient, groups[0].gradient(0),
                                        groups[0].accumulate());
 }

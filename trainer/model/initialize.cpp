@@ -38,21 +38,32 @@ std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
     return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
+std::array<double, 4> normals(const Words& words) {
+    const auto low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
+    return {low[0], low[1], high[0], high[1]};
+}
+
+// In (-1, 1).
+std::array<double, 4> uniforms(const Words& words) {
+    std::array<double, 4> values{};
+    for (std::size_t i = 0; i < 4; ++i) values[i] = (words[i] + 0.5) * 0x1p-31 - 1.0;
+    return values;
+}
+
 }  // namespace
 
 void initialize(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
-    if (parameter.init != Init::kNormal)
-        return std::fill(values.begin(), values.end(), parameter.init == Init::kOnes ? 1.0F : 0.0F);
+    if (parameter.init == Init::kOnes) return std::fill(values.begin(), values.end(), 1.0F);
+    if (parameter.init == Init::kZeros) return std::fill(values.begin(), values.end(), 0.0F);
     const std::uint64_t stream = hash_of(parameter.name);
     for (std::size_t at = 0; at < values.size();) {
         const std::uint64_t element = static_cast<std::uint64_t>(begin) + at, block = element / 4;
         const Words words = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
                                     static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
                                    seed);
-        const auto low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
-        const std::array<double, 4> normals = {low[0], low[1], high[0], high[1]};
+        const auto draws = parameter.init == Init::kUniform ? uniforms(words) : normals(words);
         for (std::size_t lane = element % 4; lane < 4 && at < values.size(); ++lane, ++at) {
-            values[at] = static_cast<float>(normals[lane] * parameter.init_deviation);
+            values[at] = static_cast<float>(draws[lane] * parameter.init_deviation);
         }
     }
 }

@@ -1,5 +1,6 @@
 #include "trainer/model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/model/blocks.h"
@@ -81,6 +82,13 @@ std::vector<std::size_t> Model::first_block_of_group() const {
         for (const std::size_t group : blocks[block]->groups()) first[group] = block;
     }
     return first;
+}
+
+std::size_t Model::first_trained_block() const {
+    const auto trains = [&](const auto& block) {
+        return std::ranges::any_of(block->groups(), [&](std::size_t group) { return !groups[group].frozen; });
+    };
+    return static_cast<std::size_t>(std::ranges::find_if(blocks, trains) - blocks.begin());
 }
 
 std::int64_t Model::parameter_count() const {

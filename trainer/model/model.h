@@ -27,6 +27,8 @@ struct Model {
 
     // The first block that uses each group: after its backward the group's gradient is complete.
     std::vector<std::size_t> first_block_of_group() const;
+    // The first block that has anything to train: backward need not go below it. blocks.size() if there is none.
+    std::size_t first_trained_block() const;
     std::int64_t parameter_count() const;
     double forward_flops(const BatchShape& shape) const;
 };

@@ -79,7 +79,8 @@ std::span<float> ResidentModel::find(std::string_view name, std::vector<std::vec
 std::vector<GroupView> ResidentModel::views(std::size_t block, const std::vector<bool>& accumulate) {
     std::vector<GroupView> views;
     for (const std::size_t group : model_.blocks[block]->groups()) {
-        views.emplace_back(model_.groups[group], flat(weights_[group]), flat(gradients_[group]), accumulate[group]);
+        views.emplace_back(model_.groups[group], flat(weights_[group]),
+                           model_.groups[group].frozen ? Tensor() : flat(gradients_[group]), accumulate[group]);
     }
     return views;
 }
@@ -100,7 +101,8 @@ double ResidentModel::train(const BatchRows& rows, const PassOptions& options) {
     const double counted = load(rows);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();
-    const Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};
+    Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};
+    const std::size_t first = model_.first_trained_block();
     const double divisor = options.loss_divisor > 0.0 ? options.loss_divisor : counted;
     const Loss loss{.token_losses = memory.losses, .gradient_scale = static_cast<float>(1.0 / divisor)};
     std::vector<bool> accumulate(model_.groups.size(), options.accumulate);
@@ -109,8 +111,9 @@ double ResidentModel::train(const BatchRows& rows, const PassOptions& options) {
         model_.blocks[index]->forward(context, views(index, accumulate), memory.inputs[index], memory.inputs[index + 1],
                                       options.recompute ? nullptr : memory.saved[index], nullptr);
     }
-    for (std::size_t index = last + 1; index-- > 0;) {
+    for (std::size_t index = last + 1; index-- > first;) {
         const Block& block = *model_.blocks[index];
+        context.input_gradient_needed = index > first;
         if (options.recompute && index < last) {
             block.forward(context, views(index, accumulate), memory.inputs[index], memory.spare, memory.saved[index],
                           nullptr);

@@ -49,7 +49,7 @@ TEST_F(BadInputTest, WrongFlagsAreNamed) {
 TEST_F(BadInputTest, WhatIsNotBuiltIsRefusedByName) {
     expect_refused(train("out", {"--steps", "1", "--tp", "2"}), "--tp");
     expect_refused(train("out", {"--steps", "1", "--precision", "fp8"}), "--precision");
-    expect_refused(train("out", {"--steps", "1", "--lora-rank", "8"}), "--lora-rank");
+    expect_refused(train("out", {"--steps", "1", "--device", "cuda"}), "--device");
 }
 
 TEST_F(BadInputTest, AShardGroupThatDoesNotDivideTheRanksIsRefused) {

@@ -12,7 +12,7 @@ class EvalCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
-        ATOLL_TRY(ModelDirectory directory, open_model(config_.model, *comm));
+        ATOLL_TRY(ModelDirectory directory, open_model(config_, *comm));
         ATOLL_RETURN_IF_ERROR(set_precision(directory.model, config_));
         ATOLL_TRY(const CheckedData data, open_data(evaluation_data(), directory, *comm));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
@@ -51,7 +51,7 @@ class EvalCommand final : public Command {
         auto memory = RunMemory::allocate(backend, directory.model, options);
         ATOLL_RETURN_IF_ERROR(comm.agree(memory.ok() ? Status() : Status(memory.error())));
         const auto load = config_.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
-        ATOLL_RETURN_IF_ERROR(load(*directory.weights, (*memory)->store(), backend, comm));
+        ATOLL_RETURN_IF_ERROR(load(directory, (*memory)->store(), backend, comm));
         return memory;
     }
 

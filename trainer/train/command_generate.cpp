@@ -24,6 +24,7 @@ class GenerateCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
         return {{"model", "model directory with a tokenizer", &config_.model, true},
+                {"adapter", "adapter directory (PEFT) to use with it", &config_.adapter},
                 {"prompt", "the text to continue", &prompt_, true},
                 {"max-tokens", "tokens at most", &options_.tokens_max},
                 {"temperature", "0: always the likeliest token", &options_.temperature},
@@ -35,7 +36,7 @@ class GenerateCommand final : public Command {
     Status run() override {
         ATOLL_RETURN_IF_ERROR(check_flags());
         const auto self = comm::make_self();
-        ATOLL_TRY(const ModelDirectory directory, open_model(config_.model, *self));
+        ATOLL_TRY(const ModelDirectory directory, open_model(config_, *self));
         ATOLL_TRY(const auto tokenizer, data::Tokenizer::open(config_.model));
         ATOLL_TRY(const auto backend, open_backend(config_, *self));
         auto arena = Arena::measuring();
@@ -43,7 +44,7 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(tensor::Memory memory, backend->allocate(arena.peak_bytes()));
         arena = Arena(std::move(memory));
         const auto store = ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
-        ATOLL_RETURN_IF_ERROR(load_weights(*directory.weights, store, *backend, *self));
+        ATOLL_RETURN_IF_ERROR(load_weights(directory, store, *backend, *self));
         ResidentWeights weights(store);
         return print_continuation(directory.model, *backend, weights, *tokenizer);
     }

@@ -29,6 +29,7 @@ std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_tokenizer_train_command();
 std::unique_ptr<Command> make_init_command();
 std::unique_ptr<Command> make_import_command();
+std::unique_ptr<Command> make_merge_command();
 std::unique_ptr<Command> make_report_command();
 std::unique_ptr<Command> make_verify_command();
 

@@ -62,6 +62,7 @@ struct RunConfig {
     double lora_alpha = 0;
     double lora_dropout = 0;
     std::string lora_targets;
+    std::string adapter;  // directory; empty: none, or new ones by lora_rank
     std::string quantize = "none";
 
     std::int64_t eval_every = 0;  // steps; 0: only at the end when val_data is given

@@ -51,13 +51,10 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
                                                                       {"tp", "2"},
                                                                       {"pp", "4"},
                                                                       {"device", "cuda"},
-                                                                      {"lora-rank", "8"},
-                                                                      {"quantize", "nf4"},
                                                                       {"offload-params", "cpu"},
                                                                       {"offload-optimizer", "nvme"},
                                                                       {"offload-dir", "/tmp"},
-                                                                      {"bucket-bytes", "1024"},
-                                                                      {"lora-targets", "q_proj"}};
+                                                                      {"bucket-bytes", "1024"}};
     for (const auto& [name, text] : unbuilt) {
         const Status status = set(config, name, text);
         ASSERT_FALSE(status.ok()) << name;
@@ -65,7 +62,6 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
         EXPECT_EQ(status.error().field, std::string("--") + name);
     }
     EXPECT_TRUE(set(config, "tp", "1").ok());
-    EXPECT_TRUE(set(config, "quantize", "none").ok());
 }
 
 TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {

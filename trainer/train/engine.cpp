@@ -39,6 +39,7 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
     engine.store_ = &store;
     engine.model_ = &store.model();
     engine.options_ = options;
+    engine.first_trained_block_ = store.model().first_trained_block();
     engine.gather_ = WeightGather::lay_out(arena, store);
     if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.reduce);
     engine.lay_out_activations(arena, backend);
@@ -81,7 +82,7 @@ std::span<const model::GroupView> Engine::views(std::size_t block, std::span<con
     for (std::size_t i = 0; i < groups.size(); ++i) {
         const model::ParameterGroup& group = model_->groups[groups[i]];
         const auto real = [&](const Tensor& whole) { return flat_range(whole, 0, group.element_count); };
-        if (gradients.empty()) {
+        if (gradients.empty() || gradients[i].whole.empty()) {
             views_.emplace_back(group, real(weights[i]));
         } else {
             views_.emplace_back(group, real(weights[i]), real(gradients[i].whole), gradients[i].accumulate);
@@ -104,10 +105,13 @@ void Engine::forward(kernels::Backend& backend, comm::Comm& comm, const model::B
 void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
                       const model::Loss& loss) {
     const std::span<const Tensor> weights = gather_.acquire(ranks.copy(), block);
-    if (block > 0) gather_.prefetch(ranks.copy(), block - 1);
+    if (block > first_trained_block_) gather_.prefetch(ranks.copy(), block - 1);
     const bool is_last = block + 1 == model_->blocks.size();
     const model::Block& this_block = *model_->blocks[block];
-    const model::Context context{backend, workspace_, batch};
+    const model::Context context{.backend = backend,
+                                 .workspace = workspace_,
+                                 .batch = batch,
+                                 .input_gradient_needed = block > first_trained_block_};
     const Tensor input = input_of(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.rows());
     if (again(block)) {
@@ -125,7 +129,7 @@ double Engine::train(kernels::Backend& backend, RankGroups& ranks, const model::
     const model::Loss loss{flat_range(token_losses_, 0, batch.shape.rows()), gradient_scale};
     for (std::size_t block = 0; block + 1 < count; ++block) forward(backend, ranks.copy(), &batch, block, loss);
     if (!model_->blocks.back()->backward_includes_forward()) forward(backend, ranks.copy(), &batch, count - 1, loss);
-    for (std::size_t block = count; block-- > 0;) {
+    for (std::size_t block = count; block-- > first_trained_block_;) {
         backward(backend, ranks, batch, block, loss);
         reduce_.block_done(backend, ranks, block, last);
     }

@@ -59,6 +59,7 @@ class Engine {
     const ParameterStore* store_ = nullptr;
     const model::Model* model_ = nullptr;
     EngineOptions options_;
+    std::size_t first_trained_block_ = 0;
     WeightGather gather_;
     GradientReduce reduce_;
     std::vector<Tensor> inputs_;     // [N, C], of each block; in evaluation two buffers take turns

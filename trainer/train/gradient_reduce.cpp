@@ -32,7 +32,7 @@ CopyReduce CopyReduce::lay_out(Arena& arena, const ParameterStore& store) {
     if (store.division().copies() == 1) return reduce;
     std::int64_t largest = 0;
     for (std::size_t group = 0; group < store.group_count(); ++group) {
-        largest = std::max(largest, store.cut(group).shard);
+        if (store.trains(group)) largest = std::max(largest, store.cut(group).shard);
     }
     reduce.scratch_ = arena.allocate(Category::kWorkspace, DType::kF32, {largest});
     return reduce;
@@ -71,8 +71,9 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         const bool sharded = shards_gradients(store.sharding());
         if (!sharded) reduce.own_.push_back(store.gradients(group));
-        if (sharded && shared[group] == 0) reduce.own_.emplace_back();
-        if (sharded && shared[group] != 0) {
+        const bool passes = shared[group] == 0 || !store.trains(group);
+        if (sharded && passes) reduce.own_.emplace_back();
+        if (sharded && !passes) {
             reduce.own_.push_back(arena.allocate(Category::kGradients, DType::kF32, {store.cut(group).whole}));
         }
     }
@@ -95,6 +96,7 @@ void GradientReduce::lay_out_lanes(Arena& arena) {
         std::int64_t block_passing = 0;
         std::int64_t block_scratch = 0;
         for (const std::size_t group : blocks[block]->groups()) {
+            if (!store_->trains(group)) continue;
             if (has_own_[group] == 0) block_passing += store_->cut(group).whole;
             if (completes(group, block)) block_scratch += store_->cut(group).whole;
         }
@@ -122,6 +124,10 @@ const std::vector<GradientReduce::Lent>& GradientReduce::lend(kernels::Backend& 
     for (const std::size_t group : store_->model().blocks[block]->groups()) {
         const GroupCut& cut = store_->cut(group);
         Lent lent{own_[group], holds_[group] != 0};
+        if (!store_->trains(group)) {
+            lent_.emplace_back();
+            continue;
+        }
         if (has_own_[group] == 0) {
             lent.whole = flat_range(lane.passing, at, cut.whole);
             at += cut.whole;
@@ -152,7 +158,7 @@ void GradientReduce::block_done(kernels::Backend& backend, RankGroups& ranks, st
     if (now) backend.synchronize();
     for (std::size_t i = 0; now && i < groups.size(); ++i) {
         const std::size_t group = groups[i];
-        if (!completes(group, block)) continue;
+        if (!completes(group, block) || !store_->trains(group)) continue;
         holds_[group] = 0;
         if (by_rows() && store_->division().ranks == 1) {
             rows_.add(backend, group, lent_[i].whole, store_->gradients(group));
@@ -225,6 +231,7 @@ void GradientReduce::finish(kernels::Backend& backend, RankGroups& ranks) {
 void GradientReduce::share(RankGroups& ranks) const {
     if (store_->division().ranks == 1 || shards_moments(store_->sharding())) return;
     for (std::size_t group = 0; group < store_->group_count(); ++group) {
+        if (!store_->trains(group)) continue;
         ranks.world().all_gather(std::as_bytes(elements(store_->gradient_shard(group))),
                                  std::as_writable_bytes(elements(store_->gradients(group))));
     }

@@ -46,7 +46,7 @@ class GradientReduce {
     static GradientReduce lay_out(Arena& arena, const ParameterStore& store, const Options& options);
 
     struct Lent {
-        Tensor whole;             // [GroupCut::whole], its padding zero
+        Tensor whole;             // [GroupCut::whole], its padding zero; empty: the group is frozen
         bool accumulate = false;  // add to what it holds
     };
     // Before the backward pass of a block: the buffers of its groups, in their order.

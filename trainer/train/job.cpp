@@ -79,17 +79,26 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     return {};
 }
 
+Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
+    ATOLL_TRY(ModelDirectory directory, open_model(std::filesystem::path(config.model)));
+    ATOLL_TRY(auto adapters, adapters_of(config));
+    if (adapters) ATOLL_RETURN_IF_ERROR(add_adapters(directory, std::move(*adapters)));
+    return directory;
+}
+
 }  // namespace
 
 Status set_precision(model::Model& model, const RunConfig& config) {
     ATOLL_TRY(const tensor::DType storage, parse_storage("--precision", config.precision));
-    for (model::ParameterGroup& group : model.groups) group.storage = storage;
+    for (model::ParameterGroup& group : model.groups) {
+        if (!group.is_adapter) group.storage = storage;
+    }
     return {};
 }
 
-Result<ModelDirectory> open_model(const std::string& path, comm::Comm& comm) {
-    if (path.empty()) return comm.agree(require_path(path, "--model")).error();
-    return agreed(comm, open_model(path));
+Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
+    if (config.model.empty()) return comm.agree(require_path(config.model, "--model")).error();
+    return agreed(comm, open_with_adapters(config));
 }
 
 DataChoice training_data(const RunConfig& config) {
@@ -112,7 +121,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 }
 
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
-    ATOLL_TRY(ModelDirectory directory, open_model(config.model, comm));
+    ATOLL_TRY(ModelDirectory directory, open_model(config, comm));
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {

@@ -67,7 +67,7 @@ Status set_precision(model::Model& model, const RunConfig& config);
 // The device a run computes on, with its threads: --threads, or this rank's share of the cores.
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
 
-// Opens a model directory on every rank; all get the same outcome.
-Result<ModelDirectory> open_model(const std::string& path, comm::Comm& comm);
+// Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
+Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
 
 }  // namespace atl::train

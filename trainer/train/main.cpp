@@ -9,7 +9,7 @@ namespace {
 
 using atl::train::CommandEntry;
 
-constexpr std::array<CommandEntry, 10> kCommands = {{
+constexpr std::array<CommandEntry, 11> kCommands = {{
     {"tokenize", "turns text into rows of token ids",
      "atoll-trainer tokenize --tokenizer model --input corpus.jsonl.gz --template '{{text}}' --seq-len 512 "
      "--batching packing --out data",
@@ -31,6 +31,8 @@ constexpr std::array<CommandEntry, 10> kCommands = {{
      "atoll-trainer import --from opt-125m --out model --dtype bf16\n"
      "  atoll-trainer import --from llama-2-7b --max-position-embeddings 4096 --out model",
      atl::train::make_import_command},
+    {"merge", "puts an adapter into its model", "atoll-trainer merge --model model --adapter adapter --out merged",
+     atl::train::make_merge_command},
     {"tokenizer-train", "makes a SentencePiece BPE tokenizer from text",
      "atoll-trainer tokenizer-train --input it.jsonl,cs.jsonl --vocab-size 8000 --out tokenizer",
      atl::train::make_tokenizer_train_command},

@@ -26,14 +26,16 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
         store.masters_.emplace_back();
         if (optimizer == nullptr) continue;
         const std::int64_t updated = length(cut, shards_moments(division.sharding));
-        if (store.storage(group) != DType::kF32) {
-            store.masters_.back() = arena.allocate(Category::kMasters, DType::kF32, {updated});
-        }
+        const auto allocate = [&](Category category, DType dtype, std::int64_t count) {
+            return store.trains(group) ? arena.allocate(category, dtype, {count}) : Tensor();
+        };
+        if (store.storage(group) != DType::kF32)
+            store.masters_.back() = allocate(Category::kMasters, DType::kF32, updated);
         store.gradients_.push_back(
-            arena.allocate(Category::kGradients, DType::kF32, {length(cut, shards_gradients(division.sharding))}));
+            allocate(Category::kGradients, DType::kF32, length(cut, shards_gradients(division.sharding))));
         for (int which = 0; which < store.moment_count_; ++which) {
             store.moments_[static_cast<std::size_t>(which)].push_back(
-                arena.allocate(Category::kMoments, optimizer->moments_dtype, {updated}));
+                allocate(Category::kMoments, optimizer->moments_dtype, updated));
         }
         store.runs_.push_back(store.find_runs(group));
     }
@@ -75,13 +77,16 @@ void ParameterStore::clear_weights(kernels::Backend& backend) const {
 
 void ParameterStore::clear_moments(kernels::Backend& backend) const {
     for (const auto& moments : moments_) {
-        for (const Tensor& moment : moments) backend.zero(moment);
+        for (const Tensor& moment : moments) {
+            if (!moment.empty()) backend.zero(moment);
+        }
     }
 }
 
 void ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const optim::Optimizer& optimizer,
                             const Update& update) const {
     for (std::size_t group = 0; group < cuts_.size(); ++group) {
+        if (!trains(group)) continue;
         update_group(backend, optimizer, update, group);
         if (shards_moments(sharding()) && !shards_weights(sharding())) {
             backend.synchronize();

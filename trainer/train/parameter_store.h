@@ -28,11 +28,13 @@ class ParameterStore {
     Sharding sharding() const { return division_.sharding; }
     const GroupCut& cut(std::size_t group) const { return cuts_[group]; }
     std::size_t group_count() const { return cuts_.size(); }
+    // False: the group is frozen, has weights only, and no rank exchanges gradients of it.
+    bool trains(std::size_t group) const { return !model_->groups[group].frozen; }
     tensor::DType storage(std::size_t group) const { return model_->groups[group].storage; }
 
     // [whole] if every rank keeps all weights, else [shard].
     const Tensor& weights(std::size_t group) const { return weights_[group]; }
-    // [whole] in the modes that keep whole gradients, else [shard].
+    // [whole] in the modes that keep whole gradients, else [shard]; of a frozen group empty, as its moments.
     const Tensor& gradients(std::size_t group) const { return gradients_[group]; }
     // This rank's part of either, [shard].
     Tensor weight_shard(std::size_t group) const { return shard_of(weights_[group], cuts_[group]); }

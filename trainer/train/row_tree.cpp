@@ -13,6 +13,7 @@ RowTree RowTree::lay_out(Arena& arena, const ParameterStore& store, std::int64_t
     const int levels = std::bit_width(static_cast<std::uint64_t>(rows - 1));
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         auto& partial = tree.partial_.emplace_back();
+        if (!store.trains(group)) continue;
         const std::int64_t count = store.cut(group).whole / store.division().ranks;
         for (int level = 0; level < levels; ++level) {
             partial.push_back(arena.allocate(tensor::Category::kGradients, tensor::DType::kF32, {count}));

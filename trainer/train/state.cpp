@@ -42,6 +42,7 @@ const Tensor& kept(const ParameterStore& store, std::size_t kind, std::size_t gr
 std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
     std::vector<safetensors::TensorInfo> tensors;
     for (std::size_t group = 0; group < store.group_count(); ++group) {
+        if (!store.trains(group)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
             tensors.push_back({tensor_name(kind, store.model().groups[group]),
                                file_dtype(kept(store, kind, group).dtype()),
@@ -182,6 +183,7 @@ Status save_state(const std::filesystem::path& file, const ParameterStore& store
     ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
+        if (!store.trains(group)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
             pieces.gather_bytes(kept(store, kind, group), store.cut(group), [&](std::span<const std::byte> piece) {
                 if (status.ok()) status = writer->append(piece);
@@ -199,6 +201,7 @@ Result<std::optional<Progress>> load_state(const std::filesystem::path& file, co
     ATOLL_TRY(const auto opened, safetensors::File::open(file));
     ATOLL_TRY(const Progress progress, parse_progress(opened.header(), identity, file.string()));
     for (std::size_t group = 0; group < store.group_count(); ++group) {
+        if (!store.trains(group)) continue;
         ATOLL_RETURN_IF_ERROR(load_group(opened, store, group, backend));
     }
     return std::optional<Progress>(progress);

@@ -8,9 +8,9 @@
 #include "trainer/train/loss_scale.h"
 #include "trainer/train/parameter_store.h"
 
-// What a stopped run needs to go on bit for bit: weights (in fp32: the masters where there are some), moments and
-// counters, in one safetensors file beside --out. It names no rank and no sharding, so any number of ranks may continue
-// it.
+// What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
+// moments and counters, in one safetensors file beside --out. It names no rank and no sharding, so any number of ranks
+// may continue it.
 namespace atl::train {
 
 // Where a run stands. The position in the data follows from the number of steps.

@@ -57,8 +57,8 @@ Status Trainer::start() {
     }
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
-    ATOLL_RETURN_IF_ERROR(load(*job_.directory.weights, memory_.store(), backend_, comm_));
-    job_.directory.weights.reset();
+    ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
+    job_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
         auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity());
@@ -152,6 +152,7 @@ double Trainer::gradient_squares() {
     ExactSquares exact;
     double squares = 0;
     for (std::size_t group = 0; group < store.group_count(); ++group) {
+        if (!store.trains(group)) continue;
         const Tensor own = store.own_gradients(group);
         if (job_.config.deterministic) {
             exact.add(backend_, own);
@@ -173,9 +174,11 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     metrics.tokens_per_s = nominal_targets() / step_s;
     const double forward = job_.directory.model.forward_flops({job_.batch.global, job_.seq_len()});
     if (peak_flops_ <= 0) return;
-    metrics.mfu = 3 * forward / (step_s * peak_flops_);
+    // Forward, the gradient of the activations, and that of the weights unless they are frozen.
+    const double passes = job_.directory.adapters ? 2 : 3;
+    metrics.mfu = passes * forward / (step_s * peak_flops_);
     const double again = recomputed_flops(job_.recompute, job_.directory.model, {job_.batch.global, job_.seq_len()});
-    metrics.hfu = metrics.mfu * (1 + again / (3 * forward));
+    metrics.hfu = metrics.mfu * (1 + again / (passes * forward));
 }
 
 void Trainer::validate() {
@@ -191,8 +194,9 @@ Status Trainer::save() {
 
 Status Trainer::finish() {
     if (!stopped_) {
-        ATOLL_RETURN_IF_ERROR(
-            save_weights(memory_.store(), backend_, comm_, {job_.config.model, job_.config.out, job_.save_dtype}));
+        ATOLL_RETURN_IF_ERROR(save_weights(memory_.store(), backend_, comm_,
+                                           {job_.config.model, job_.config.out, job_.save_dtype,
+                                            job_.directory.adapters ? &job_.directory.adapters->options : nullptr}));
     }
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
@@ -248,6 +252,13 @@ std::string Trainer::identity() const {
                                {"moments_dtype", config.moments_dtype},
                                {"loss_scale", config.loss_scale},
                                {"max_grad_norm", config.max_grad_norm}};
+    if (job_.directory.adapters) {
+        const model::LoraOptions& lora = job_.directory.adapters->options;
+        identity.update({{"lora_rank", lora.rank},
+                         {"lora_alpha", lora.alpha},
+                         {"lora_dropout", lora.dropout},
+                         {"lora_targets", lora.targets}});
+    }
     return identity.dump();
 }
 

@@ -108,7 +108,7 @@ void CpuBackend::rmsnorm_backward(const Tensor& x, const Tensor& weight, const T
     check_matrix(x_gradient, rows, columns);
     const float* const weights = norm_weight(weight, columns);
     check_count(rstd, rows);
-    check_count(weight_gradient, columns);
+    check(weight_gradient.empty() || weight_gradient.element_count() == columns, "a tensor has another size");
     const float* const residual = residual_gradient.empty() ? nullptr : residual_gradient.f32();
     partial_gradients_.assign(static_cast<std::size_t>(kNormTiles * columns), 0.0F);
     const std::int64_t tile = std::max<std::int64_t>(1, (rows + kNormTiles - 1) / kNormTiles);
@@ -116,6 +116,7 @@ void CpuBackend::rmsnorm_backward(const Tensor& x, const Tensor& weight, const T
         loops_.rmsnorm_backward({begin, end, columns}, x.f32(), weights, rstd.f32(), out_gradient.f32(), residual,
                                 x_gradient.f32(), partial_gradients_.data() + begin / tile * columns);
     });
+    if (weight_gradient.empty()) return;
     if (!accumulate) zero(weight_gradient);
     for (std::int64_t part = 0; part < kNormTiles; ++part) {
         loops_.add(weight_gradient.f32(), partial_gradients_.data() + part * columns, weight_gradient.f32(), columns);

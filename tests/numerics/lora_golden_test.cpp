@@ -1,0 +1,103 @@
+// The loss and the gradients of adapters against peft: make_lora_goldens.py made the numbers.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tests/numerics/golden.h"
+#include "trainer/model/initialize.h"
+#include "trainer/model/lora.h"
+
+namespace atl::numerics {
+namespace {
+
+constexpr std::int64_t kRows = 4, kLength = 16;
+
+std::vector<float> floats(const safetensors::File& file, const std::string& name) {
+    const safetensors::TensorInfo* const tensor = file.header().find(name);
+    check(tensor != nullptr, "the golden lacks " + name);
+    std::vector<float> values(file.bytes(*tensor).size() / sizeof(float));
+    std::memcpy(values.data(), file.bytes(*tensor).data(), file.bytes(*tensor).size());
+    return values;
+}
+
+class LoraGoldenTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    LoraGoldenTest() {
+        for (std::int32_t row = 0; row < kRows; ++row) {
+            for (std::int32_t t = 0; t < kLength; ++t) {
+                ids_.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
+                labels_.push_back(t < row % 5 ? -100 : ids_.back());
+            }
+        }
+    }
+
+    model::ResidentModel load(double alpha) const {
+        const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/training").value();
+        model::Model model = model::make_model(config).value();
+        check(model::add_adapters(model, {4, alpha, 0, {"all-linear"}}).ok(), "no adapters");
+        model::ResidentModel resident(std::move(model), *backend_);
+        for (const model::ParameterGroup& group : resident.model().groups) {
+            for (const model::Parameter& parameter : group.parameters) {
+                const auto weight = resident.weight(parameter.name);
+                if (group.is_adapter) {
+                    std::ranges::copy(floats(adapter_, parameter.name), weight.begin());
+                } else {
+                    model::initialize(parameter, 3, 0, weight);
+                }
+            }
+        }
+        return resident;
+    }
+    model::BatchRows rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
+    double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
+
+    const std::string directory_ = std::string(ATOLL_GOLDEN_DIR) + "/lora/";
+    const safetensors::File adapter_ =
+        safetensors::File::open(directory_ + "adapter/adapter_model.safetensors").value();
+    const safetensors::File golden_ = safetensors::File::open(directory_ + "golden.safetensors").value();
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam()).value();
+    std::vector<std::int32_t> ids_, labels_;
+};
+
+TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
+    model::ResidentModel model = load(8);
+    EXPECT_NEAR(model.evaluate(rows()) / golden_loss(), 1.0, 1e-5);
+    for (const bool recompute : {false, true}) {
+        EXPECT_NEAR(model.train(rows(), {.recompute = recompute}) / golden_loss(), 1.0, 1e-5);
+        std::size_t gradients = 0;
+        for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
+            if (!tensor.name.starts_with("gradient:")) continue;
+            ++gradients;
+            EXPECT_LE(relative_l2(model.gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
+                << tensor.name;
+        }
+        EXPECT_EQ(gradients, 2 * 7 * 2U);
+    }
+}
+
+TEST_P(LoraGoldenTest, AccumulatingTwoPassesDoublesTheGradients) {
+    model::ResidentModel model = load(8);
+    model.train(rows());
+    model.train(rows(), {.accumulate = true});
+    for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
+        if (!tensor.name.starts_with("gradient:")) continue;
+        auto twice = floats(golden_, tensor.name);
+        for (float& value : twice) value *= 2;
+        EXPECT_LE(relative_l2(model.gradient(tensor.name.substr(9)), twice), 1e-5) << tensor.name;
+    }
+}
+
+// A control: the tolerance can tell.
+TEST_P(LoraGoldenTest, AnotherScaleIsFarOff) {
+    model::ResidentModel model = load(9);
+    EXPECT_GT(std::abs(model.evaluate(rows()) / golden_loss() - 1.0), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LoraGoldenTest, ::testing::ValuesIn(kernels::cpu_instruction_sets()),
+                         [](const auto& instance) { return instance.param; });
+
+}  // namespace
+}  // namespace atl::numerics

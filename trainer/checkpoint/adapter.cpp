@@ -1,0 +1,170 @@
+#include "trainer/checkpoint/adapter.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+#include "trainer/checkpoint/convert.h"
+
+namespace atl::checkpoint {
+namespace {
+
+constexpr std::int64_t kRankMax = 1 << 16;
+
+// What may be there in any case: it says nothing about the mathematics of a trained adapter.
+constexpr std::array kHarmless = {
+    "auto_mapping",  "base_model_name_or_path", "revision",       "task_type",    "inference_mode",
+    "peft_version",  "init_lora_weights",       "eva_config",     "loftq_config", "corda_config",
+    "megatron_core", "qalora_group_size",       "runtime_config",
+};
+
+// What changes the mathematics unless it is null, false, empty or "none".
+constexpr std::array kMustBeUnset = {
+    "alora_invocation_tokens",
+    "alpha_pattern",
+    "arrow_config",
+    "bias",
+    "ensure_weight_tying",
+    "exclude_modules",
+    "fan_in_fan_out",
+    "kasa_config",
+    "layer_replication",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_bias",
+    "lora_ga_config",
+    "megatron_config",
+    "modules_to_save",
+    "monteclora_config",
+    "rank_pattern",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+    "use_rslora",
+    "velora_config",
+};
+
+bool is_unset(const json::Json& value) {
+    return value.is_null() || value == false || value == "none" ||
+           ((value.is_object() || value.is_array()) && value.empty());
+}
+
+std::vector<std::string> read_targets(json::ObjectReader& reader) {
+    std::vector<std::string> targets;
+    const json::Json& value = reader.any_or_null("target_modules");
+    if (value == "all-linear") return {"all-linear"};
+    if (!value.is_array() || value.empty()) {
+        reader.fail("target_modules", "must be a list of module names (a pattern is not built)");
+        return targets;
+    }
+    for (const json::Json& target : value) {
+        if (!target.is_string()) reader.fail("target_modules", "must be a list of module names");
+        if (target.is_string()) targets.push_back(target.get<std::string>());
+    }
+    std::ranges::sort(targets);
+    return targets;
+}
+
+Result<model::LoraOptions> parse_adapter_config(const json::Json& config) {
+    json::ObjectReader reader(config);
+    reader.one_of("peft_type", {"LORA"}, "");
+    model::LoraOptions options;
+    options.rank = reader.required_integer("r", 1, kRankMax);
+    options.alpha = reader.number_or("lora_alpha", 8, 0, 1e9);
+    options.dropout = reader.number_or("lora_dropout", 0, 0, 0.999999);
+    options.targets = read_targets(reader);
+    for (const char* key : kHarmless) reader.any_or_null(key);
+    for (const char* key : kMustBeUnset) {
+        if (!is_unset(reader.any_or_null(key))) reader.fail(key, "is not built; only plain LoRA is");
+    }
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return options;
+}
+
+std::string config_text(const model::LoraOptions& options, const std::string& base) {
+    const nlohmann::ordered_json config = {
+        {"base_model_name_or_path", base},
+        {"bias", "none"},
+        {"fan_in_fan_out", false},
+        {"inference_mode", true},
+        {"init_lora_weights", true},
+        {"lora_alpha", options.alpha},
+        {"lora_dropout", options.dropout},
+        {"modules_to_save", nullptr},
+        {"peft_type", "LORA"},
+        {"r", options.rank},
+        {"target_modules", options.targets.front() == "all-linear" ? nlohmann::ordered_json("all-linear")
+                                                                   : nlohmann::ordered_json(options.targets)},
+        {"task_type", "CAUSAL_LM"},
+        {"use_dora", false},
+        {"use_rslora", false},
+    };
+    return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory) {
+    const std::filesystem::path path = directory / kAdapterConfig;
+    ATOLL_TRY(const std::string text, read_file(path));
+    const auto in_file = [&](const Error& error) {
+        return invalid_argument(path.string(), path.string() + ": " + error.message);
+    };
+    const auto config = json::parse(text);
+    if (!config.ok()) return in_file(config.error());
+    if (!config->is_object()) return invalid_argument(path.string(), path.string() + ": is no JSON object");
+    auto options = parse_adapter_config(*config);
+    if (!options.ok()) return in_file(options.error());
+    return options;
+}
+
+AdapterWriter::AdapterWriter(std::filesystem::path out, std::vector<TensorSpec> tensors, safetensors::Writer writer,
+                             std::string config)
+    : out_(std::move(out)), tensors_(std::move(tensors)), writer_(std::move(writer)), config_(std::move(config)) {}
+
+Result<AdapterWriter> AdapterWriter::create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
+                                            const model::LoraOptions& options, const std::string& base) {
+    std::error_code error;
+    std::filesystem::create_directories(out, error);
+    if (error) return internal_error("cannot create " + out.string() + ": " + error.message());
+    std::vector<safetensors::TensorInfo> infos;
+    for (const TensorSpec& spec : tensors) infos.push_back({spec.name, spec.dtype, spec.shape, 0, 0});
+    ATOLL_TRY(auto writer, safetensors::Writer::create(out / kAdapterFile, std::move(infos), {{"format", "pt"}}));
+    return AdapterWriter(out, std::move(tensors), std::move(writer), config_text(options, base));
+}
+
+Status AdapterWriter::append(std::span<const float> values) {
+    std::vector<std::byte> bytes;
+    while (!values.empty()) {
+        check(tensor_ < tensors_.size(), "more values than the adapter's tensors have");
+        const TensorSpec& spec = tensors_[tensor_];
+        std::int64_t elements = 1;
+        for (const std::int64_t extent : spec.shape) elements *= extent;
+        const auto count = std::min(static_cast<std::size_t>(elements - written_), values.size());
+        bytes.resize(count * static_cast<std::size_t>(safetensors::size_bytes(spec.dtype)));
+        if (!narrow(spec.dtype, values.first(count), bytes)) {
+            return invalid_argument(spec.name, "tensor \"" + spec.name + "\" holds a value that is not finite as " +
+                                                   to_string(spec.dtype) + "; it is not saved");
+        }
+        ATOLL_RETURN_IF_ERROR(writer_.append(bytes));
+        values = values.subspan(count);
+        written_ += static_cast<std::int64_t>(count);
+        if (written_ < elements) continue;
+        ++tensor_;
+        written_ = 0;
+    }
+    return {};
+}
+
+Status AdapterWriter::finish() {
+    ATOLL_RETURN_IF_ERROR(writer_.finish());
+    return write_file_atomic(out_ / kAdapterConfig, config_);
+}
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/checkpoint/load.h"
+#include "trainer/model/lora.h"
+
+// Adapter directories as the peft library reads and writes them: adapter_config.json and adapter_model.safetensors,
+// whose tensors are named "base_model.model." + the module + ".lora_A.weight" and ".lora_B.weight".
+namespace atl::checkpoint {
+
+inline constexpr char kAdapterConfig[] = "adapter_config.json";
+inline constexpr char kAdapterFile[] = "adapter_model.safetensors";
+
+// kInvalidArgument names the file and the key: another kind of adapter than plain LoRA, or a key that would change the
+// mathematics (use_dora, rank_pattern, bias, …) or is not known to be harmless.
+Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory);
+
+// Writes an adapter directory tensor by tensor; `append` takes the values in pieces, as WeightWriter does. Each file
+// appears complete or not at all, the weights first.
+class AdapterWriter {
+  public:
+    // `base` is what adapter_config.json says the adapter was made for. The tensors' dtypes are those of the specs.
+    static Result<AdapterWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
+                                        const model::LoraOptions& options, const std::string& base);
+    // kInvalidArgument names the tensor when a value is not finite in its dtype.
+    Status append(std::span<const float> values);
+    Status finish();
+
+  private:
+    AdapterWriter(std::filesystem::path out, std::vector<TensorSpec> tensors, safetensors::Writer writer,
+                  std::string config);
+    std::filesystem::path out_;
+    std::vector<TensorSpec> tensors_;
+    safetensors::Writer writer_;
+    std::string config_;
+    std::size_t tensor_ = 0;    // that takes the next value
+    std::int64_t written_ = 0;  // elements of it
+};
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,118 @@
+#include "trainer/checkpoint/merge.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/checkpoint/adapter.h"
+#include "trainer/checkpoint/save.h"
+
+namespace atl::checkpoint {
+namespace {
+
+constexpr std::int64_t kPieceElements = 1 << 20;
+constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
+
+// A [rank, columns] and B [rows, rank], in fp32.
+struct Pair {
+    std::int64_t rank = 0;
+    std::vector<float> a, b;
+};
+
+Error not_for(const std::filesystem::path& adapter, const std::string& name, const std::string& what) {
+    return invalid_argument(adapter.string(), adapter.string() + ": tensor \"" + name + "\" " + what);
+}
+
+Result<std::vector<float>> read_whole(const WeightReader& weights, const TensorSpec& spec) {
+    std::vector<float> values(static_cast<std::size_t>(spec.shape[0] * spec.shape[1]));
+    ATOLL_RETURN_IF_ERROR(weights.read(spec.name, 0, spec.shape[0] * spec.shape[1], values));
+    return values;
+}
+
+const TensorSpec* find_spec(const std::vector<TensorSpec>& specs, const std::string& name) {
+    const auto found = std::ranges::find(specs, name, &TensorSpec::name);
+    return found == specs.end() ? nullptr : &*found;
+}
+
+// What is added to a weight; absent: nothing. Counts the adapter's tensors that are used.
+Result<std::optional<Pair>> pair_of(const TensorSpec& weight, const WeightReader& adapter,
+                                    const std::vector<TensorSpec>& specs, const model::LoraOptions& lora,
+                                    std::size_t& used) {
+    if (!weight.name.ends_with(".weight")) return std::optional<Pair>();
+    const std::string module = std::string(kPrefix) + weight.name.substr(0, weight.name.size() - 7);
+    const TensorSpec* const a = find_spec(specs, module + std::string(kA));
+    const TensorSpec* const b = find_spec(specs, module + std::string(kB));
+    if (a == nullptr && b == nullptr) return std::optional<Pair>();
+    if (a == nullptr || b == nullptr) return not_for(adapter.directory(), module, "has only one of its two matrices");
+    const bool fits = weight.shape.size() == 2 && a->shape == std::vector{lora.rank, weight.shape[1]} &&
+                      b->shape == std::vector{weight.shape[0], lora.rank};
+    if (!fits)
+        return not_for(adapter.directory(), a->name,
+                       "or its partner is not of the shape that " + weight.name + " needs");
+    Pair pair{lora.rank, {}, {}};
+    ATOLL_TRY(pair.a, read_whole(adapter, *a));
+    ATOLL_TRY(pair.b, read_whole(adapter, *b));
+    used += 2;
+    return std::optional<Pair>(std::move(pair));
+}
+
+// values: rows [first, …) of W, to which scale · B·A is added.
+void add_product(const Pair& pair, float scale, std::int64_t first, std::int64_t columns, std::span<float> values) {
+    std::vector<double> row(static_cast<std::size_t>(columns));
+    const auto width = static_cast<std::size_t>(columns), rank = static_cast<std::size_t>(pair.rank);
+    for (std::size_t i = 0; i * width < values.size(); ++i) {
+        std::ranges::fill(row, 0.0);
+        const float* const b = pair.b.data() + (static_cast<std::size_t>(first) + i) * rank;
+        for (std::size_t k = 0; k < rank; ++k) {
+            const double factor = static_cast<double>(scale) * static_cast<double>(b[k]);
+            const float* const a = pair.a.data() + k * width;
+            for (std::size_t c = 0; c < width; ++c) row[c] += factor * static_cast<double>(a[c]);
+        }
+        float* const out = values.data() + i * width;
+        for (std::size_t c = 0; c < width; ++c) out[c] = static_cast<float>(static_cast<double>(out[c]) + row[c]);
+    }
+}
+
+Status merge_tensor(const TensorSpec& spec, const WeightReader& model, const std::optional<Pair>& pair, float scale,
+                    WeightWriter& writer) {
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : spec.shape) elements *= extent;
+    const std::int64_t columns = spec.shape.empty() ? 1 : std::max<std::int64_t>(1, spec.shape.back());
+    const std::int64_t piece = std::max<std::int64_t>(1, kPieceElements / columns) * columns;
+    std::vector<float> buffer(static_cast<std::size_t>(std::min(piece, elements)));
+    for (std::int64_t at = 0; at < elements; at += piece) {
+        const auto values = std::span(buffer).first(static_cast<std::size_t>(std::min(piece, elements - at)));
+        ATOLL_RETURN_IF_ERROR(model.read(spec.name, at, at + static_cast<std::int64_t>(values.size()), values));
+        if (pair) add_product(*pair, scale, at / columns, columns, values);
+        ATOLL_RETURN_IF_ERROR(writer.append(values));
+    }
+    return {};
+}
+
+}  // namespace
+
+Status merge_adapter(const MergeOptions& options) {
+    ATOLL_TRY(const model::LoraOptions lora, load_adapter_config(options.adapter));
+    ATOLL_TRY(const WeightReader adapter, WeightReader::open_adapter(options.adapter));
+    ATOLL_TRY(const WeightReader model, WeightReader::open(options.model));
+    const std::vector<TensorSpec> specs = model.tensors(), adapters = adapter.tensors();
+    SaveOptions save;
+    save.base = options.model;
+    save.dtype = options.dtype;
+    ATOLL_TRY(auto writer, WeightWriter::create(options.out, specs, save));
+    std::size_t used = 0;
+    for (const TensorSpec& spec : specs) {
+        ATOLL_TRY(const auto pair, pair_of(spec, adapter, adapters, lora, used));
+        ATOLL_RETURN_IF_ERROR(merge_tensor(spec, model, pair, lora.scale(), writer));
+    }
+    if (used != adapters.size()) {
+        return invalid_argument(options.adapter.string(), options.adapter.string() + ": only " + std::to_string(used) +
+                                                              " of its " + std::to_string(adapters.size()) +
+                                                              " tensors are for linears of this model");
+    }
+    return writer.finish();
+}
+
+}  // namespace atl::checkpoint

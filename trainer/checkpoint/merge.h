@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "shared/base/result.h"
+#include "trainer/checkpoint/load.h"
+
+namespace atl::checkpoint {
+
+// The command `merge`: writes the model directory whose weights are W + alpha / rank · B·A wherever the adapter has a
+// pair of matrices. Rows are merged a few at a time; neither model is ever whole in memory.
+struct MergeOptions {
+    std::filesystem::path model;
+    std::filesystem::path adapter;
+    std::filesystem::path out;
+    std::optional<DType> dtype;  // absent: each tensor as in the model
+};
+// kInvalidArgument: an adapter that is not for this model.
+Status merge_adapter(const MergeOptions& options);
+
+}  // namespace atl::checkpoint

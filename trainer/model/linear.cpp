@@ -1,0 +1,102 @@
+#include "trainer/model/linear.h"
+
+#include <cmath>
+
+namespace atl::model {
+
+LinearRun::LinearRun(const ParameterGroup& base, std::size_t first, std::size_t count) : first_(first), count_(count) {
+    inputs_ = base.parameters[first].shape[1];
+    for (std::size_t index = first; index < first + count; ++index) outputs_ += base.parameters[index].shape[0];
+}
+
+std::vector<std::string> LinearRun::modules(const ParameterGroup& base) const {
+    std::vector<std::string> names;
+    for (std::size_t index = first_; index < first_ + count_; ++index) {
+        names.push_back(module_of(base.parameters[index]));
+    }
+    return names;
+}
+
+// A as peft begins with it: uniform in ±1/√in (kaiming_uniform with a = √5), B zero: no change.
+void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, ParameterGroup& adapters) {
+    rank_ = options.rank;
+    scale_ = options.scale();
+    first_a_ = adapters.parameters.size();
+    const auto prefix = [](const Parameter& parameter) { return "base_model.model." + module_of(parameter); };
+    std::vector<const Parameter*> adapted;
+    std::int64_t column = 0;
+    for (std::size_t index = first_; index < first_ + count_; ++index) {
+        const Parameter& parameter = base.parameters[index];
+        if (options.covers(module_of(parameter))) {
+            adapted.push_back(&parameter);
+            adapters_.push_back({0, column, parameter.shape[0]});
+            adapters.add({.name = prefix(parameter) + ".lora_A.weight",
+                          .shape = {rank_, inputs_},
+                          .init = Init::kUniform,
+                          .init_deviation = 1.0F / std::sqrt(static_cast<float>(inputs_))});
+        }
+        column += parameter.shape[0];
+    }
+    for (std::size_t i = 0; i < adapted.size(); ++i) {
+        adapters_[i].b = adapters.parameters.size();
+        adapters.add({.name = prefix(*adapted[i]) + ".lora_B.weight",
+                      .shape = {adapters_[i].columns, rank_},
+                      .init = Init::kZeros});
+    }
+}
+
+std::int64_t LinearRun::workspace_bytes(std::int64_t) const {
+    return 0;
+}
+
+void LinearRun::forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
+                        const Tensor& low) const {
+    kernels::Backend& backend = context.backend;
+    backend.matmul(x, false, groups[0].stacked_weight(first_, count_), true, y, false);
+    if (adapters_.empty()) return;
+    backend.matmul(x, false, groups[1].stacked_weight(first_a_, adapters_.size()), true, low, false);
+    backend.scale(low, scale_);
+    for (std::size_t i = 0; i < adapters_.size(); ++i) {
+        const Adapter& adapter = adapters_[i];
+        backend.matmul(low_of(low, i), false, groups[1].weight(adapter.b), true,
+                       y.column_range(adapter.column, adapter.columns), true);
+    }
+}
+
+void LinearRun::low_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
+                             const Tensor& low_gradient) const {
+    if (adapters_.empty()) return;
+    for (std::size_t i = 0; i < adapters_.size(); ++i) {
+        const Adapter& adapter = adapters_[i];
+        context.backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), false,
+                               groups[1].weight(adapter.b), false, low_of(low_gradient, i), false);
+    }
+    context.backend.scale(low_gradient, scale_);
+}
+
+void LinearRun::input_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
+                               const Tensor& low_gradient, const Tensor& x_gradient) const {
+    kernels::Backend& backend = context.backend;
+    backend.matmul(y_gradient, false, groups[0].stacked_weight(first_, count_), false, x_gradient, false);
+    if (adapters_.empty()) return;
+    const Tensor a = groups[1].stacked_weight(first_a_, adapters_.size());
+    backend.matmul(low_gradient, false, a, false, x_gradient, true);
+}
+
+void LinearRun::weight_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
+                                const Tensor& x, const Tensor& low, const Tensor& low_gradient) const {
+    kernels::Backend& backend = context.backend;
+    if (groups[0].trains()) {
+        backend.matmul(y_gradient, true, x, false, groups[0].stacked_gradient(first_, count_), groups[0].accumulate());
+    }
+    if (adapters_.empty()) return;
+    const bool accumulate = groups[1].accumulate();
+    backend.matmul(low_gradient, true, x, false, groups[1].stacked_gradient(first_a_, adapters_.size()), accumulate);
+    for (std::size_t i = 0; i < adapters_.size(); ++i) {
+        const Adapter& adapter = adapters_[i];
+        backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, low_of(low, i), false,
+                       groups[1].gradient(adapter.b), accumulate);
+    }
+}
+
+}  // namespace atl::model

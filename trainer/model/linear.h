@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/model/block.h"
+#include "trainer/model/lora.h"
+
+namespace atl::model {
+
+// Neighbouring matrices of a block's first group that share their input (query, key and value): one matrix product,
+// with low-rank adapters from the block's second group on some of them.
+//
+// A run of n adapters keeps the matrices A as one [n·r, in], so that their products with the input are one as well; r
+// columns of `low` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists.
+class LinearRun {
+  public:
+    // Matrices [first, first + count) of the group.
+    LinearRun(const ParameterGroup& base, std::size_t first, std::size_t count);
+
+    // The full names of the linears, "model.layers.0.self_attn.q_proj".
+    std::vector<std::string> modules(const ParameterGroup& base) const;
+    // Adds the parameters of the adapters that `options` asks for to `adapters`.
+    void adapt(const ParameterGroup& base, const LoraOptions& options, ParameterGroup& adapters);
+
+    std::int64_t low_columns() const { return static_cast<std::int64_t>(adapters_.size()) * rank_; }
+    // The most scratch that a call below takes.
+    std::int64_t workspace_bytes(std::int64_t rows) const;
+
+    // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes low for backward.
+    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
+                 const Tensor& low) const;
+    // low_gradient [N, n·r], which the two functions below need, from that of y.
+    void low_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
+                      const Tensor& low_gradient) const;
+    void input_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
+                        const Tensor& low_gradient, const Tensor& x_gradient) const;
+    // Of W, unless it is frozen, and of the adapters.
+    void weight_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
+                         const Tensor& x, const Tensor& low, const Tensor& low_gradient) const;
+
+  private:
+    struct Adapter {
+        std::size_t b = 0;         // its index in the adapters' group
+        std::int64_t column = 0;   // of y, where its matrix begins
+        std::int64_t columns = 0;  // of y
+    };
+    Tensor low_of(const Tensor& low, std::size_t adapter) const { return low.column_range(low_column(adapter), rank_); }
+    std::int64_t low_column(std::size_t adapter) const { return static_cast<std::int64_t>(adapter) * rank_; }
+
+    std::size_t first_, count_;
+    std::int64_t inputs_ = 0, outputs_ = 0;
+    std::size_t first_a_ = 0;
+    std::int64_t rank_ = 0;
+    float scale_ = 0;
+    std::vector<Adapter> adapters_;
+};
+
+}  // namespace atl::model

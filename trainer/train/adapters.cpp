@@ -1,0 +1,80 @@
+#include "trainer/train/adapters.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "trainer/checkpoint/adapter.h"
+
+namespace atl::train {
+namespace {
+
+constexpr const char* kDefaultTargets = "q_proj,v_proj";
+
+std::vector<std::string> split_list(const std::string& text) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        if (end > at) parts.push_back(text.substr(at, end - at));
+        at = end + 1;
+    }
+    std::ranges::sort(parts);
+    return parts;
+}
+
+Result<model::LoraOptions> from_flags(const RunConfig& config) {
+    model::LoraOptions options;
+    options.rank = config.lora_rank;
+    options.alpha = config.given.contains("lora-alpha") ? config.lora_alpha : static_cast<double>(config.lora_rank);
+    options.dropout = config.lora_dropout;
+    options.targets = split_list(config.lora_targets.empty() ? kDefaultTargets : config.lora_targets);
+    if (options.targets.empty()) return invalid_argument("--lora-targets", "names no linear");
+    const bool all = std::ranges::find(options.targets, "all-linear") != options.targets.end();
+    if (all && options.targets.size() > 1) {
+        return invalid_argument("--lora-targets", "'all-linear' leaves no others to name");
+    }
+    return options;
+}
+
+// A flag may say again what the adapter is; dropout is the run's own.
+Status check_flags(const RunConfig& config, const model::LoraOptions& adapter) {
+    const auto differs = [](const char* flag, const std::string& is) {
+        return invalid_argument(flag, "the adapter that --adapter names has " + is + "; leave the flag out");
+    };
+    if (config.lora_rank > 0 && config.lora_rank != adapter.rank) {
+        return differs("--lora-rank", std::to_string(adapter.rank));
+    }
+    if (config.given.contains("lora-alpha") && config.lora_alpha != adapter.alpha) {
+        return differs("--lora-alpha", std::to_string(adapter.alpha));
+    }
+    if (!config.lora_targets.empty() && split_list(config.lora_targets) != adapter.targets) {
+        return differs("--lora-targets", "others");
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
+    AdapterSource source;
+    source.seed = static_cast<std::uint64_t>(config.seed);
+    if (!config.adapter.empty()) {
+        ATOLL_TRY(source.options, checkpoint::load_adapter_config(config.adapter));
+        ATOLL_RETURN_IF_ERROR(check_flags(config, source.options));
+        if (config.given.contains("lora-dropout")) source.options.dropout = config.lora_dropout;
+        ATOLL_TRY(source.weights, checkpoint::WeightReader::open_adapter(config.adapter));
+        return std::optional(std::move(source));
+    }
+    if (config.lora_rank > 0) {
+        ATOLL_TRY(source.options, from_flags(config));
+        return std::optional(std::move(source));
+    }
+    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets"}) {
+        if (config.given.contains(flag)) {
+            return invalid_argument("--" + std::string(flag), "means nothing without --lora-rank");
+        }
+    }
+    return std::optional<AdapterSource>();
+}
+
+}  // namespace atl::train

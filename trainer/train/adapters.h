@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trainer/checkpoint/load.h"
+#include "trainer/model/lora.h"
+#include "trainer/train/config.h"
+
+namespace atl::train {
+
+// The adapters of a run: trained on a frozen model, or evaluated with it.
+struct AdapterSource {
+    model::LoraOptions options;
+    std::optional<checkpoint::WeightReader> weights;  // absent: new ones, from the seed
+    std::uint64_t seed = 0;
+};
+
+// What --adapter and the --lora flags ask for, absent when nothing. kInvalidArgument names the flag: --lora flags that
+// contradict the adapter, or that mean nothing without --lora-rank.
+Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config);
+
+}  // namespace atl::train

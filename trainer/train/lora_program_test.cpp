@@ -1,0 +1,206 @@
+// Adapters as users train, evaluate and merge them, against peft: tests/numerics/make_lora_goldens.py made the numbers.
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "shared/safetensors/file.h"
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+class LoraProgramTest : public ProgramTest {
+  protected:
+    // The golden base and rows, as make_lora_goldens.py has them.
+    void make_golden_base() {
+        ASSERT_EQ(run({"init", "--config", (goldens_ / "training" / "config.json").string(), "--out", path("base"),
+                       "--seed", "3"})
+                      .exit_code,
+                  0);
+        std::vector<std::int32_t> ids;
+        std::vector<std::int32_t> labels;
+        for (std::int32_t row = 0; row < 24; ++row) {
+            for (std::int32_t t = 0; t < 16; ++t) {
+                ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
+                labels.push_back(t < row % 5 ? -100 : ids.back());
+            }
+        }
+        write_data("golden.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    }
+    std::string adapter() const { return (goldens_ / "lora" / "adapter").string(); }
+
+    std::vector<float> floats(const std::filesystem::path& file, const std::string& name) const {
+        const auto opened = safetensors::File::open(file);
+        const auto* tensor = opened.ok() ? opened->header().find(name) : nullptr;
+        EXPECT_NE(tensor, nullptr) << file << " " << name;
+        if (tensor == nullptr) return {};
+        const auto bytes = opened->bytes(*tensor);
+        std::vector<float> values(bytes.size() / sizeof(float));
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+        return values;
+    }
+    std::string bytes_of(const std::string& directory) const {
+        const auto bytes = read_file(path(directory) + "/adapter_model.safetensors");
+        EXPECT_TRUE(bytes.ok()) << directory;
+        return bytes.ok() ? *bytes : std::string();
+    }
+    // `train` with adapters of rank 4 on all linears.
+    CommandResult train_lora(const std::string& out, std::vector<std::string> flags, int ranks = 1) const {
+        const std::vector<std::string> lora = {"--lora-rank",  "4",   "--lora-targets", "all-linear",
+                                               "--save-dtype", "fp32"};
+        flags.insert(flags.end(), lora.begin(), lora.end());
+        return train(out, flags, ranks);
+    }
+
+    const std::filesystem::path goldens_ = ATOLL_GOLDEN_DIR;
+};
+
+TEST_F(LoraProgramTest, TheFirstTwentyStepsAreThoseOfPeft) {
+    make_golden_base();
+    const auto text = read_file(goldens_ / "lora" / "steps.json");
+    ASSERT_TRUE(text.ok());
+    const auto golden = nlohmann::json::parse(*text);
+    const std::vector<std::string> arguments = {"train",
+                                                "--model",
+                                                path("base"),
+                                                "--data",
+                                                path("golden.safetensors"),
+                                                "--out",
+                                                path("out"),
+                                                "--steps",
+                                                "20",
+                                                "--adapter",
+                                                adapter(),
+                                                "--global-batch-size",
+                                                "4",
+                                                "--shuffle",
+                                                "off",
+                                                "--lr",
+                                                "5e-3",
+                                                "--beta2",
+                                                "0.98",
+                                                "--weight-decay",
+                                                "0.1",
+                                                "--max-grad-norm",
+                                                "1"};
+    for (const int ranks : {1, 2}) {
+        const auto result = run(arguments, ranks);
+        const auto losses = member(result.out, "loss");
+        const auto norms = member(result.out, "grad_norm");
+        ASSERT_EQ(losses.size(), 20U) << result.err;
+        for (std::size_t i = 0; i < 20; ++i) {
+            EXPECT_NEAR(losses[i] / golden["loss"][i].get<double>(), 1, 1e-5) << "step " << i + 1;
+            EXPECT_NEAR(norms[i] / golden["grad_norm"][i].get<double>(), 1, 1e-4) << "step " << i + 1;
+        }
+    }
+}
+
+TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) {
+    make_golden_base();
+    const auto merged = run({"merge", "--model", path("base"), "--adapter", adapter(), "--out", path("merged")});
+    ASSERT_EQ(merged.exit_code, 0) << merged.err;
+    const std::filesystem::path golden = goldens_ / "lora" / "golden.safetensors";
+    for (const char* name : {"model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"}) {
+        const auto expected = floats(golden, std::string("merged:") + name);
+        const auto values = floats(path("merged") + "/model.safetensors", name);
+        const auto before = floats(path("base") + "/model.safetensors", name);
+        ASSERT_EQ(values.size(), expected.size());
+        for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-6) << name;
+        EXPECT_NE(values, before);
+    }
+    const auto eval = [&](std::vector<std::string> more) {
+        std::vector<std::string> arguments = {"eval", "--data", path("golden.safetensors")};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const auto result = run(arguments);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return member(result.out, "loss").at(0);
+    };
+    const double apart = eval({"--model", path("base"), "--adapter", adapter()});
+    EXPECT_NEAR(eval({"--model", path("merged")}) / apart, 1, 1e-5);
+    EXPECT_GT(std::abs(eval({"--model", path("base")}) / apart - 1), 1e-4);
+}
+
+TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {
+    const auto result = train_lora("out", {"--steps", "30", "--global-batch-size", "8", "--lr", "2e-2"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto losses = member(result.out, "loss");
+    EXPECT_LT(losses.back(), 0.95 * losses.front());
+    EXPECT_FALSE(std::filesystem::exists(path("out") + "/model.safetensors"));
+    const auto evaluated =
+        run({"eval", "--model", path("model"), "--adapter", path("out"), "--data", path("data.safetensors")});
+    EXPECT_LT(member(evaluated.out, "loss").at(0), losses.back() + 0.1) << evaluated.err;
+    EXPECT_EQ(run({"merge", "--model", path("model"), "--adapter", path("out"), "--out", path("merged")}).exit_code, 0);
+    EXPECT_EQ(run({"eval", "--model", path("merged"), "--data", path("data.safetensors")}).exit_code, 0);
+}
+
+TEST_F(LoraProgramTest, ANewAdapterChangesNothingYet) {
+    ASSERT_EQ(train_lora("out", {"--steps", "0"}).exit_code, 0);
+    const auto eval = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"eval", "--model", path("model"), "--data", path("data.safetensors")};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return member(run(arguments).out, "loss").at(0);
+    };
+    EXPECT_EQ(eval({"--adapter", path("out")}), eval({}));
+}
+
+TEST_F(LoraProgramTest, AllShardingsAndRecomputationWriteTheSameAdapter) {
+    const std::vector<std::string> steps = {"--steps", "3", "--global-batch-size", "4", "--sharding"};
+    std::vector<std::string> adapters;
+    for (const char* sharding : {"none", "shard_optimizer", "shard_grad_op", "full_shard"}) {
+        auto flags = steps;
+        flags.emplace_back(sharding);
+        if (adapters.size() == 3) flags.insert(flags.end(), {"--activation-checkpointing", "full"});
+        const auto result = train_lora(sharding, flags, 2);
+        ASSERT_EQ(result.exit_code, 0) << result.err;
+        adapters.push_back(bytes_of(sharding));
+    }
+    for (const std::string& bytes : adapters) EXPECT_EQ(bytes == adapters[0], true);
+}
+
+TEST_F(LoraProgramTest, DeterministicRunsWriteTheSameAdapterOnAnyNumberOfRanks) {
+    const std::vector<std::string> flags = {"--steps", "3", "--global-batch-size", "4", "--deterministic"};
+    ASSERT_EQ(train_lora("one", flags, 1).exit_code, 0);
+    auto sharded = flags;
+    sharded.insert(sharded.end(), {"--sharding", "full_shard"});
+    const auto result = train_lora("two", sharded, 2);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(bytes_of("one") == bytes_of("two"), true);
+}
+
+TEST_F(LoraProgramTest, AResumedRunWritesTheSameBits) {
+    const std::vector<std::string> flags = {"--steps", "6", "--global-batch-size", "4", "--save-every", "2"};
+    ASSERT_EQ(train_lora("whole", flags).exit_code, 0);
+    auto part = flags;
+    part.insert(part.end(), {"--time-limit", "0.000001"});
+    const auto stopped = train_lora("part", part);
+    ASSERT_EQ(stopped.exit_code, 0) << stopped.err;
+    ASSERT_TRUE(std::filesystem::exists(path("part.state/state.safetensors")));
+    auto rest = flags;
+    rest.emplace_back("--resume");
+    const auto other = train("part", rest);
+    EXPECT_EQ(other.exit_code, 2) << "a run without adapters cannot continue one with them";
+    ASSERT_EQ(train_lora("part", rest).exit_code, 0);
+    EXPECT_EQ(bytes_of("part") == bytes_of("whole"), true);
+}
+
+TEST_F(LoraProgramTest, WhatMakesNoSenseIsRefusedByName) {
+    ASSERT_EQ(train_lora("adapter", {"--steps", "0"}).exit_code, 0);
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"--lora-alpha", "4"}, "--lora-alpha"},
+        {{"--lora-targets", "q_proj"}, "--lora-targets"},
+        {{"--lora-rank", "2", "--lora-targets", "lm_head"}, "lm_head"},
+        {{"--lora-rank", "2", "--lora-targets", "q_proj,all-linear"}, "all-linear"},
+        {{"--adapter", path("nowhere")}, "adapter_config.json"},
+        {{"--adapter", path("adapter"), "--lora-rank", "8"}, "--lora-rank"},
+    };
+    for (const auto& [flags, named] : cases) {
+        auto all = flags;
+        all.insert(all.end(), {"--steps", "1"});
+        const auto result = train("out", all);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_NE(result.err.find(named), std::string::npos) << result.err;
+    }
+}
+
+}  // namespace
+}  // namespace atl::train
