@@ -12,7 +12,7 @@
 namespace atl::checkpoint {
 namespace {
 
-constexpr std::int64_t kPieceElements = 1 << 20;
+constexpr std::int64_t kMergedElements = 1 << 20;
 constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
 
 // A [rank, columns] and B [rows, rank], in fp32.
@@ -80,7 +80,7 @@ Status merge_tensor(const TensorSpec& spec, const WeightReader& model, const std
     std::int64_t elements = 1;
     for (const std::int64_t extent : spec.shape) elements *= extent;
     const std::int64_t columns = spec.shape.empty() ? 1 : std::max<std::int64_t>(1, spec.shape.back());
-    const std::int64_t piece = std::max<std::int64_t>(1, kPieceElements / columns) * columns;
+    const std::int64_t piece = std::max<std::int64_t>(1, kMergedElements / columns) * columns;
     std::vector<float> buffer(static_cast<std::size_t>(std::min(piece, elements)));
     for (std::int64_t at = 0; at < elements; at += piece) {
         const auto values = std::span(buffer).first(static_cast<std::size_t>(std::min(piece, elements - at)));
