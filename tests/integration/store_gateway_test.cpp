@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 using auth::Role;
 using json::Json;
 
-std::string pattern(std::size_t count) {
+std::string pattern(std::size_t count, unsigned seed = 0) {
     std::string bytes(count, '\0');
-    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<char>(i * 2654435761U >> 24);
+    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<char>((i + seed) * 2654435761U >> 24);
     return bytes;
 }
 
@@ -149,7 +149,7 @@ TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
     ASSERT_EQ(staged.exit_code, 0) << staged.err;
     EXPECT_EQ(read_file(root_ / "site/models/base/config.json").value(), "{}");
 
-    const fs::path update = make_model("update", pattern(2000));
+    const fs::path update = make_model("update", pattern(1000, 7));
     ASSERT_TRUE(
         write_file_atomic(
             root_ / "meta.json",

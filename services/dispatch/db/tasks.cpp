@@ -173,7 +173,7 @@ Status request_cancel(pg::Transaction& transaction, const std::vector<std::strin
 Result<std::vector<Task>> load_tasks(pg::Connection& connection, const std::string& condition,
                                      const std::vector<pg::Param>& params) {
     ATOLL_TRY(const pg::Rows rows,
-              connection.query(kTaskQuery + "WHERE " + condition + " ORDER BY t.created_at, t.id", params));
+              connection.query(kTaskQuery + "WHERE " + condition + " ORDER BY t.created_at, t.facility, t.id", params));
     std::vector<Task> tasks;
     for (int i = 0; i < rows.size(); ++i) tasks.push_back(read_task(rows, i));
     return tasks;
