@@ -1,5 +1,9 @@
 #include "services/dispatch/service.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <optional>
 #include <string>
 
@@ -112,11 +116,16 @@ Status take_over_leases(pg::Pool& pool, const std::string& instance) {
     return release_leases_of(*connection, instance);
 }
 
+// Private and our own: in a shared /tmp somebody else may have made it first, or a link in its place.
 Status make_control_directory(const std::filesystem::path& directory) {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (!error) std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
-    if (error) return invalid_argument("dispatch.control_directory", directory.string() + ": " + error.message());
+    std::error_code ignored;
+    std::filesystem::create_directories(directory.parent_path(), ignored);
+    struct stat info{};
+    const bool made = ::mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST;
+    if (!made || ::lstat(directory.c_str(), &info) != 0) return file_error(directory, "make the directory");
+    if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || ::chmod(directory.c_str(), 0700) != 0)
+        return invalid_argument("dispatch.control_directory",
+                                directory.string() + " is not a directory of this user: name another");
     return {};
 }
 

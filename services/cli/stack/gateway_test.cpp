@@ -209,6 +209,23 @@ TEST_F(GatewayTest, AServiceThatIsAwayIsUnavailableWithRetryAfter) {
     EXPECT_EQ(answer.json().error().code, ErrorCode::kUnavailable);
 }
 
+TEST_F(GatewayTest, NginxOwnErrorsAreProblems) {
+    http::CallOptions options;
+    const auto problem = [&](const std::string& path) {
+        return client().call(Method::kGet, path, {}, options).value();
+    };
+    EXPECT_EQ(problem("/nowhere").json().error().code, ErrorCode::kNotFound);
+    options.headers = {{"Range", "bytes=100-200"}};
+    const auto range = problem("/store/v1/blobs/cd");
+    EXPECT_EQ(range.status, 416);
+    EXPECT_EQ(range.headers.at("content-type"), "application/problem+json");
+    options.headers = {{"X-Long", std::string(20000, 'x')}, {"X-Request-Id", "mine"}};
+    const auto header = problem("/store/v1/things/a");
+    EXPECT_EQ(header.status, 400);
+    EXPECT_EQ(header.headers.at("content-type"), "application/problem+json");
+    EXPECT_NE(header.body.find("longer than 16 KiB"), std::string::npos) << header.body;
+}
+
 TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
     const auto file = [this](const char* name) { return (directory_.path() / name).string(); };
     const auto made = run_command({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",

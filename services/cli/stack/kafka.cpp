@@ -33,6 +33,7 @@ std::string broker_settings(const Stack& stack) {
            (stack.layout.kafka() / "data").string() +
            "\n"
            "auto.create.topics.enable=false\n"
+           "log.retention.hours=2160\n"  // events outlive a coordinator that is off for weeks
            "controlled.shutdown.enable=false\n"
            "group.initial.rebalance.delay.ms=0\n"
            "num.network.threads=2\n"
