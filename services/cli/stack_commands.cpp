@@ -133,6 +133,9 @@ void add_stack_commands(CLI::App& program, Context& context) {
     up->add_option("--programs", options->programs, "directory of the services' programs");
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
     on_run(*up, context, [&context, options, address, url] {
+        for (std::filesystem::path* file : {&address->certificate, &address->certificate_key}) {
+            if (!file->empty()) *file = std::filesystem::absolute(*file);  // nginx would look beside its configuration
+        }
         if (url->count() > 0) options->address = *address;
         return run_up(context, *options);
     });

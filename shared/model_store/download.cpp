@@ -22,13 +22,9 @@ Error directory_error(const fs::path& path, const std::string& what, const std::
     return {ErrorCode::kInternal, "cannot " + what + " " + path.string() + ": " + why, path.string()};
 }
 
-// Whether a directory holds the manifest's files, by size.
+// By digest: all versions of one model have files of the same sizes.
 bool holds(const fs::path& directory, const Manifest& manifest) {
-    for (const ManifestFile& file : manifest.files) {
-        std::error_code error;
-        if (fs::file_size(directory / file.path, error) != file.size || error) return false;
-    }
-    return true;
+    return verify_directory(directory, manifest, /*threads=*/2).ok();
 }
 
 Result<bool> is_there_already(const fs::path& directory, const Manifest& manifest) {

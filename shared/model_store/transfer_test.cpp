@@ -248,9 +248,14 @@ TEST_F(TransferTest, WhatIsThereAlreadyIsNotFetchedAndAnythingElseIsLeftAlone) {
     const int gets = store_.gets;
     EXPECT_TRUE(download_version(digest, sites_ / "copy", store_.options()).ok());
     EXPECT_EQ(store_.gets, gets);
-    ASSERT_TRUE(write_file_atomic(sites_ / "copy/config.json", "mine").ok());
-    EXPECT_EQ(download_version(digest, sites_ / "copy", store_.options()).error().code, ErrorCode::kConflict);
-    EXPECT_EQ(read_file(sites_ / "copy/config.json").value(), "mine");
+    // Another version of the same model differs in bytes, not in sizes.
+    std::string other = read_file(sites_ / "copy/config.json").value();
+    other[0] ^= 1;
+    for (const std::string& mine : {other, std::string("mine, and longer")}) {
+        ASSERT_TRUE(write_file_atomic(sites_ / "copy/config.json", mine).ok());
+        EXPECT_EQ(download_version(digest, sites_ / "copy", store_.options()).error().code, ErrorCode::kConflict);
+        EXPECT_EQ(read_file(sites_ / "copy/config.json").value(), mine);
+    }
 }
 
 TEST_F(TransferTest, TwoDownloadsAtOnceFetchEachChunkOnce) {

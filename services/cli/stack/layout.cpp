@@ -114,6 +114,9 @@ Status check_address(const PublicAddress& address) {
     if (address.listen.empty() || address.certificate.empty() || address.certificate_key.empty())
         return invalid_argument("--public-listen",
                                 "--public-listen, --tls-certificate and --tls-key go together: tokens travel there");
+    for (const auto& [flag, file] :
+         {std::pair{"--tls-certificate", &address.certificate}, std::pair{"--tls-key", &address.certificate_key}})
+        if (const auto bytes = read_file(*file); !bytes.ok()) return invalid_argument(flag, bytes.error().message);
     if (address.url.empty())
         return invalid_argument("--public-url", "--public-listen needs --public-url, the address that sites are told");
     return {};

@@ -62,10 +62,15 @@ TEST_F(StackTest, ItsPublicAddressIsRememberedAndStaysWhileItRuns) {
 TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
     EXPECT_EQ(check_address({"coordinator:7443", {}, {}, {}}).error().field, "--public-url");
     EXPECT_EQ(check_address({"https://coordinator/", {}, {}, {}}).error().field, "--public-url");
-    EXPECT_EQ(check_address({{}, "0.0.0.0:7443", "cert", "key"}).error().field, "--public-url");
+    const TemporaryDirectory directory;
+    const auto cert = directory.path() / "cert", key = directory.path() / "key";
+    ASSERT_TRUE(write_file_atomic(cert, "").ok());
+    EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-key");
+    ASSERT_TRUE(write_file_atomic(key, "").ok());
+    EXPECT_EQ(check_address({{}, "0.0.0.0:7443", cert, key}).error().field, "--public-url");
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", {}, {}}).error().field, "--public-listen");
     EXPECT_EQ(check_address({"https://c", {}, "cert", "key"}).error().field, "--public-listen");
-    EXPECT_TRUE(check_address({"https://c:7443", "0.0.0.0:7443", "cert", "key"}).ok());
+    EXPECT_TRUE(check_address({"https://c:7443", "0.0.0.0:7443", cert, key}).ok());
 }
 
 TEST_F(StackTest, UpStartsAgainWhatWasKilled) {
