@@ -54,9 +54,9 @@ TEST_F(ProcessTest, AProcessThatGotARecycledPidIsNotTakenForOurs) {
     ASSERT_TRUE(start("echo up; exec sleep 1000").ok());
     ASSERT_TRUE(said("up"));
     const auto process = running_process(pid_file());
-    // The same record with our own pid: such a process started at another time.
+    // The same record with our own pid and another time of start (ours may be in the same tick as the program's).
     std::string record = read_file(pid_file()).value();
-    record.replace(0, record.find(' '), std::to_string(::getpid()));
+    record.replace(0, record.find(' ') + 1, std::to_string(::getpid()) + " 9");
     ASSERT_TRUE(write_file_atomic(pid_file(), record).ok());
     EXPECT_FALSE(running_process(pid_file()));
     EXPECT_EQ(stop_recorded(pid_file(), SIGKILL, std::chrono::seconds(1)).value(), 0) << "and we are still here";
