@@ -32,15 +32,7 @@ class LocalFile : public ByteSource {
     std::uint64_t size() const override { return size_; }
 
     Status read(std::uint64_t offset, std::span<std::byte> into) const override {
-        while (!into.empty()) {
-            const ssize_t got = ::pread(fd_.get(), into.data(), into.size(), static_cast<off_t>(offset));
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0) return file_error(path_, "read");
-            if (got == 0) return Error{ErrorCode::kInternal, path_.string() + " became shorter", path_.string()};
-            offset += static_cast<std::uint64_t>(got);
-            into = into.subspan(static_cast<std::size_t>(got));
-        }
-        return {};
+        return read_at(fd_.get(), offset, into, path_);
     }
 
   private:
@@ -48,17 +40,6 @@ class LocalFile : public ByteSource {
     UniqueFd fd_;
     std::uint64_t size_;
 };
-
-Status write_at(int fd, const fs::path& path, std::uint64_t offset, std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-        const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return file_error(path, "write");
-        offset += static_cast<std::uint64_t>(written);
-        bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-    return {};
-}
 
 bool is_hidden(const fs::path& path) {
     return path.filename().string().starts_with(".");
@@ -139,22 +120,16 @@ Status copy_other_files(const Average& average, const fs::path& from, const fs::
     return {};
 }
 
-Status sync(const fs::path& path) {
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd.valid() || ::fsync(fd.get()) != 0) return file_error(path, "sync");
-    return {};
-}
-
 // A power cut after this loses nothing of the directory.
 Status sync_tree(const fs::path& directory) {
     std::error_code error;
     for (auto entry = fs::recursive_directory_iterator(directory, error); !error && entry != fs::end(entry);
          entry.increment(error))
-        ATOLL_RETURN_IF_ERROR(sync(entry->path()));
+        ATOLL_RETURN_IF_ERROR(sync_path(entry->path()));
     if (error)
         return Error{ErrorCode::kInternal, "cannot list " + directory.string() + ": " + error.message(),
                      directory.string()};
-    return sync(directory);
+    return sync_path(directory);
 }
 
 // The output cut into pieces that several threads take one after another.
@@ -216,7 +191,8 @@ class PieceWriter {
         while (const auto piece = next()) {
             const std::span<std::byte> bytes = std::span(buffer).first(piece->size);
             Status status = average_.read(piece->file, piece->offset, bytes, workspace);
-            if (status.ok()) status = write_at(fds_[piece->file].get(), paths_[piece->file], piece->offset, bytes);
+            const std::string_view made(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+            if (status.ok()) status = write_at(fds_[piece->file].get(), piece->offset, made, paths_[piece->file]);
             finished(*piece, status);
         }
     }
@@ -303,7 +279,7 @@ Status write_average(const Average& average, const fs::path& first, const fs::pa
     ATOLL_RETURN_IF_ERROR(copy_other_files(average, first, directory.path()));
     ATOLL_RETURN_IF_ERROR(sync_tree(directory.path()));
     ATOLL_RETURN_IF_ERROR(directory.rename_to(out));
-    return sync(out.has_parent_path() ? out.parent_path() : fs::path("."));
+    return sync_path(out.has_parent_path() ? out.parent_path() : fs::path("."));
 }
 
 }  // namespace atl::average

@@ -9,7 +9,12 @@
 #include <cstring>
 
 namespace atl {
-namespace {
+Error file_error(const std::filesystem::path& path, std::string_view what) {
+    auto code = ErrorCode::kInternal;
+    if (errno == ENOENT) code = ErrorCode::kNotFound;
+    if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
+    return {code, "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+}
 
 Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
     while (!bytes.empty()) {
@@ -21,19 +26,33 @@ Status write_all(int fd, std::string_view bytes, const std::filesystem::path& pa
     return {};
 }
 
-// A rename is durable only when its directory is.
-void sync_directory(const std::filesystem::path& directory) {
-    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd.valid()) ::fsync(fd.get());
+Status write_at(int fd, std::uint64_t offset, std::string_view bytes, const std::filesystem::path& path) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return file_error(path, "write");
+        offset += static_cast<std::uint64_t>(written);
+        bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return {};
 }
 
-}  // namespace
+Status read_at(int fd, std::uint64_t offset, std::span<std::byte> into, const std::filesystem::path& path) {
+    while (!into.empty()) {
+        const ssize_t got = ::pread(fd, into.data(), into.size(), static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return file_error(path, "read");
+        if (got == 0) return Error{ErrorCode::kInternal, path.string() + " became shorter", path.string()};
+        offset += static_cast<std::uint64_t>(got);
+        into = into.subspan(static_cast<std::size_t>(got));
+    }
+    return {};
+}
 
-Error file_error(const std::filesystem::path& path, std::string_view what) {
-    auto code = ErrorCode::kInternal;
-    if (errno == ENOENT) code = ErrorCode::kNotFound;
-    if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
-    return {code, "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+Status sync_path(const std::filesystem::path& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid() || ::fsync(fd.get()) != 0) return file_error(path, "sync");
+    return {};
 }
 
 Result<std::string> read_file(const std::filesystem::path& path) {
@@ -62,7 +81,7 @@ Status write_file_atomic(const std::filesystem::path& path, std::string_view byt
         ::unlink(temporary.c_str());
         return status;
     }
-    sync_directory(directory);
+    (void)sync_path(directory);  // some file systems cannot
     return {};
 }
 

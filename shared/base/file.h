@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +20,16 @@ Result<std::string> read_file(const std::filesystem::path& path);
 
 // Writes beside the target, fsyncs, renames: readers see the old bytes or the new, also after a power cut.
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode = 0644);
+
+// All of the bytes, or an error of file_error(): to where the descriptor stands, or at an offset. `path` is for
+// messages.
+Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path);
+Status write_at(int fd, std::uint64_t offset, std::string_view bytes, const std::filesystem::path& path);
+// Fills `into` from an offset; kInternal also when the file ends before.
+Status read_at(int fd, std::uint64_t offset, std::span<std::byte> into, const std::filesystem::path& path);
+
+// A file's bytes, or a directory's entries (a rename is durable only when its directory is), outlive a power cut.
+Status sync_path(const std::filesystem::path& path);
 
 // Owns a POSIX file descriptor.
 class UniqueFd {

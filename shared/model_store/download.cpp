@@ -57,12 +57,12 @@ class PartialDirectory {
     bool is_current() const { return fs::exists(path_); }
 
     Status rename_to(const fs::path& target, const Manifest& manifest) {
-        ATOLL_RETURN_IF_ERROR(sync_directory(path_));
+        ATOLL_RETURN_IF_ERROR(sync_path(path_));
         if (::rename(path_.c_str(), target.c_str()) != 0) {
             const int error = errno;
             if (!holds(target, manifest)) return directory_error(target, "create", std::strerror(error));
         }
-        return sync_directory(target.parent_path());
+        return sync_path(target.parent_path());
     }
 
   private:
@@ -84,7 +84,7 @@ class Downloader {
         ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), options_.connections,
                                                 [&](std::size_t i, int) { return make(places[i]); }));
         for (const LocalFile& file : files_) ATOLL_RETURN_IF_ERROR(file.sync());
-        for (const fs::path& sub : directories_) ATOLL_RETURN_IF_ERROR(sync_directory(sub));
+        for (const fs::path& sub : directories_) ATOLL_RETURN_IF_ERROR(sync_path(sub));
         return {};
     }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 namespace atl::model_store {
+
 Result<LocalFile> LocalFile::open(const std::filesystem::path& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info{};
@@ -22,26 +23,12 @@ Result<LocalFile> LocalFile::open_for_writing(const std::filesystem::path& path,
 
 Result<std::string> LocalFile::read(std::uint64_t offset, std::uint64_t count) const {
     std::string bytes(count, '\0');
-    for (std::size_t done = 0; done < bytes.size();) {
-        const ssize_t got =
-            ::pread(fd_.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return file_error(path_, "read");
-        if (got == 0) return Error{ErrorCode::kInternal, path_.string() + " became shorter", path_.string()};
-        done += static_cast<std::size_t>(got);
-    }
+    ATOLL_RETURN_IF_ERROR(read_at(fd_.get(), offset, std::as_writable_bytes(std::span(bytes)), path_));
     return bytes;
 }
 
 Status LocalFile::write(std::uint64_t offset, std::string_view bytes) const {
-    while (!bytes.empty()) {
-        const ssize_t written = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return file_error(path_, "write");
-        offset += static_cast<std::uint64_t>(written);
-        bytes.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return {};
+    return write_at(fd_.get(), offset, bytes, path_);
 }
 
 Status LocalFile::sync() const {
@@ -65,12 +52,6 @@ std::vector<ChunkPlace> chunk_places(const Manifest& manifest) {
         }
     }
     return places;
-}
-
-Status sync_directory(const std::filesystem::path& directory) {
-    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid() || ::fsync(fd.get()) != 0) return file_error(directory, "sync");
-    return {};
 }
 
 }  // namespace atl::model_store

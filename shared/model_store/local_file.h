@@ -39,6 +39,4 @@ struct ChunkPlace {
 };
 std::vector<ChunkPlace> chunk_places(const Manifest& manifest);
 
-Status sync_directory(const std::filesystem::path& directory);
-
 }  // namespace atl::model_store

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <utility>
 
@@ -15,12 +14,6 @@ namespace {
 // Small appends are gathered into writes of this size.
 constexpr std::size_t kBufferBytes = 1U << 20;
 
-void sync_directory_of(const std::filesystem::path& path) {
-    const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
-    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd.valid()) ::fsync(fd.get());
-}
-
 }  // namespace
 
 struct Writer::Impl {
@@ -32,13 +25,7 @@ struct Writer::Impl {
     Impl& operator=(const Impl&) = delete;
 
     Status write(std::span<const std::byte> bytes) {
-        while (!bytes.empty()) {
-            const ssize_t written = ::write(fd.get(), bytes.data(), bytes.size());
-            if (written < 0 && errno == EINTR) continue;
-            if (written < 0) return file_error(path, "write");
-            bytes = bytes.subspan(static_cast<std::size_t>(written));
-        }
-        return {};
+        return write_all(fd.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
     }
 
     Status flush() {
@@ -99,7 +86,7 @@ Status Writer::finish() {
     if (::fchmod(impl_->fd.get(), 0644) != 0 || ::fsync(impl_->fd.get()) != 0) return file_error(impl_->path, "sync");
     if (::rename(impl_->temporary.c_str(), impl_->path.c_str()) != 0) return file_error(impl_->path, "rename to");
     impl_->fd.reset();
-    sync_directory_of(impl_->path);
+    (void)sync_path(impl_->path.has_parent_path() ? impl_->path.parent_path() : ".");
     return {};
 }
 

@@ -1,8 +1,5 @@
 #include "trainer/checkpoint/model_files.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -42,11 +39,6 @@ Status remove_file(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::remove(path, error);
     return error ? Status(internal_error("cannot remove " + path.string() + ": " + error.message())) : Status();
-}
-
-void sync_directory(const std::filesystem::path& directory) {
-    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd.valid()) ::fsync(fd.get());
 }
 
 }  // namespace
@@ -91,14 +83,14 @@ Status replace_model_files(const std::filesystem::path& work, const std::filesys
     // Without its index an older sharded model is no model any more; a new index comes after all its shards.
     if (!is_new("model.safetensors")) {
         ATOLL_RETURN_IF_ERROR(remove_file(out / "model.safetensors.index.json"));
-        sync_directory(out);
+        (void)sync_path(out);
     }
     for (const std::string& name : names) {
         std::error_code error;
         std::filesystem::rename(work / name, out / name, error);
         if (error) return internal_error("cannot rename to " + (out / name).string() + ": " + error.message());
     }
-    sync_directory(out);
+    (void)sync_path(out);
     std::error_code error;
     std::vector<std::filesystem::path> stale;
     for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
@@ -106,7 +98,7 @@ Status replace_model_files(const std::filesystem::path& work, const std::filesys
         if (is_weight_file(name) && !is_new(name)) stale.push_back(entry.path());
     }
     for (const auto& path : stale) ATOLL_RETURN_IF_ERROR(remove_file(path));
-    sync_directory(out);
+    (void)sync_path(out);
     return {};
 }
 

@@ -18,16 +18,6 @@ constexpr std::size_t kHeaderBytes = 512;
 constexpr std::size_t kBufferElements = 1U << 18;
 constexpr auto kElementBytes = static_cast<std::int64_t>(sizeof(std::int32_t));
 
-Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
-    while (!bytes.empty()) {
-        const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return file_error(path, "write");
-        bytes.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return {};
-}
-
 // The sha256 of a file's bytes from `begin`; nothing when it ends before `count` of them.
 Result<std::optional<std::string>> sha256_of_range(int fd, const std::filesystem::path& path, std::int64_t begin,
                                                    std::int64_t count) {
