@@ -59,10 +59,10 @@ Result<std::optional<Claim>> claim_part(pg::Connection& connection, const std::s
     return std::optional(std::move(claim));
 }
 
-constexpr char kColumns[] =
+const std::string kColumns =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
-    " version, momentum, error, to_char(created_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS created_at,"
-    " to_char(finished_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS finished_at FROM aggregations ";
+    " version, momentum, error, " +
+    pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("finished_at") + " AS finished_at FROM aggregations ";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
     return rows.is_null(row, column) ? Json() : Json(rows.text(row, column));
@@ -222,8 +222,7 @@ Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, cons
 }
 
 Result<Json> find_aggregation(pg::Transaction& transaction, const std::string& job, std::int64_t round) {
-    ATOLL_TRY(const auto rows,
-              transaction.query(kColumns + std::string("WHERE job = $1 AND round = $2"), {job, round}));
+    ATOLL_TRY(const auto rows, transaction.query(kColumns + "WHERE job = $1 AND round = $2", {job, round}));
     if (rows.empty())
         return not_found("round " + std::to_string(round) + " of job " + job + " has not been aggregated", "round");
     return aggregation_json(rows, 0);
@@ -236,7 +235,7 @@ Result<std::vector<Json>> list_aggregations(pg::Transaction& transaction, const 
     if (!page.after.empty() && std::from_chars(page.after.data(), end, after).ptr != end)
         return invalid_argument("after", "after: must be the `next` of another page");
     ATOLL_TRY(const auto rows,
-              transaction.query(kColumns + std::string("WHERE id > $1 AND ($2 = '' OR job = $2) ORDER BY id LIMIT $3"),
+              transaction.query(kColumns + "WHERE id > $1 AND ($2 = '' OR job = $2) ORDER BY id LIMIT $3",
                                 {after, job, page.limit + 1}));
     std::vector<Json> items;
     for (int i = 0; i < rows.size(); ++i) items.push_back(aggregation_json(rows, i));

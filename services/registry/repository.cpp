@@ -5,14 +5,13 @@
 namespace atl::registry {
 namespace {
 
-#define RFC3339(column) "to_char(" column " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-
 const std::string kSelectDataset =
     "SELECT d.*, coalesce((SELECT max(version) FROM dataset_versions v WHERE v.dataset = d.name), 0) AS latest, "
     "json_build_object('name', name, 'language', language, 'license', license, 'description', description, "
     "'template', template, 'source', source, 'latest_version', "
     "(SELECT max(version) FROM dataset_versions v WHERE v.dataset = d.name), 'created_by', created_by, "
-    "'created_at', " RFC3339("created_at") ", 'updated_at', " RFC3339("updated_at") ") AS shown FROM datasets d ";
+    "'created_at', " +
+    pg::rfc3339("created_at") + ", 'updated_at', " + pg::rfc3339("updated_at") + ") AS shown FROM datasets d ";
 
 const std::string kSelectVersion =
     "SELECT json_build_object('dataset', dataset, 'version', version, 'tokenizer_sha256', tokenizer_sha256, "
@@ -20,13 +19,13 @@ const std::string kSelectVersion =
     "'train', json_build_object('documents', train_documents, 'rows', train_rows, 'tokens', train_tokens), "
     "'validation', json_build_object('documents', validation_documents, 'rows', validation_rows, 'tokens', "
     "validation_tokens), 'fingerprint', fingerprint, 'statistics', statistics, 'created_by', created_by, "
-    "'created_at', " RFC3339("created_at") ") AS shown FROM dataset_versions ";
+    "'created_at', " +
+    pg::rfc3339("created_at") + ") AS shown FROM dataset_versions ";
 
 const std::string kSelectCopy =
     "SELECT json_build_object('dataset', dataset, 'version', version, 'facility', facility, 'path', path, "
-    "'updated_by', updated_by, 'updated_at', " RFC3339("updated_at") ") AS shown FROM copies ";
-
-#undef RFC3339
+    "'updated_by', updated_by, 'updated_at', " +
+    pg::rfc3339("updated_at") + ") AS shown FROM copies ";
 
 std::vector<json::Json> shown_rows(const pg::Rows& rows) {
     std::vector<json::Json> items;

@@ -208,9 +208,9 @@ Status InboxConsumer::replay(const std::string& event_id) {
 
 Result<std::vector<json::Json>> parked_events(pg::Connection& connection, std::int64_t limit) {
     ATOLL_TRY(const auto rows,
-              connection.query("SELECT consumer, event_id, topic, key, value, error,"
-                               " to_char(failed_at, 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS failed_at FROM inbox_failed"
-                               " ORDER BY inbox_failed.failed_at, event_id LIMIT $1",
+              connection.query("SELECT consumer, event_id, topic, key, value, error, " + pg::rfc3339("failed_at") +
+                                   " AS failed_at FROM inbox_failed"
+                                   " ORDER BY inbox_failed.failed_at, event_id LIMIT $1",
                                {limit}));
     std::vector<json::Json> events;
     for (int i = 0; i < rows.size(); ++i) {

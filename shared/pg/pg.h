@@ -17,6 +17,9 @@
 // PostgreSQL over libpq: a pool, parameterised statements in text format, transactions, migrations.
 namespace atl::pg {
 
+// SQL that shows a timestamptz column as RFC 3339 in UTC, to the millisecond; NULL stays NULL.
+std::string rfc3339(const std::string& column);
+
 // One parameter of a statement; nullopt is NULL. Converts from what our code holds.
 class Param {
   public:

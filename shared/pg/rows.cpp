@@ -3,6 +3,10 @@
 #include "shared/pg/impl.h"
 
 namespace atl::pg {
+
+std::string rfc3339(const std::string& column) {
+    return "to_char(" + column + " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
+}
 namespace {
 
 // The column's number; a missing one is a programmer's error, as is a row outside the result.

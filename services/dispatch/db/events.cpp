@@ -47,11 +47,10 @@ Result<EventPage> read_events(pg::Connection& connection, const std::string& job
     // The job is read first: if it was finished then, every event of it is visible to the second statement.
     ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT state FROM jobs WHERE id = $1", {job}));
     if (jobs.empty()) return not_found("no job " + job);
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query("SELECT number, type, to_char(time AT TIME ZONE 'UTC', "
-                               "'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') AS time, data FROM job_events "
-                               "WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT $3",
-                               {job, after, limit}));
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT number, type, " + pg::rfc3339("time") +
+                                                        " AS time, data FROM job_events "
+                                                        "WHERE job_id = $1 AND number > $2 ORDER BY number LIMIT $3",
+                                                    {job, after, limit}));
     EventPage page;
     page.last = after;
     page.job_is_finished = is_finished(parse_job_state(jobs.text(0, "state")));

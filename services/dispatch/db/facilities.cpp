@@ -5,8 +5,8 @@
 namespace atl::dispatch {
 namespace {
 
-const std::string kColumns =
-    "name, spec, version, " + sql_time("created_at") + " AS created_at, " + sql_time("updated_at") + " AS updated_at";
+const std::string kColumns = "name, spec, version, " + pg::rfc3339("created_at") + " AS created_at, " +
+                             pg::rfc3339("updated_at") + " AS updated_at";
 
 StoredFacility read(const pg::Rows& rows, int row) {
     auto facility = parse_facility(rows.json(row, "spec"));

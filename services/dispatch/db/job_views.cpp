@@ -12,7 +12,7 @@ using json::Json;
 
 const std::string kJobQuery =
     "SELECT j.id, j.name, j.spec, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
-    sql_time("j.created_at") + " AS created_at, " + sql_time("j.finished_at") +
+    pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
     "ORDER BY number DESC LIMIT 1), '') AS version FROM jobs j ";
 
@@ -100,13 +100,13 @@ Result<std::vector<Json>> job_list(pg::Connection& connection, const std::string
 Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
     ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT 1 FROM jobs WHERE id = $1", {job}));
     if (jobs.empty()) return not_found("no job " + job);
-    ATOLL_TRY(
-        const pg::Rows rows,
-        connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
-                             sql_time("opened_at") + " AS opened_at, " + sql_time("closed_at") + " AS closed_at, " +
-                             sql_time("deadline_at") + " AS deadline_at, " + sql_time("evaluate_by") +
-                             " AS evaluate_by, accepted FROM rounds WHERE job_id = $1 ORDER BY number",
-                         {job}));
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
+                                   pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
+                                   " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
+                                   pg::rfc3339("evaluate_by") +
+                                   " AS evaluate_by, accepted FROM rounds WHERE job_id = $1 ORDER BY number",
+                               {job}));
     ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean'", {job}));
     std::map<std::int64_t, Json> task_lists;
     std::map<std::int64_t, Json> evaluations;
@@ -139,7 +139,7 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
 }
 
 Result<Json> preparation_view(pg::Connection& connection, const std::string& id) {
-    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT spec, created_by, " + sql_time("created_at") +
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT spec, created_by, " + pg::rfc3339("created_at") +
                                                         " AS created_at FROM preparations WHERE id = $1",
                                                     {id}));
     if (rows.empty()) return not_found("no preparation " + id);

@@ -5,11 +5,6 @@
 
 namespace atl::dispatch {
 
-// A timestamptz column as RFC 3339 in UTC, NULL stays NULL.
-inline std::string sql_time(const std::string& column) {
-    return "to_char(" + column + " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')";
-}
-
 // A timestamptz column as Unix milliseconds, and back.
 inline std::string sql_to_ms(const std::string& column) {
     return "(extract(epoch FROM " + column + ") * 1000)::bigint";
