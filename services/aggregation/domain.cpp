@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "shared/average/outer_settings.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -57,15 +58,6 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
     return updates;
 }
 
-Result<Json> parse_outer(const Json& value) {
-    ObjectReader reader(value, "strategy.outer");
-    Json outer = {{"optimizer", reader.one_of("optimizer", {"nesterov"}, "nesterov")},
-                  {"lr", reader.number_or("lr", 0.7, 1e-6, 100)},
-                  {"momentum", reader.number_or("momentum", 0.9, 0, 0.9999)}};
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return outer;
-}
-
 Result<Json> parse_strategy(const Json& value) {
     ObjectReader reader(value, "strategy");
     Json strategy = {{"name", reader.one_of("name", {"fedavg"}, "")},
@@ -73,7 +65,7 @@ Result<Json> parse_strategy(const Json& value) {
     const Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
-    ATOLL_TRY(strategy["outer"], parse_outer(outer));
+    ATOLL_TRY(strategy["outer"], average::parse_outer(outer));
     return strategy;
 }
 

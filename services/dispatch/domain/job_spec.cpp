@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/dispatch/domain/training_settings.h"
+#include "shared/average/outer_settings.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -51,16 +52,6 @@ Result<std::vector<Participant>> parse_participants(const Json& list) {
     return participants;
 }
 
-// The optimizer that makes a step of the mean; its memory stays with the aggregation.
-Result<Json> parse_outer(const Json& value) {
-    ObjectReader reader(value, "strategy.outer");
-    Json outer = {{"optimizer", reader.one_of("optimizer", {"nesterov"}, "nesterov")},
-                  {"lr", reader.number_or("lr", 0.7, 1e-6, 100)},
-                  {"momentum", reader.number_or("momentum", 0.9, 0, 0.9999)}};
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return outer;
-}
-
 Result<Strategy> parse_strategy(const Json& value) {
     Strategy strategy;
     if (value.is_null()) {
@@ -75,7 +66,7 @@ Result<Strategy> parse_strategy(const Json& value) {
     const Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
-    ATOLL_TRY(strategy.options["outer"], parse_outer(outer));
+    ATOLL_TRY(strategy.options["outer"], average::parse_outer(outer));
     return strategy;
 }
 
