@@ -4,6 +4,7 @@
 
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
+#include "shared/service/names.h"
 
 namespace atl::store {
 namespace {
@@ -84,21 +85,13 @@ const char* to_string(Kind kind) {
     return "base";
 }
 
-bool is_name(std::string_view text) {
-    const auto is_alphanumeric = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-    if (text.empty() || text.size() > 63 || !is_alphanumeric(text.front())) return false;
-    return std::all_of(text.begin(), text.end(),
-                       [&](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
-}
-
 Result<NewModel> parse_new_model(const Json& body) {
     ObjectReader reader(body);
     NewModel model;
     model.name = reader.required_string("name");
     model.description = reader.string_or("description", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    if (!is_name(model.name))
-        return invalid_argument("name", "must be 1 to 63 of a-z 0-9 . _ - and begin with a letter or a digit");
+    ATOLL_RETURN_IF_ERROR(service::check_name(model.name, "name"));
     if (model.description.size() > kDescriptionBytesMax)
         return invalid_argument("description", "must be at most 4096 bytes");
     return model;

@@ -38,9 +38,6 @@ Result<NewVersion> parse_new_version(const nlohmann::json& body);
 Result<std::string> parse_tag_target(const nlohmann::json& body);                // {"digest"}
 Result<std::vector<std::string>> parse_digest_list(const nlohmann::json& body);  // {"digests": at most 4096}
 
-// Names of models and tags: ^[a-z0-9][a-z0-9._-]{0,62}$.
-bool is_name(std::string_view text);
-
 // Everyone but a facility may read all; a facility's token only its scope's read_versions.
 bool reads_everything(const auth::Principal& principal);
 Status may_read_version(const auth::Principal& principal, const std::string& digest);

@@ -6,6 +6,7 @@
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
+#include "shared/service/names.h"
 
 namespace atl::store {
 namespace {
@@ -146,8 +147,7 @@ Result<Response> ModelRoutes::get_version_anywhere(const Request& request) {
 
 Result<Response> ModelRoutes::put_tag(const Request& request) {
     const std::string& tag = request.param("tag");
-    if (!is_name(tag))
-        return invalid_argument("tag", "must be 1 to 63 of a-z 0-9 . _ - and begin with a letter or a digit");
+    ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));  // never looks like a digest: it is shorter
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const std::string digest, parse_tag_target(body));
     ATOLL_TRY(auto connection, pool_.acquire());

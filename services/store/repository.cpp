@@ -8,10 +8,8 @@
 namespace atl::store {
 namespace {
 
-constexpr const char* kTimeFormat = R"('YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')";
-
 std::string time_column(const std::string& column) {
-    return "to_char(" + column + " AT TIME ZONE 'UTC', " + kTimeFormat + ") AS " + column;
+    return pg::rfc3339(column) + " AS " + column;
 }
 
 std::string model_columns() {

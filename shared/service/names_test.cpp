@@ -11,7 +11,7 @@ TEST(NamesTest, ANameStartsWithALetterOrDigitAndIsShort) {
         EXPECT_TRUE(is_name(name)) << name;
     for (const std::string& name :
          {std::string(), std::string("-a"), std::string(".a"), std::string("A"), std::string("a b"), std::string("a/b"),
-          std::string("\xc3\xa8"), std::string(64, 'x'), std::string("a\0b", 3)})
+          std::string(".."), std::string("\xc3\xa8"), std::string(64, 'x'), std::string("a\0b", 3)})
         EXPECT_FALSE(is_name(name)) << name;
 }
 
