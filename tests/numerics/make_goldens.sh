@@ -8,6 +8,6 @@ names=("$@")
 for name in "${names[@]}"; do
     printf '== %s\n' "$name"
     arguments=("goldens/$name")
-    [ "$name" != training ] || arguments+=("$(command -v atoll-trainer)")
+    case $name in lora | training) arguments+=("$(command -v atoll-trainer)") ;; esac
     python3 "make_${name}_goldens.py" "${arguments[@]}"
 done

@@ -24,18 +24,10 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 
-ROWS, LENGTH, VOCABULARY, BATCH, STEPS = 24, 16, 61, 4, 20
+from make_training_goldens import BATCH, ROWS, STEPS, VOCABULARY, rows
+
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MERGED = ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"]
-
-
-def rows():
-    ids = torch.tensor([[(7 * row + t * (row % 3 + 1) + t * t * row) % VOCABULARY for t in range(LENGTH)]
-                        for row in range(ROWS)])
-    labels = ids.clone()
-    for row in range(ROWS):
-        labels[row, :row % 5] = -100
-    return ids, labels
 
 
 def base(config, trainer):

@@ -71,4 +71,5 @@ def main():
     make_case(CONFIGS["opt"], out / "opt", trainer)
 
 
-main()
+if __name__ == "__main__":
+    main()
