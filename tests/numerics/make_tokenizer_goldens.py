@@ -1,6 +1,6 @@
 """Makes tests/fixtures/tokenizers: small tokenizers and what the references encode odd strings to.
 
-Run with a Python that has sentencepiece and tokenizers (and, for a cross-check, transformers and protobuf):
+Run with a Python that has sentencepiece, tokenizers and transformers (and, for a cross-check, protobuf):
     python tests/numerics/make_tokenizer_goldens.py
 """
 
@@ -92,6 +92,29 @@ def train_byte_level(kind: str, directory: pathlib.Path) -> tokenizers.Tokenizer
     return tokenizer
 
 
+def write_opt(gpt2: tokenizers.Tokenizer, directory: pathlib.Path):
+    """The same merges in GPT-2's two files with OPT's special tokens; returns transformers' tokenizer of them."""
+    from transformers import GPT2Tokenizer
+
+    described = json.loads(gpt2.to_str())["model"]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *reversed(described["vocab"]), "madeupword0000", "<mask>"]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    added = {token: len(vocab) + index for index, token in enumerate(["città", "<tool>", "<tool>x"])}
+    options = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+    specials = {key: {"content": "</s>", **options} for key in ("bos_token", "eos_token", "unk_token")}
+    specials["pad_token"] = {"content": "<pad>", **options}
+    config = {key: {"__type": "AddedToken", **token} for key, token in specials.items()}
+    config |= {"errors": "replace", "add_prefix_space": False, "add_bos_token": True, "tokenizer_class": "GPT2Tokenizer"}
+    directory.mkdir(parents=True, exist_ok=True)
+    merges = ["#version: 0.2", *(" ".join(merge) for merge in described["merges"])]
+    (directory / "merges.txt").write_text("\n".join(merges) + "\n")
+    for name, value in (("vocab", vocab), ("added_tokens", added), ("special_tokens_map", specials), ("tokenizer_config", config)):
+        (directory / f"{name}.json").write_text(json.dumps(value) + "\n")
+    tokenizer = GPT2Tokenizer.from_pretrained(directory, split_special_tokens=True)
+    assert tokenizer("the")["input_ids"] == [2, *tokenizer.encode("the", add_special_tokens=False)]
+    return tokenizer
+
+
 def is_old(text: str) -> bool:
     """Only characters that were assigned in Unicode 13, which every library here knows."""
     return all(unicodedata.category(character) != "Cn" for character in text)
@@ -173,6 +196,7 @@ def main() -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     byte_level = {kind: train_byte_level(kind, FIXTURES / kind) for kind in ("gpt2", "llama3")}
+    opt = write_opt(byte_level["gpt2"], FIXTURES / "opt")
     cases = []
     for data in odd_strings():
         case = {"hex": data.hex(), "small": processor.encode(data)}
@@ -184,6 +208,7 @@ def main() -> None:
                 case[kind] = tokenizer.encode(text, add_special_tokens=False).ids
                 # The reference's decoder takes the letters of an added token for its alphabet of bytes.
                 assert "città" in text or tokenizer.decode(case[kind]) == text, text
+            case["opt"] = opt.encode(text, add_special_tokens=False)
         cases.append(case)
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     made_by = f"sentencepiece {sentencepiece.__version__}, tokenizers {tokenizers.__version__}"

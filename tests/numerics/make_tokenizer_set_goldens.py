@@ -14,6 +14,7 @@ import unicodedata
 
 import sentencepiece
 import tokenizers
+import transformers
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
 CHARACTERS_A_TEXT = 32
@@ -107,6 +108,8 @@ def main() -> None:
         tokenizer.encode_special_tokens = True
         encoders[name] = lambda text, tokenizer=tokenizer: tokenizer.encode(
             text.decode("utf-8", errors="replace"), add_special_tokens=False).ids
+    opt = transformers.GPT2Tokenizer.from_pretrained(FIXTURES / "opt", split_special_tokens=True)
+    encoders["opt"] = lambda text: opt.encode(text.decode("utf-8", errors="replace"), add_special_tokens=False)
     groups = [{"name": f"plane {plane}", "ranges": ranges_of(plane)} for plane in range(17)]
     groups = [group for group in groups if group["ranges"]] + alphabet_groups()
     for group in groups:
@@ -115,7 +118,7 @@ def main() -> None:
         group["sha256"] = {name: digest(texts, encode) for name, encode in encoders.items()}
     lines = ",\n".join(json.dumps(group, separators=(",", ":")) for group in groups)
     made_by = (f"sentencepiece {sentencepiece.__version__}, tokenizers {tokenizers.__version__}, "
-               f"Unicode {unicodedata.unidata_version}")
+               f"transformers {transformers.__version__}, Unicode {unicodedata.unidata_version}")
     (FIXTURES / "set.json").write_text(f'{{"made_by": "{made_by}", "groups": [\n{lines}\n]}}\n')
 
 

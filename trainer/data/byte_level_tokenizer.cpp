@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/data/tokenizer_fields.h"
+#include "trainer/data/tokenizer_json.h"
 #include "trainer/data/utf8.h"
 
 namespace atl::data {
@@ -38,36 +40,37 @@ std::optional<std::string> bytes_of_token(std::string_view token) {
     return bytes;
 }
 
-Error bad(const std::string& field, const std::string& what) {
-    return invalid_argument(field, field + ": " + what);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::from_json(std::string_view text, const std::string& bos,
                                                                           const std::string& eos) {
-    ATOLL_TRY(const TokenizerJson json, parse_tokenizer_json(text));
+    ATOLL_TRY(const ByteLevelParts parts, parse_tokenizer_json(text));
+    return create(parts, bos, eos);
+}
+
+Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const ByteLevelParts& parts,
+                                                                       const std::string& bos, const std::string& eos) {
     std::unique_ptr<ByteLevelTokenizer> tokenizer(new ByteLevelTokenizer());
     tokenizer->owner_ = WordCache::next_owner();
-    tokenizer->ignore_merges_ = json.ignore_merges;
-    tokenizer->add_prefix_space_ = json.add_prefix_space;
-    for (const std::string& expression : json.split_expressions) {
+    tokenizer->ignore_merges_ = parts.ignore_merges;
+    tokenizer->add_prefix_space_ = parts.add_prefix_space;
+    for (const std::string& expression : parts.split_expressions) {
         ATOLL_TRY(PreTokenizer split, PreTokenizer::compile(expression));
         tokenizer->splits_.push_back(std::move(split));
     }
-    ATOLL_RETURN_IF_ERROR(tokenizer->add_vocab(json));
-    ATOLL_RETURN_IF_ERROR(tokenizer->add_merges(json));
-    ATOLL_RETURN_IF_ERROR(tokenizer->add_specials(json, bos, eos));
-    tokenizer->add_bos_ = !json.first_token.empty();
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_vocab(parts));
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_merges(parts));
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_specials(parts, bos, eos));
+    tokenizer->add_bos_ = !parts.first_token.empty();
     return tokenizer;
 }
 
-Status ByteLevelTokenizer::add_vocab(const TokenizerJson& json) {
-    for (const auto& [token, id] : json.vocab) vocab_size_ = std::max(vocab_size_, id + 1);
-    for (const auto& token : json.added_tokens) vocab_size_ = std::max(vocab_size_, token.id + 1);
+Status ByteLevelTokenizer::add_vocab(const ByteLevelParts& parts) {
+    for (const auto& [token, id] : parts.vocab) vocab_size_ = std::max(vocab_size_, id + 1);
+    for (const auto& token : parts.added_tokens) vocab_size_ = std::max(vocab_size_, token.id + 1);
     bytes_of_.resize(static_cast<std::size_t>(vocab_size_));
     byte_ids_.fill(-1);
-    for (const auto& [token, id] : json.vocab) {
+    for (const auto& [token, id] : parts.vocab) {
         auto bytes = bytes_of_token(token);
         // Tokens of another alphabet can only be whole: added ones, which stand in added_tokens too.
         if (!bytes) continue;
@@ -75,7 +78,7 @@ Status ByteLevelTokenizer::add_vocab(const TokenizerJson& json) {
         bytes_of_[static_cast<std::size_t>(id)] = *bytes;
         ids_of_.emplace(std::move(*bytes), id);
     }
-    for (const auto& token : json.added_tokens) {
+    for (const auto& token : parts.added_tokens) {
         bytes_of_[static_cast<std::size_t>(token.id)] = token.content;
         if (token.special) special_ids_.insert(token.id);
         if (token.special) continue;
@@ -86,33 +89,33 @@ Status ByteLevelTokenizer::add_vocab(const TokenizerJson& json) {
                      [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
     const auto* missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1);
     if (missing == byte_ids_.end()) return {};
-    return bad("model.vocab", "the byte " + std::to_string(missing - byte_ids_.begin()) + " has no token");
+    return fields::bad(parts.vocab_field, "the byte " + std::to_string(missing - byte_ids_.begin()) + " has no token");
 }
 
-Status ByteLevelTokenizer::add_merges(const TokenizerJson& json) {
-    for (std::size_t rank = 0; rank < json.merges.size(); ++rank) {
-        const auto& [left, right] = json.merges[rank];
-        const auto left_id = json.vocab.find(left);
-        const auto right_id = json.vocab.find(right);
-        const auto merged = json.vocab.find(left + right);
-        if (left_id == json.vocab.end() || right_id == json.vocab.end() || merged == json.vocab.end())
-            return bad("model.merges",
-                       "entry " + std::to_string(rank) + " names a token that is not in the vocabulary");
+Status ByteLevelTokenizer::add_merges(const ByteLevelParts& parts) {
+    for (std::size_t rank = 0; rank < parts.merges.size(); ++rank) {
+        const auto& [left, right] = parts.merges[rank];
+        const auto left_id = parts.vocab.find(left);
+        const auto right_id = parts.vocab.find(right);
+        const auto merged = parts.vocab.find(left + right);
+        if (left_id == parts.vocab.end() || right_id == parts.vocab.end() || merged == parts.vocab.end())
+            return fields::bad(parts.merges_field,
+                               "entry " + std::to_string(rank) + " names a token that is not in the vocabulary");
         merges_.add(left_id->second, right_id->second, static_cast<std::int32_t>(rank), merged->second);
     }
     return {};
 }
 
-Status ByteLevelTokenizer::add_specials(const TokenizerJson& json, const std::string& bos, const std::string& eos) {
+Status ByteLevelTokenizer::add_specials(const ByteLevelParts& parts, const std::string& bos, const std::string& eos) {
     const auto id_of = [&](const std::string& content) -> std::optional<std::int32_t> {
-        for (const auto& token : json.added_tokens)
+        for (const auto& token : parts.added_tokens)
             if (token.content == content) return token.id;
-        const auto found = json.vocab.find(content);
-        return found == json.vocab.end() ? std::nullopt : std::optional(found->second);
+        const auto found = parts.vocab.find(content);
+        return found == parts.vocab.end() ? std::nullopt : std::optional(found->second);
     };
-    const std::string& first = json.first_token.empty() ? bos : json.first_token;
-    if (!first.empty() && !(bos_ = id_of(first))) return bad("bos_token", "\"" + first + "\" is no token");
-    if (!eos.empty() && !(eos_ = id_of(eos))) return bad("eos_token", "\"" + eos + "\" is no token");
+    const std::string& first = parts.first_token.empty() ? bos : parts.first_token;
+    if (!first.empty() && !(bos_ = id_of(first))) return fields::bad("bos_token", "\"" + first + "\" is no token");
+    if (!eos.empty() && !(eos_ = id_of(eos))) return fields::bad("eos_token", "\"" + eos + "\" is no token");
     return {};
 }
 
@@ -131,7 +134,7 @@ void ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>
     encode_text(text.substr(begin), ids);
 }
 
-const TokenizerJson::AddedToken* ByteLevelTokenizer::added_at(std::string_view text) const {
+const ByteLevelParts::AddedToken* ByteLevelTokenizer::added_at(std::string_view text) const {
     const auto found =
         std::find_if(added_.begin(), added_.end(), [&](const auto& token) { return text.starts_with(token.content); });
     return found == added_.end() ? nullptr : &*found;

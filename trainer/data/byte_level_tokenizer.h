@@ -9,17 +9,20 @@
 #include <vector>
 
 #include "trainer/data/bpe.h"
+#include "trainer/data/byte_level_parts.h"
 #include "trainer/data/pre_tokenizer.h"
 #include "trainer/data/tokenizer.h"
-#include "trainer/data/tokenizer_json.h"
 
 namespace atl::data {
 
-// A byte-level BPE tokenizer (GPT-2, OPT, Llama 3) from tokenizer.json, equal to the tokenizers library with
-// encode_special_tokens on: special tokens that are written out in a text stay text, other added tokens are found.
+// A byte-level BPE tokenizer (GPT-2, OPT, Llama 3), equal to the tokenizers library with encode_special_tokens on:
+// special tokens that are written out in a text stay text, other added tokens are found.
 class ByteLevelTokenizer final : public Tokenizer {
   public:
     // bos and eos: the contents of the tokens that tokenizer_config.json names; empty: none.
+    static Result<std::unique_ptr<ByteLevelTokenizer>> create(const ByteLevelParts& parts, const std::string& bos,
+                                                              const std::string& eos);
+    // Of the text of a tokenizer.json.
     static Result<std::unique_ptr<ByteLevelTokenizer>> from_json(std::string_view text, const std::string& bos,
                                                                  const std::string& eos);
 
@@ -31,14 +34,14 @@ class ByteLevelTokenizer final : public Tokenizer {
 
   private:
     ByteLevelTokenizer() = default;
-    Status add_vocab(const TokenizerJson& json);
-    Status add_merges(const TokenizerJson& json);
-    Status add_specials(const TokenizerJson& json, const std::string& bos, const std::string& eos);
+    Status add_vocab(const ByteLevelParts& parts);
+    Status add_merges(const ByteLevelParts& parts);
+    Status add_specials(const ByteLevelParts& parts, const std::string& bos, const std::string& eos);
 
     void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
     void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const;
     // The added token that `text` begins with, the longest; null: none.
-    const TokenizerJson::AddedToken* added_at(std::string_view text) const;
+    const ByteLevelParts::AddedToken* added_at(std::string_view text) const;
 
     std::vector<std::string> bytes_of_;  // of each id
     std::unordered_map<std::string, std::int32_t> ids_of_;
@@ -47,8 +50,8 @@ class ByteLevelTokenizer final : public Tokenizer {
     bool ignore_merges_ = false;
     bool add_prefix_space_ = false;
     std::vector<PreTokenizer> splits_;
-    std::vector<TokenizerJson::AddedToken> added_;  // that are found in texts, longest first
-    std::array<bool, 256> begins_added_{};          // by the first byte
+    std::vector<ByteLevelParts::AddedToken> added_;  // that are found in texts, longest first
+    std::array<bool, 256> begins_added_{};           // by the first byte
     std::unordered_set<std::int32_t> special_ids_;
     std::int32_t vocab_size_ = 0;
     std::optional<std::int32_t> bos_;

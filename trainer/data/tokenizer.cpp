@@ -1,55 +1,35 @@
 #include "trainer/data/tokenizer.h"
 
-#include <array>
-
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
-#include "shared/json/json.h"
+#include "trainer/data/bpe_files.h"
 #include "trainer/data/byte_level_tokenizer.h"
 #include "trainer/data/sentencepiece_tokenizer.h"
+#include "trainer/data/tokenizer_config.h"
 
 namespace atl::data {
 namespace {
 
-constexpr std::array kTokenizerFiles = {"tokenizer.model", "tokenizer.json"};  // in order of preference
-
-Result<std::filesystem::path> find_tokenizer(const std::filesystem::path& directory) {
-    for (const char* name : kTokenizerFiles) {
-        std::error_code ignored;
-        if (std::filesystem::is_regular_file(directory / name, ignored)) return directory / name;
-    }
-    return not_found(directory.string() + " holds no tokenizer.model and no tokenizer.json", directory.string());
-}
-
-// What of tokenizer_config.json matters here; nothing of it when there is no such file.
-struct TokenizerConfig {
-    std::optional<bool> add_bos;
-    std::string bos;
-    std::string eos;
+// The files that define a tokenizer.
+struct Source {
+    std::filesystem::path file;
+    std::filesystem::path merges;  // beside vocab.json; else empty
 };
 
-// A special token: its text, or an object with "content".
-std::string special_token(const json::Json& config, const char* key) {
-    const auto found = config.find(key);
-    if (found == config.end()) return {};
-    const json::Json& token = found->is_object() ? found->value("content", json::Json()) : *found;
-    return token.is_string() ? token.get<std::string>() : std::string();
+Result<Source> find_tokenizer(const std::filesystem::path& directory) {
+    std::error_code ignored;
+    const auto has = [&](const char* name) { return std::filesystem::is_regular_file(directory / name, ignored); };
+    for (const char* name : {"tokenizer.model", "tokenizer.json"})
+        if (has(name)) return Source{directory / name, {}};
+    if (has("vocab.json") && has("merges.txt")) return Source{directory / "vocab.json", directory / "merges.txt"};
+    return not_found(
+        directory.string() + " holds no tokenizer.model, no tokenizer.json and no vocab.json with merges.txt",
+        directory.string());
 }
 
-Result<TokenizerConfig> read_config(const std::filesystem::path& directory) {
-    const auto path = directory / "tokenizer_config.json";
-    const auto text = read_file(path);
-    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return TokenizerConfig();
-    if (!text.ok()) return text.error();
-    const auto config = json::parse(*text);
-    if (!config.ok()) return invalid_argument(path.string(), path.string() + ": " + config.error().message);
-    if (!config->is_object()) return invalid_argument(path.string(), path.string() + ": is no JSON object");
-    TokenizerConfig result{std::nullopt, special_token(*config, "bos_token"), special_token(*config, "eos_token")};
-    const auto found = config->find("add_bos_token");
-    if (found == config->end() || found->is_null()) return result;
-    if (!found->is_boolean()) return invalid_argument(path.string(), path.string() + ": add_bos_token is no boolean");
-    result.add_bos = found->get<bool>();
-    return result;
+// One file's digest is that of its bytes; two files' that of their digests, one after the other.
+std::string fingerprint(const std::string& first, const std::string& second) {
+    return second.empty() ? first : digest::sha256(first + second);
 }
 
 template <class Kind>
@@ -58,19 +38,31 @@ Result<std::unique_ptr<Tokenizer>> in_file(const std::filesystem::path& file, Re
     return std::unique_ptr<Tokenizer>(std::move(opened).value());
 }
 
+Result<std::unique_ptr<ByteLevelTokenizer>> from_bpe_files(const std::string& vocab, const std::string& merges,
+                                                           TokenizerConfig config) {
+    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, config));
+    return ByteLevelTokenizer::create(parts, config.bos, config.eos);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& directory) {
-    ATOLL_TRY(const std::filesystem::path file, find_tokenizer(directory));
-    ATOLL_TRY(const TokenizerConfig config, read_config(directory));
-    ATOLL_TRY(const std::string bytes, read_file(file));
-    const bool is_json = file.filename() == "tokenizer.json";
+    ATOLL_TRY(const Source source, find_tokenizer(directory));
+    ATOLL_TRY(const TokenizerConfig config, read_tokenizer_config(directory));
+    ATOLL_TRY(const std::string bytes, read_file(source.file));
+    std::string merges;
+    if (!source.merges.empty()) {
+        ATOLL_TRY(merges, read_file(source.merges));
+    }
+    const bool is_json = source.file.filename() == "tokenizer.json";
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
-              is_json ? in_file(file, ByteLevelTokenizer::from_json(bytes, config.bos, config.eos))
-                      : in_file(file, SentencePieceTokenizer::from_bytes(bytes)));
+              !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
+              : is_json ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config.bos, config.eos))
+                        : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes)));
     tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
-    tokenizer->file_ = file;
-    tokenizer->sha256_ = digest::sha256(bytes);
+    tokenizer->file_ = source.file;
+    tokenizer->sha256_ =
+        fingerprint(digest::sha256(bytes), source.merges.empty() ? std::string() : digest::sha256(merges));
     return tokenizer;
 }
 
@@ -88,8 +80,11 @@ void Tokenizer::encode_document(std::string_view text, std::vector<std::int32_t>
 }
 
 Result<std::string> tokenizer_sha256(const std::filesystem::path& directory) {
-    ATOLL_TRY(const std::filesystem::path file, find_tokenizer(directory));
-    return digest::sha256_file(file);
+    ATOLL_TRY(const Source source, find_tokenizer(directory));
+    ATOLL_TRY(const std::string first, digest::sha256_file(source.file));
+    if (source.merges.empty()) return first;
+    ATOLL_TRY(const std::string second, digest::sha256_file(source.merges));
+    return fingerprint(first, second);
 }
 
 }  // namespace atl::data

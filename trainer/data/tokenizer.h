@@ -19,8 +19,9 @@ class Tokenizer {
   public:
     virtual ~Tokenizer() = default;
 
-    // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece) or tokenizer.json (byte-level
-    // BPE). kNotFound when the directory has neither; kInvalidArgument names the file that is wrong.
+    // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE)
+    // or vocab.json with merges.txt (the same in GPT-2's files), the first that is there. kNotFound when the directory
+    // has none; kInvalidArgument names the file that is wrong.
     static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
 
     // Appends the ids of `text` to `ids`, without any special token around it. Bytes that are not UTF-8 are taken as
@@ -35,16 +36,16 @@ class Tokenizer {
     virtual std::optional<std::int32_t> eos() const = 0;
 
     // The ids of a prompt to continue: the beginning token when the tokenizer adds one, then the text. No end token.
-    // tokenizer_config.json's add_bos_token decides; without it tokenizer.model adds one, as LlamaTokenizer does, and
-    // tokenizer.json when its post-processor does.
+    // tokenizer_config.json's add_bos_token decides; without it tokenizer.model adds one, as LlamaTokenizer does,
+    // tokenizer.json when its post-processor does, and vocab.json none.
     std::vector<std::int32_t> encode_prompt(std::string_view text) const;
 
     // Appends the ids of one training document: as encode_prompt, then the end token, so that a model learns where a
     // text ends. (HF's Llama tokenizers leave the end token out unless add_eos_token is set; training needs it.)
     void encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
 
-    // The file that defines the tokenizer (tokenizer.model or tokenizer.json), and the sha256 of its bytes, by which
-    // data directories name their tokenizer.
+    // The file that defines the tokenizer (tokenizer.model, tokenizer.json or vocab.json), and the sha256 of its bytes,
+    // by which data directories name their tokenizer; for vocab.json and merges.txt that of both files' sha256 in hex.
     const std::filesystem::path& file() const { return file_; }
     const std::string& sha256() const { return sha256_; }
 

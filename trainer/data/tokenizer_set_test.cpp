@@ -83,7 +83,7 @@ TEST_P(TokenizerSetTest, EveryCharacterAndRandomTextsAreEncodedAsByTheReference)
     }
     EXPECT_GT(texts_seen, 25000U);
 }
-INSTANTIATE_TEST_SUITE_P(All, TokenizerSetTest, testing::Values("small", "gpt2", "llama3"));
+INSTANTIATE_TEST_SUITE_P(All, TokenizerSetTest, testing::Values("small", "gpt2", "opt", "llama3"));
 
 }  // namespace
 }  // namespace atl::data

@@ -54,7 +54,7 @@ TEST_P(TokenizerGoldenTest, OddStringsAreEncodedAsByTheReferenceAndComeBack) {
     EXPECT_GT(checked, 150);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldenTest, testing::Values("small", "gpt2", "llama3"),
+INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldenTest, testing::Values("small", "gpt2", "opt", "llama3"),
                          [](const auto& name) { return std::string(name.param); });
 
 TEST(TokenizerTest, AJsonTokenizerPutsItsFirstTokenInFrontAndTheEndTokenBehind) {
