@@ -29,6 +29,7 @@ training:                             # keys of atoll-trainer's run.json
   steps: 20
   batch_size: 16
   lr: 0.001
+lr_over_rounds: cosine                # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # of a task, before its round fails
 # round_deadline_s: 86400
 # quorum: 1                           # updates that are enough to close a round at its deadline

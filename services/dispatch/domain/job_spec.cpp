@@ -1,6 +1,9 @@
 #include "services/dispatch/domain/job_spec.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
 
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/average/outer_settings.h"
@@ -112,7 +115,40 @@ SiteData site_from_stored(const Json& value) {
     return {value.at("facility"), value.at("dataset"), value.at("dataset_version"), value.at("path")};
 }
 
+constexpr std::array<const char*, 3> kRateNames = {"constant", "linear", "cosine"};
+
+RateOverRounds rate_over_rounds(const std::string& name) {
+    return static_cast<RateOverRounds>(std::find(kRateNames.begin(), kRateNames.end(), name) - kRateNames.begin());
+}
+
+const char* rate_name(RateOverRounds kind) {
+    return kRateNames[static_cast<std::size_t>(kind)];
+}
+
+// Only a rate that the job names can fall: the trainer's default is the trainer's.
+Status check_rate(const JobSpec& spec) {
+    if (spec.lr_over_rounds == RateOverRounds::kConstant) return {};
+    for (const auto& participant : spec.participants)
+        if (!merge_training_settings(spec.training, participant.training).contains("lr"))
+            return invalid_argument("training.lr", "training.lr: is needed with lr_over_rounds \"" +
+                                                       std::string(rate_name(spec.lr_over_rounds)) + "\"");
+    return {};
+}
+
 }  // namespace
+
+double rate_factor(RateOverRounds kind, std::int64_t round, std::int64_t rounds) {
+    const double done = static_cast<double>(round - 1) / static_cast<double>(rounds);
+    switch (kind) {
+        case RateOverRounds::kLinear:
+            return 1 - done;
+        case RateOverRounds::kCosine:
+            return 0.5 * (1 + std::cos(std::numbers::pi * done));
+        case RateOverRounds::kConstant:
+            break;
+    }
+    return 1;
+}
 
 Result<JobSpec> parse_job_spec(const Json& value) {
     ObjectReader reader(value);
@@ -125,6 +161,8 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     spec.rounds = reader.required_integer("rounds", 1, 10'000);
     const Json& strategy = reader.object_or_null("strategy");
     const Json& training = reader.object_or_null("training");
+    spec.lr_over_rounds =
+        rate_over_rounds(reader.one_of("lr_over_rounds", {"constant", "linear", "cosine"}, "constant"));
     const Json& evaluation = reader.object_or_null("evaluation");
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
     spec.round_deadline_s = optional_integer(reader, "round_deadline_s", 100'000'000);
@@ -138,6 +176,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     ATOLL_TRY(spec.strategy, parse_strategy(strategy));
     ATOLL_RETURN_IF_ERROR(check_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
+    ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, spec));
     return spec;
 }
@@ -161,6 +200,7 @@ Json to_json(const JobSpec& spec) {
                   {"rounds", spec.rounds},
                   {"strategy", std::move(strategy)},
                   {"training", spec.training},
+                  {"lr_over_rounds", rate_name(spec.lr_over_rounds)},
                   {"evaluation", {{"at", std::move(sites)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
                   {"attempts_max", spec.attempts_max}};
     if (spec.round_deadline_s) value["round_deadline_s"] = *spec.round_deadline_s;
@@ -181,6 +221,7 @@ JobSpec job_spec_from_stored(const Json& value) {
     spec.strategy.name = spec.strategy.options.at("name");
     spec.strategy.options.erase("name");
     spec.training = value.at("training");
+    spec.lr_over_rounds = rate_over_rounds(value.value("lr_over_rounds", "constant"));  // older jobs have none
     for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_sites.push_back(site_from_stored(item));
     spec.evaluate_updates = value.at("evaluation").at("models") == "all";
     spec.attempts_max = value.at("attempts_max");

@@ -29,6 +29,14 @@ struct Strategy {
     json::Json options = json::Json::object();
 };
 
+// How the learning rate of the settings falls from round to round. On data that differs between the facilities FedAvg
+// with a constant rate ends beside the optimum, however many rounds it gets: Li et al., "On the Convergence of FedAvg
+// on Non-IID Data", ICLR 2020.
+enum class RateOverRounds { kConstant, kLinear, kCosine };
+
+// What the rate of round 1 … `rounds` is multiplied by: 1 in the first, falling towards 0 at `rounds` + 1.
+double rate_factor(RateOverRounds kind, std::int64_t round, std::int64_t rounds);
+
 struct JobSpec {
     std::string name;
     std::string model;          // base model
@@ -38,6 +46,7 @@ struct JobSpec {
     std::int64_t rounds = 1;
     Strategy strategy;
     json::Json training;  // keys of run.json
+    RateOverRounds lr_over_rounds = RateOverRounds::kConstant;
     std::vector<SiteData> evaluation_sites;
     // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
     // models, so that an update stays between its facility and the coordinator.

@@ -82,6 +82,7 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/training/model", "/etc", "training.model"},
         {"/evaluation", Json{{"models", "some"}}, "evaluation.models"},
         {"/evaluation", Json{{"at", {{{"facility", "x"}}}}}, "evaluation.at[0].dataset"},
+        {"/lr_over_rounds", "staircase", "lr_over_rounds"},
         {"/attempts_max", 0, "attempts_max"},
         {"/quorum", 3, "quorum"},
         {"/round_deadline_s", -5, "round_deadline_s"},
@@ -94,6 +95,19 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         EXPECT_EQ(spec.error().field, wrong.field) << spec.error().message;
         EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);
     }
+}
+
+TEST(JobSpecTest, OnlyARateThatTheJobNamesCanFallOverTheRounds) {
+    Json value = valid_job();
+    value["lr_over_rounds"] = "linear";
+    const auto spec = parse_job_spec(value);
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_EQ(job_spec_from_stored(to_json(*spec)).lr_over_rounds, RateOverRounds::kLinear);
+    value["training"].erase("lr");
+    EXPECT_EQ(parse_job_spec(value).error().field, "training.lr")
+        << "one participant names its own, the other does not";
+    value["lr_over_rounds"] = "constant";
+    EXPECT_TRUE(parse_job_spec(value).ok());
 }
 
 TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {

@@ -116,6 +116,28 @@ TEST(RoundMachineTest, TheAggregatedVersionOpensTheNextRoundAndIsEvaluated) {
                                       {"digest": "b1", "which": "b"}])"));
 }
 
+TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
+    const auto rate_of_round_2 = [](const char* kind) {
+        JobView job = new_job();
+        Json spec = to_json(job.spec);
+        spec["lr_over_rounds"] = kind;
+        spec["training"]["lr"] = 0.5;
+        job.spec = job_spec_from_stored(spec);
+        take(job, submit_job(job, 0));
+        EXPECT_EQ(task_of(job, TaskKind::kTrain, 1, "a").params.at("training").at("lr"), 0.5) << kind;
+        train(job, 1, "a");
+        train(job, 1, "b");
+        take(job, advance_job(job, 0));
+        take(job, take_aggregation(job, {1, "g1", ""}, 0));
+        return task_of(job, TaskKind::kTrain, 2, "b").params.at("training").at("lr").get<double>();
+    };
+    EXPECT_DOUBLE_EQ(rate_of_round_2("constant"), 0.5);
+    EXPECT_DOUBLE_EQ(rate_of_round_2("linear"), 0.25);
+    EXPECT_DOUBLE_EQ(rate_of_round_2("cosine"), 0.25) << "half way down of two rounds";
+    EXPECT_NEAR(rate_factor(RateOverRounds::kCosine, 2, 4), 0.853553390593, 1e-12);
+    EXPECT_NEAR(rate_factor(RateOverRounds::kLinear, 4, 4), 0.25, 1e-12);
+}
+
 TEST(RoundMachineTest, UpdatesTravelToOtherFacilitiesOnlyWhenTheJobSaysSo) {
     JobView job = aggregating();
     take(job, take_aggregation(job, {1, "g1", ""}, 0));

@@ -37,7 +37,7 @@ struct Options {
     fs::path programs;  // where atoll and atoll-trainer are
     fs::path state = "build/demo";
     int rounds = 10;
-    int steps = 20;
+    int steps = 30;
     int warm_up_steps = 60;
     std::optional<std::uint16_t> port_base;  // none: 7400, or any free ones
     bool down = false;
@@ -203,6 +203,7 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
                  {"rounds", options_.rounds},
                  {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
                  {"training", training_settings(options_.steps, 16)},
+                 {"lr_over_rounds", "cosine"},
                  {"participants", Json::array()},
                  // Of one participant the update is the round's global model.
                  {"evaluation", {{"at", Json::array()}, {"models", participants.size() == 1 ? "global" : "all"}}}};
@@ -276,8 +277,9 @@ Status Demo::train_pooled() {
     const std::string corpus = work("pooled") / "corpus.jsonl";
     ATOLL_RETURN_IF_ERROR(tokenize(corpus, work("pooled") / "data", "train"));
     // As many steps as the federation's rounds have together, on both facilities' rows in every step.
-    ATOLL_RETURN_IF_ERROR(train(work("base"), work("pooled") / "data", work("pooled") / "model",
-                                training_settings(options_.rounds * options_.steps, 16)));
+    Json settings = training_settings(options_.rounds * options_.steps, 16);
+    settings["schedule"] = "cosine";
+    ATOLL_RETURN_IF_ERROR(train(work("base"), work("pooled") / "data", work("pooled") / "model", settings));
     for (const Site& site : sites()) {
         const fs::path data = work("pooled") / site.language;
         ATOLL_RETURN_IF_ERROR(tokenize(work("sites") / site.facility / "corpus.jsonl", data, "validation"));
