@@ -30,14 +30,18 @@ OPT_125M = {"architectures": ["OPTForCausalLM"], "model_type": "opt", "vocab_siz
             "word_embed_proj_dim": 768, "do_layer_norm_before": True, "activation_function": "relu", "dropout": 0.0,
             "tie_word_embeddings": True, "torch_dtype": "float32"}
 LORA = ["--lora-rank", "8", "--lora-alpha", "16", "--lora-targets", "all-linear"]
-# name: (config, rows a rank, length, ranks, flags of ours, flags of the peer, or of ours again as the peer)
+# name: (config, rows a rank, length, ranks, flags of ours, flags of the peer; a tuple: our own program is the peer)
 ROWS = {
     "llama33m": (LLAMA_33M, 4, 256, 1, ["--threads", "2"], ["--threads", "2"]),
     "llama33m-2-ranks": (LLAMA_33M, 2, 256, 2, ["--threads", "1", "--sharding", "full_shard"],
                          ["--threads", "1", "--ranks", "2"]),
     "opt125m": (OPT_125M, 1, 512, 1, ["--threads", "2"], ["--shape", "opt125m", "--threads", "2"]),
-    "llama33m-bf16": (LLAMA_33M, 4, 256, 1, ["--threads", "2", "--precision", "bf16"], None),
+    "llama33m-bf16": (LLAMA_33M, 4, 256, 1, ["--threads", "2", "--precision", "bf16"], ("--threads", "2")),
     "llama33m-lora": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *LORA], ["--threads", "2", "--lora", "8"]),
+    "llama33m-lora-int8": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *LORA, "--quantize", "int8"],
+                           ("--threads", "2", *LORA)),
+    "llama33m-lora-nf4": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *LORA, "--quantize", "nf4"],
+                          ("--threads", "2", *LORA)),
 }
 
 
@@ -120,7 +124,7 @@ def main():
             mine, theirs, ratios = [], [], []
             for _ in range(options.repeats):
                 mine.append(ours.rates(flags, options.steps))
-                theirs.append(ours.rates(["--threads", "2"], options.steps) if peer_flags is None
+                theirs.append(ours.rates(peer_flags, options.steps) if isinstance(peer_flags, tuple)
                               else peer_rates(options.python, batch, length, peer_flags, options.steps))
                 ratios.append(mine[-1][0] / theirs[-1][0])
             peaks = [max(peak for _, peak in samples) / 2**20 for samples in (mine, theirs)]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,7 @@ namespace atl::checkpoint {
 namespace {
 
 constexpr std::int64_t kRankMax = 1 << 16;
+constexpr const char* kQuantization = "atoll.base_quantization";  // a key of the metadata
 
 // What may be there in any case: it says nothing about the mathematics of a trained adapter.
 constexpr std::array kHarmless = {
@@ -124,19 +126,27 @@ Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& dire
     return options;
 }
 
+Result<std::string> adapter_quantization(const std::filesystem::path& directory) {
+    ATOLL_TRY(const auto file, safetensors::File::open(directory / kAdapterFile));
+    const auto found = file.header().metadata.find(kQuantization);
+    return found == file.header().metadata.end() ? std::string() : found->second;
+}
+
 AdapterWriter::AdapterWriter(std::filesystem::path out, std::vector<TensorSpec> tensors, safetensors::Writer writer,
                              std::string config)
     : out_(std::move(out)), tensors_(std::move(tensors)), writer_(std::move(writer)), config_(std::move(config)) {}
 
 Result<AdapterWriter> AdapterWriter::create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
-                                            const model::LoraOptions& options, const std::string& base) {
+                                            const model::LoraOptions& options, const Base& base) {
     std::error_code error;
     std::filesystem::create_directories(out, error);
     if (error) return internal_error("cannot create " + out.string() + ": " + error.message());
     std::vector<safetensors::TensorInfo> infos;
     for (const TensorSpec& spec : tensors) infos.push_back({spec.name, spec.dtype, spec.shape, 0, 0});
-    ATOLL_TRY(auto writer, safetensors::Writer::create(out / kAdapterFile, std::move(infos), {{"format", "pt"}}));
-    return AdapterWriter(out, std::move(tensors), std::move(writer), config_text(options, base));
+    std::map<std::string, std::string> metadata = {{"format", "pt"}};
+    if (!base.quantization.empty()) metadata[kQuantization] = base.quantization;
+    ATOLL_TRY(auto writer, safetensors::Writer::create(out / kAdapterFile, std::move(infos), metadata));
+    return AdapterWriter(out, std::move(tensors), std::move(writer), config_text(options, base.directory));
 }
 
 Status AdapterWriter::append(std::span<const float> values) {

@@ -20,13 +20,22 @@ inline constexpr char kAdapterFile[] = "adapter_model.safetensors";
 // mathematics (use_dora, rank_pattern, bias, …) or is not known to be harmless.
 Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory);
 
+// The format of the frozen base that an adapter of ours was trained on, "int8" or "nf4", as its weights' metadata have
+// it; empty: the model's own weights, or another program wrote it.
+Result<std::string> adapter_quantization(const std::filesystem::path& directory);
+
 // Writes an adapter directory tensor by tensor; `append` takes the values in pieces, as WeightWriter does. Each file
 // appears complete or not at all, the weights first.
 class AdapterWriter {
   public:
-    // `base` is what adapter_config.json says the adapter was made for. The tensors' dtypes are those of the specs.
+    // What it was trained on: the directory that adapter_config.json names, and adapter_quantization().
+    struct Base {
+        std::string directory;
+        std::string quantization;
+    };
+    // The tensors' dtypes are those of the specs.
     static Result<AdapterWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
-                                        const model::LoraOptions& options, const std::string& base);
+                                        const model::LoraOptions& options, const Base& base);
     // kInvalidArgument names the tensor when a value is not finite in its dtype.
     Status append(std::span<const float> values);
     Status finish();

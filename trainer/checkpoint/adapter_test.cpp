@@ -31,7 +31,7 @@ class AdapterTest : public testing::Test {
 TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     model::LoraOptions options{2, 6, 0.25, {"q_proj"}};
     auto writer = AdapterWriter::create(directory_.path(), {{"a", {2, 3}, DType::kF32}, {"b", {3}, DType::kBF16}},
-                                        options, "base");
+                                        options, {"base", "nf4"});
     ASSERT_TRUE(writer.ok());
     const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     ASSERT_TRUE(writer->append(std::span(values).first(4)).ok());
@@ -43,6 +43,7 @@ TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     EXPECT_EQ(read->scale(), 3.0F);
     EXPECT_EQ(read->dropout, 0.25);
     EXPECT_EQ(read->targets, std::vector<std::string>{"q_proj"});
+    EXPECT_EQ(adapter_quantization(directory_.path()).value(), "nf4");
     const auto weights = WeightReader::open_adapter(directory_.path());
     ASSERT_TRUE(weights.ok());
     std::vector<float> back(3);

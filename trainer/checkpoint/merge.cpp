@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "trainer/checkpoint/adapter.h"
+#include "trainer/checkpoint/quantize.h"
 #include "trainer/checkpoint/save.h"
+#include "trainer/model/config.h"
+#include "trainer/model/model.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -75,7 +78,52 @@ void add_product(const Pair& pair, float scale, std::int64_t first, std::int64_t
     }
 }
 
-Status merge_tensor(const TensorSpec& spec, const WeightReader& model, const std::optional<Pair>& pair, float scale,
+// The matrices that a quantised base keeps in its format, by name.
+Result<std::map<std::string, model::Parameter>> quantized_matrices(const MergeOptions& options) {
+    std::map<std::string, model::Parameter> matrices;
+    if (!options.quantize) return matrices;
+    ATOLL_TRY(const model::ModelConfig config, model::load_config(options.model));
+    ATOLL_TRY(model::Model model, model::make_model(config));
+    ATOLL_RETURN_IF_ERROR(model::quantize_layers(model, *options.quantize));
+    for (const model::ParameterGroup& group : model.groups) {
+        for (const model::Parameter& parameter : group.parameters) {
+            if (tensor::is_quantized(parameter.stored)) matrices.emplace(parameter.name, parameter);
+        }
+    }
+    return matrices;
+}
+
+// The values of W: those of the file, or what is left of them in a quantised format.
+class Values {
+  public:
+    static Result<Values> open(const WeightReader& model, const TensorSpec& spec,
+                               const std::map<std::string, model::Parameter>& quantized) {
+        Values values(model, spec);
+        const auto found = quantized.find(spec.name);
+        if (found == quantized.end()) return values;
+        if (spec.shape != found->second.shape)
+            return invalid_argument(spec.name,
+                                    "tensor \"" + spec.name + "\" is not of the shape that config.json needs");
+        values.matrix_ = &found->second;
+        ATOLL_TRY(values.storage_, read_quantized(model, found->second));
+        return values;
+    }
+    Status read(std::int64_t begin, std::span<float> out) const {
+        if (matrix_ == nullptr)
+            return model_->read(spec_->name, begin, begin + static_cast<std::int64_t>(out.size()), out);
+        quant::dequantize(quant_format(matrix_->stored), storage_, matrix_->shape[0], matrix_->shape[1], begin, out);
+        return {};
+    }
+
+  private:
+    Values(const WeightReader& model, const TensorSpec& spec) : model_(&model), spec_(&spec) {}
+    const WeightReader* model_;
+    const TensorSpec* spec_;
+    const model::Parameter* matrix_ = nullptr;
+    std::vector<std::byte> storage_;
+};
+
+Status merge_tensor(const TensorSpec& spec, const Values& model, const std::optional<Pair>& pair, float scale,
                     WeightWriter& writer) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : spec.shape) elements *= extent;
@@ -84,7 +132,7 @@ Status merge_tensor(const TensorSpec& spec, const WeightReader& model, const std
     std::vector<float> buffer(static_cast<std::size_t>(std::min(piece, elements)));
     for (std::int64_t at = 0; at < elements; at += piece) {
         const auto values = std::span(buffer).first(static_cast<std::size_t>(std::min(piece, elements - at)));
-        ATOLL_RETURN_IF_ERROR(model.read(spec.name, at, at + static_cast<std::int64_t>(values.size()), values));
+        ATOLL_RETURN_IF_ERROR(model.read(at, values));
         if (pair) add_product(*pair, scale, at / columns, columns, values);
         ATOLL_RETURN_IF_ERROR(writer.append(values));
     }
@@ -97,6 +145,7 @@ Status merge_adapter(const MergeOptions& options) {
     ATOLL_TRY(const model::LoraOptions lora, load_adapter_config(options.adapter));
     ATOLL_TRY(const WeightReader adapter, WeightReader::open_adapter(options.adapter));
     ATOLL_TRY(const WeightReader model, WeightReader::open(options.model));
+    ATOLL_TRY(const auto quantized, quantized_matrices(options));
     const std::vector<TensorSpec> specs = model.tensors(), adapters = adapter.tensors();
     SaveOptions save;
     save.base = options.model;
@@ -105,7 +154,8 @@ Status merge_adapter(const MergeOptions& options) {
     std::size_t used = 0;
     for (const TensorSpec& spec : specs) {
         ATOLL_TRY(const auto pair, pair_of(spec, adapter, adapters, lora, used));
-        ATOLL_RETURN_IF_ERROR(merge_tensor(spec, model, pair, lora.scale(), writer));
+        ATOLL_TRY(const Values values, Values::open(model, spec, quantized));
+        ATOLL_RETURN_IF_ERROR(merge_tensor(spec, values, pair, lora.scale(), writer));
     }
     if (used != adapters.size()) {
         return invalid_argument(options.adapter.string(), options.adapter.string() + ": only " + std::to_string(used) +

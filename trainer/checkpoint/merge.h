@@ -15,8 +15,11 @@ struct MergeOptions {
     std::filesystem::path adapter;
     std::filesystem::path out;
     std::optional<DType> dtype;  // absent: each tensor as in the model
+    // W is what this format (kInt8, kNf4) makes of the model's weights, as it was while the adapter was trained on a
+    // quantised base; absent: the model's own weights.
+    std::optional<tensor::DType> quantize;
 };
-// kInvalidArgument: an adapter that is not for this model.
+// kInvalidArgument: an adapter that is not for this model, or a model whose layers cannot be quantised.
 Status merge_adapter(const MergeOptions& options);
 
 }  // namespace atl::checkpoint

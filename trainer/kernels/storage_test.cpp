@@ -1,4 +1,5 @@
-// Weights that are kept in fp16 or bf16 give the bits of their fp32 copy, for every instruction set of this machine.
+// Weights that are kept in fp16, bf16, int8 or NF4 give the bits of their fp32 copy, for every instruction set of this
+// machine.
 
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <tuple>
 
 #include "trainer/kernels/op_test_support.h"
+#include "trainer/quant/quantizer.h"
 
 namespace atl::kernels {
 namespace {
@@ -218,6 +220,39 @@ TEST_P(RoundedMomentsTest, TheStoredWeightsAreTheNewOnesRoundedToNearest) {
         EXPECT_EQ(stored, expected);
     }
 }
+
+class QuantizedTest : public ::testing::TestWithParam<std::tuple<std::string, quant::Format>> {};
+
+TEST_P(QuantizedTest, AProductIsThatOfTheDequantisedMatrixBitForBit) {
+    const auto& [instructions, format] = GetParam();
+    const auto backend = make_cpu_backend(2, instructions).value();
+    const DType dtype = format == quant::Format::kNf4 ? DType::kNf4 : DType::kInt8;
+    // Rows that blocks of 64 do not divide, of even and odd length, and more of both than a tile has.
+    for (const auto& [m, n, k] : {Product{21, 34, 19}, Product{9, 290, 523}, Product{3, 64, 128}}) {
+        for (const bool transpose_b : {false, true}) {
+            const std::int64_t rows = transpose_b ? n : k, columns = transpose_b ? k : n;
+            const Owned a = random({m, k}, 1);
+            Owned wide = random({rows, columns}, 2);
+            quant::Quantizer quantizer(format, rows, columns);
+            quantizer.append(wide.values);
+            std::vector<std::byte> storage = quantizer.finish();
+            quant::dequantize(format, storage, rows, columns, 0, wide.values);
+            Owned c({m, n}, 3.0F), expected({m, n}, 3.0F);
+            backend->matmul(a.tensor, false, Tensor(storage.data(), dtype, {rows, columns}), transpose_b, c.tensor,
+                            true);
+            backend->matmul(a.tensor, false, wide.tensor, transpose_b, expected.tensor, true);
+            EXPECT_EQ(c.values == expected.values, true) << m << " " << n << " " << k << transpose_b;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, QuantizedTest,
+                         ::testing::Combine(::testing::ValuesIn(cpu_instruction_sets()),
+                                            ::testing::Values(quant::Format::kInt8, quant::Format::kNf4)),
+                         [](const auto& parameters) {
+                             return std::get<0>(parameters.param) +
+                                    (std::get<1>(parameters.param) == quant::Format::kNf4 ? "_nf4" : "_int8");
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Cpu, RoundedMomentsTest, ::testing::ValuesIn(cpu_instruction_sets()),
                          [](const auto& parameters) { return parameters.param; });

@@ -2,7 +2,27 @@
 
 #include <utility>
 
+#include "trainer/quant/int8.h"
+#include "trainer/quant/nf4.h"
+
 namespace atl::model {
+namespace {
+
+using tensor::DType;
+
+// In a buffer of bytes; a multiple of 4.
+std::int64_t stored_bytes(const Parameter& parameter) {
+    switch (parameter.stored) {
+        case DType::kInt8:
+            return quant::Int8Layout(parameter.shape[0], parameter.shape[1]).size;
+        case DType::kNf4:
+            return quant::Nf4Layout(parameter.element_count()).size;
+        default:
+            return tensor::size_bytes(DType::kF32, parameter.element_count());
+    }
+}
+
+}  // namespace
 
 std::int64_t Parameter::element_count() const {
     std::int64_t count = 1;
@@ -12,8 +32,21 @@ std::int64_t Parameter::element_count() const {
 
 void ParameterGroup::add(Parameter parameter) {
     parameter.offset = element_count;
-    element_count += parameter.element_count();
+    parameter.extent = parameter.element_count();
+    element_count += parameter.extent;
     parameters.push_back(std::move(parameter));
+}
+
+void ParameterGroup::quantize(DType format) {
+    storage = DType::kU8;
+    frozen = true;
+    element_count = 0;
+    for (Parameter& parameter : parameters) {
+        parameter.stored = parameter.shape.size() == 2 ? format : DType::kF32;
+        parameter.offset = element_count;
+        parameter.extent = stored_bytes(parameter);
+        element_count += parameter.extent;
+    }
 }
 
 GroupView::GroupView(const ParameterGroup& group, const Tensor& weights, const Tensor& gradients, bool accumulate)
@@ -24,6 +57,8 @@ GroupView::GroupView(const ParameterGroup& group, const Tensor& weights, const T
 
 Tensor GroupView::view(const Tensor& flat, std::size_t first, std::size_t count) const {
     const Parameter& begin = group_->parameters.at(first);
+    const DType dtype = flat.dtype() == DType::kU8 ? begin.stored : flat.dtype();
+    check(count == 1 || !tensor::is_quantized(dtype), "quantised matrices cannot be stacked");
     const std::int64_t columns = begin.shape.back();
     std::int64_t elements = 0;
     for (std::size_t index = first; index < first + count; ++index) {
@@ -31,7 +66,7 @@ Tensor GroupView::view(const Tensor& flat, std::size_t first, std::size_t count)
         check(parameter.shape.back() == columns, "only matrices of as many columns can be stacked");
         elements += parameter.element_count();
     }
-    return Tensor(flat.at(begin.offset), flat.dtype(), {elements / columns, columns});
+    return Tensor(flat.at(begin.offset), dtype, {elements / columns, columns});
 }
 
 }  // namespace atl::model

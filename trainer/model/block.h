@@ -28,6 +28,9 @@ struct Parameter {
     Partition partition = Partition::kReplicated;
     bool is_norm = false;     // a norm's or a bias: what --no-decay-norms leaves out of weight decay
     std::int64_t offset = 0;  // elements from the start of its group's flat buffer
+    std::int64_t extent = 0;  // elements of that buffer; element_count(), or bytes in a group of bytes
+    // What it is kept in where the group's storage is bytes: fp32, or a quantised format.
+    tensor::DType stored = tensor::DType::kF32;
 
     std::int64_t element_count() const;
 };
@@ -42,7 +45,10 @@ struct ParameterGroup {
     bool is_adapter = false;                      // kept in the files of an adapter, not in those of the model
     tensor::DType storage = tensor::DType::kF32;  // the format that the weights are kept in; a driver may change it
 
-    void add(Parameter parameter);  // sets its offset
+    bool is_quantized() const { return storage == tensor::DType::kU8; }
+    void add(Parameter parameter);  // sets its offset and extent
+    // Keeps the matrices in a quantised format and the rest in fp32, in one flat buffer of bytes. The group is frozen.
+    void quantize(tensor::DType format);
 };
 
 // The flat buffers of one group while a block runs, lent by the driver.
@@ -57,6 +63,8 @@ class GroupView {
 
     Tensor weight(std::size_t index) const { return view(weights_, index, 1); }
     Tensor gradient(std::size_t index) const { return view(gradients_, index, 1); }
+    // Whether matrices are kept apart, so that they cannot be stacked.
+    bool is_quantized() const { return weights_.dtype() == tensor::DType::kU8; }
     // `count` neighbouring matrices of as many columns, stacked: [sum of rows, columns].
     Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
     Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }

@@ -49,10 +49,37 @@ std::int64_t LinearRun::workspace_bytes(std::int64_t) const {
     return 0;
 }
 
+// A quantised matrix has factors of its own, so each is a product of its own.
+void LinearRun::multiply(const Context& context, const GroupView& base, const Tensor& x, const Tensor& y) const {
+    if (!base.is_quantized())
+        return context.backend.matmul(x, false, base.stacked_weight(first_, count_), true, y, false);
+    std::int64_t column = 0;
+    for (std::size_t index = first_; index < first_ + count_; ++index) {
+        const Tensor weight = base.weight(index);
+        context.backend.matmul(x, false, weight, true, y.column_range(column, weight.rows()), false);
+        column += weight.rows();
+    }
+}
+
+void LinearRun::multiply_back(const Context& context, const GroupView& base, const Tensor& y_gradient,
+                              const Tensor& x_gradient) const {
+    kernels::Backend& backend = context.backend;
+    if (!base.is_quantized()) {
+        return backend.matmul(y_gradient, false, base.stacked_weight(first_, count_), false, x_gradient, false);
+    }
+    std::int64_t column = 0;
+    for (std::size_t index = first_; index < first_ + count_; ++index) {
+        const Tensor weight = base.weight(index);
+        backend.matmul(y_gradient.column_range(column, weight.rows()), false, weight, false, x_gradient,
+                       index > first_);
+        column += weight.rows();
+    }
+}
+
 void LinearRun::forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
                         const Tensor& low) const {
     kernels::Backend& backend = context.backend;
-    backend.matmul(x, false, groups[0].stacked_weight(first_, count_), true, y, false);
+    multiply(context, groups[0], x, y);
     if (adapters_.empty()) return;
     backend.matmul(x, false, groups[1].stacked_weight(first_a_, adapters_.size()), true, low, false);
     backend.scale(low, scale_);
@@ -77,7 +104,7 @@ void LinearRun::low_gradient(const Context& context, std::span<const GroupView> 
 void LinearRun::input_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
                                const Tensor& low_gradient, const Tensor& x_gradient) const {
     kernels::Backend& backend = context.backend;
-    backend.matmul(y_gradient, false, groups[0].stacked_weight(first_, count_), false, x_gradient, false);
+    multiply_back(context, groups[0], y_gradient, x_gradient);
     if (adapters_.empty()) return;
     const Tensor a = groups[1].stacked_weight(first_a_, adapters_.size());
     backend.matmul(low_gradient, false, a, false, x_gradient, true);

@@ -47,6 +47,9 @@ class LinearRun {
         std::int64_t column = 0;   // of y, where its matrix begins
         std::int64_t columns = 0;  // of y
     };
+    void multiply(const Context& context, const GroupView& base, const Tensor& x, const Tensor& y) const;
+    void multiply_back(const Context& context, const GroupView& base, const Tensor& y_gradient,
+                       const Tensor& x_gradient) const;
     Tensor low_of(const Tensor& low, std::size_t adapter) const { return low.column_range(low_column(adapter), rank_); }
     std::int64_t low_column(std::size_t adapter) const { return static_cast<std::int64_t>(adapter) * rank_; }
 

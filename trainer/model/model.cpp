@@ -76,6 +76,18 @@ std::vector<std::string> ignorable_tensors(const ModelConfig& config) {
     return names;
 }
 
+Status quantize_layers(Model& model, tensor::DType format) {
+    const auto has_none = [](const auto& block) { return block->linears().empty(); };
+    if (std::ranges::all_of(model.blocks, has_none)) {
+        return invalid_argument("--quantize", "quantised models of this architecture are not built yet");
+    }
+    for (ParameterGroup& group : model.groups) group.frozen = group.frozen || !group.is_adapter;
+    for (const auto& block : model.blocks) {
+        if (!block->linears().empty()) model.groups[block->groups().front()].quantize(format);
+    }
+    return {};
+}
+
 std::vector<std::size_t> Model::first_block_of_group() const {
     std::vector<std::size_t> first(groups.size(), blocks.size());
     for (std::size_t block = blocks.size(); block-- > 0;) {
@@ -93,7 +105,9 @@ std::size_t Model::first_trained_block() const {
 
 std::int64_t Model::parameter_count() const {
     std::int64_t count = 0;
-    for (const ParameterGroup& group : groups) count += group.element_count;
+    for (const ParameterGroup& group : groups) {
+        for (const Parameter& parameter : group.parameters) count += parameter.element_count();
+    }
     return count;
 }
 

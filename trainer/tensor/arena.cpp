@@ -6,8 +6,8 @@
 namespace atl::tensor {
 
 const char* to_string(Category category) {
-    static constexpr const char* kNames[kCategoryCount] = {"weights",     "masters", "gradients", "moments",
-                                                           "activations", "gather",  "workspace"};
+    static constexpr const char* kNames[kCategoryCount] = {"weights", "quantized",   "masters", "gradients",
+                                                           "moments", "activations", "gather",  "workspace"};
     return kNames[static_cast<int>(category)];
 }
 

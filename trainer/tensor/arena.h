@@ -11,8 +11,18 @@
 namespace atl::tensor {
 
 // What a training step's memory is for; the lines of the memory plan.
-enum class Category : std::uint8_t { kWeights, kMasters, kGradients, kMoments, kActivations, kGather, kWorkspace };
-inline constexpr int kCategoryCount = 7;
+// kQuantized: the groups of weights that are kept as int8 or NF4, with their norms.
+enum class Category : std::uint8_t {
+    kWeights,
+    kQuantized,
+    kMasters,
+    kGradients,
+    kMoments,
+    kActivations,
+    kGather,
+    kWorkspace,
+};
+inline constexpr int kCategoryCount = 8;
 const char* to_string(Category category);  // "weights", "gradients", …
 
 // Every allocation starts at a multiple of this (a cache line, an AVX-512 register).

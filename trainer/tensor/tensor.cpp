@@ -33,6 +33,7 @@ std::span<std::byte> Tensor::bytes() const {
 }
 
 void* Tensor::at(std::int64_t index) const {
+    check(!is_quantized(dtype_), "a quantised matrix has no parts");
     return data_ == nullptr ? nullptr : static_cast<std::byte*>(data_) + size_bytes(dtype_, index);
 }
 

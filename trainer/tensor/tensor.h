@@ -11,10 +11,17 @@
 namespace atl::tensor {
 
 // kF16 and kBF16 are storage formats: what they hold is widened to fp32 before anything is computed with it.
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32 };
+// kInt8 and kNf4 are whole quantised matrices (trainer/quant): their storage is more than their elements, so a tensor
+// of them has no sub-ranges and no size in bytes. kU8 is the bytes that such matrices and others lie in.
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kU8, kInt8, kNf4 };
+
+constexpr bool is_quantized(DType dtype) {
+    return dtype == DType::kInt8 || dtype == DType::kNf4;
+}
 
 // Of `count` neighbouring elements.
 constexpr std::int64_t size_bytes(DType dtype, std::int64_t count = 1) {
+    if (dtype == DType::kU8) return count;
     return count * (dtype == DType::kF16 || dtype == DType::kBF16 ? 2 : 4);
 }
 

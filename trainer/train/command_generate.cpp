@@ -4,6 +4,7 @@
 #include "trainer/train/commands.h"
 #include "trainer/train/job.h"
 #include "trainer/train/metrics.h"
+#include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
@@ -25,6 +26,7 @@ class GenerateCommand final : public Command {
     std::vector<Flag> flags() override {
         return {{"model", "model directory with a tokenizer", &config_.model, true},
                 {"adapter", "adapter directory (PEFT) to use with it", &config_.adapter},
+                {"quantize", "none|int8|nf4: what the layers' matrices are kept in", &config_.quantize},
                 {"prompt", "the text to continue", &prompt_, true},
                 {"max-tokens", "tokens at most", &options_.tokens_max},
                 {"temperature", "0: always the likeliest token", &options_.temperature},
@@ -54,6 +56,9 @@ class GenerateCommand final : public Command {
         if (options_.tokens_max < 1) return invalid_argument("--max-tokens", "must be at least 1");
         if (!(options_.temperature >= 0)) return invalid_argument("--temperature", "must not be negative");
         if (!(options_.top_p > 0 && options_.top_p <= 1)) return invalid_argument("--top-p", "must be in (0, 1]");
+        if (config_.quantize != "none" && !parse_quantize(config_.quantize)) {
+            return invalid_argument("--quantize", "'" + config_.quantize + "' is none of none, int8, nf4");
+        }
         if (config_.threads < 0) return invalid_argument("--threads", "must be at least 1");
         options_.seed = static_cast<std::uint64_t>(seed_);
         return {};

@@ -1,6 +1,10 @@
+#include <iostream>
+
+#include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/merge.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
@@ -15,13 +19,34 @@ class MergeCommand final : public Command {
                  Flag::Assign([this](std::string_view text) -> Status {
                      ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
                      return {};
-                 })}};
+                 })},
+                {"quantize", "merge into what this format makes of the model's weights, as they were in training",
+                 &quantize_}};
     }
 
-    Status run() override { return checkpoint::merge_adapter(options_); }
+    Status run() override {
+        ATOLL_TRY(const std::string trained_on, checkpoint::adapter_quantization(options_.adapter));
+        options_.quantize = parse_quantize(quantize_);
+        if (quantize_ != "none" && !options_.quantize) {
+            return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
+        }
+        ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_));
+        say_what_was_merged(trained_on);
+        return {};
+    }
 
   private:
+    void say_what_was_merged(const std::string& trained_on) const {
+        if (options_.quantize) {
+            std::cerr << "merged into what " << quantize_ << " makes of the model's weights\n";
+        } else if (!trained_on.empty()) {
+            std::cerr << "merged into the model's own weights; the adapter was trained on the model in " << trained_on
+                      << ", whose weights differ a little: --quantize " << trained_on << " merges into those\n";
+        }
+    }
+
     checkpoint::MergeOptions options_;
+    std::string quantize_ = "none";
 };
 
 }  // namespace

@@ -79,10 +79,19 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     return {};
 }
 
+Status check_trainable(const RunConfig& config) {
+    if (config.quantize == "none" || config.lora_rank > 0 || !config.adapter.empty()) return {};
+    return invalid_argument("--quantize", "'" + config.quantize +
+                                              "' freezes the model: only adapters can be trained on it. Give "
+                                              "--lora-rank or --adapter, or leave --quantize out");
+}
+
 Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
     ATOLL_TRY(ModelDirectory directory, open_model(std::filesystem::path(config.model)));
     ATOLL_TRY(auto adapters, adapters_of(config));
     if (adapters) ATOLL_RETURN_IF_ERROR(add_adapters(directory, std::move(*adapters)));
+    if (const auto format = parse_quantize(config.quantize))
+        ATOLL_RETURN_IF_ERROR(model::quantize_layers(directory.model, *format));
     return directory;
 }
 
@@ -91,7 +100,7 @@ Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
 Status set_precision(model::Model& model, const RunConfig& config) {
     ATOLL_TRY(const tensor::DType storage, parse_storage("--precision", config.precision));
     for (model::ParameterGroup& group : model.groups) {
-        if (!group.is_adapter) group.storage = storage;
+        if (!group.is_adapter && !group.is_quantized()) group.storage = storage;
     }
     return {};
 }
@@ -121,6 +130,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 }
 
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(ModelDirectory directory, open_model(config, comm));
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;

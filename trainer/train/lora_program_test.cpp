@@ -11,22 +11,6 @@ namespace {
 
 class LoraProgramTest : public ProgramTest {
   protected:
-    // The golden base and rows, as make_lora_goldens.py has them.
-    void make_golden_base() {
-        ASSERT_EQ(run({"init", "--config", (goldens_ / "training" / "config.json").string(), "--out", path("base"),
-                       "--seed", "3"})
-                      .exit_code,
-                  0);
-        std::vector<std::int32_t> ids;
-        std::vector<std::int32_t> labels;
-        for (std::int32_t row = 0; row < 24; ++row) {
-            for (std::int32_t t = 0; t < 16; ++t) {
-                ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
-                labels.push_back(t < row % 5 ? -100 : ids.back());
-            }
-        }
-        write_data("golden.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
-    }
     std::string adapter() const { return (goldens_ / "lora" / "adapter").string(); }
 
     std::vector<float> floats(const std::filesystem::path& file, const std::string& name) const {
@@ -62,7 +46,7 @@ TEST_F(LoraProgramTest, TheFirstTwentyStepsAreThoseOfPeft) {
     const auto golden = nlohmann::json::parse(*text);
     const std::vector<std::string> arguments = {"train",
                                                 "--model",
-                                                path("base"),
+                                                path("golden"),
                                                 "--data",
                                                 path("golden.safetensors"),
                                                 "--out",
@@ -97,13 +81,13 @@ TEST_F(LoraProgramTest, TheFirstTwentyStepsAreThoseOfPeft) {
 
 TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) {
     make_golden_base();
-    const auto merged = run({"merge", "--model", path("base"), "--adapter", adapter(), "--out", path("merged")});
+    const auto merged = run({"merge", "--model", path("golden"), "--adapter", adapter(), "--out", path("merged")});
     ASSERT_EQ(merged.exit_code, 0) << merged.err;
     const std::filesystem::path golden = goldens_ / "lora" / "golden.safetensors";
     for (const char* name : {"model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"}) {
         const auto expected = floats(golden, std::string("merged:") + name);
         const auto values = floats(path("merged") + "/model.safetensors", name);
-        const auto before = floats(path("base") + "/model.safetensors", name);
+        const auto before = floats(path("golden") + "/model.safetensors", name);
         ASSERT_EQ(values.size(), expected.size());
         for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-6) << name;
         EXPECT_NE(values, before);
@@ -115,9 +99,9 @@ TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) 
         EXPECT_EQ(result.exit_code, 0) << result.err;
         return member(result.out, "loss").at(0);
     };
-    const double apart = eval({"--model", path("base"), "--adapter", adapter()});
+    const double apart = eval({"--model", path("golden"), "--adapter", adapter()});
     EXPECT_NEAR(eval({"--model", path("merged")}) / apart, 1, 1e-5);
-    EXPECT_GT(std::abs(eval({"--model", path("base")}) / apart - 1), 1e-4);
+    EXPECT_GT(std::abs(eval({"--model", path("golden")}) / apart - 1), 1e-4);
 }
 
 TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {

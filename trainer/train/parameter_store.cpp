@@ -22,7 +22,8 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
         store.first_elements_.push_back(elements);
         elements += cut.element_count;
         store.weights_.push_back(
-            arena.allocate(Category::kWeights, store.storage(group), {length(cut, shards_weights(division.sharding))}));
+            arena.allocate(model.groups[group].is_quantized() ? Category::kQuantized : Category::kWeights,
+                           store.storage(group), {length(cut, shards_weights(division.sharding))}));
         store.masters_.emplace_back();
         if (optimizer == nullptr) continue;
         const std::int64_t updated = length(cut, shards_moments(division.sharding));

@@ -47,7 +47,7 @@ std::vector<Piece> pieces_of(const model::ParameterGroup& group, std::int64_t be
     for (std::size_t i = 0; i < group.parameters.size(); ++i) {
         const model::Parameter& parameter = group.parameters[i];
         const std::int64_t from = std::max(begin, parameter.offset);
-        const std::int64_t to = std::min(begin + count, parameter.offset + parameter.element_count());
+        const std::int64_t to = std::min(begin + count, parameter.offset + parameter.extent);
         if (from < to) pieces.push_back({i, from - parameter.offset, from - begin, to - from});
     }
     return pieces;

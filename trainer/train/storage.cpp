@@ -14,6 +14,12 @@ Result<tensor::DType> parse_storage(std::string_view flag, std::string_view name
     return invalid_argument(std::string(flag), "'" + std::string(name) + "' is not built yet");
 }
 
+std::optional<tensor::DType> parse_quantize(std::string_view name) {
+    if (name == "int8") return tensor::DType::kInt8;
+    if (name == "nf4") return tensor::DType::kNf4;
+    return std::nullopt;
+}
+
 checkpoint::DType file_dtype(tensor::DType storage) {
     switch (storage) {
         case tensor::DType::kF32:
@@ -23,6 +29,9 @@ checkpoint::DType file_dtype(tensor::DType storage) {
         case tensor::DType::kBF16:
             return checkpoint::DType::kBF16;
         case tensor::DType::kI32:
+        case tensor::DType::kU8:
+        case tensor::DType::kInt8:
+        case tensor::DType::kNf4:
             break;
     }
     check(false, "weights are not kept in this format");

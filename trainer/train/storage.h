@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -12,6 +13,9 @@ namespace atl::train {
 
 // "fp32", "bf16", "fp16".
 Result<tensor::DType> parse_storage(std::string_view flag, std::string_view name);
+
+// kInt8 or kNf4 for "int8" and "nf4"; absent: "none", or nothing that there is.
+std::optional<tensor::DType> parse_quantize(std::string_view name);
 
 // kF32, kF16 or kBF16.
 checkpoint::DType file_dtype(tensor::DType storage);

@@ -196,7 +196,8 @@ Status Trainer::finish() {
     if (!stopped_) {
         ATOLL_RETURN_IF_ERROR(save_weights(memory_.store(), backend_, comm_,
                                            {job_.config.model, job_.config.out, job_.save_dtype,
-                                            job_.directory.adapters ? &job_.directory.adapters->options : nullptr}));
+                                            job_.directory.adapters ? &job_.directory.adapters->options : nullptr,
+                                            job_.config.quantize == "none" ? "" : job_.config.quantize}));
     }
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
@@ -249,6 +250,7 @@ std::string Trainer::identity() const {
                                {"momentum", config.momentum},
                                {"no_decay_norms", config.no_decay_norms},
                                {"precision", config.precision},
+                               {"quantize", config.quantize},
                                {"moments_dtype", config.moments_dtype},
                                {"loss_scale", config.loss_scale},
                                {"max_grad_norm", config.max_grad_norm}};

@@ -1,9 +1,11 @@
 #include "trainer/train/weights_io.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "trainer/checkpoint/adapter.h"
+#include "trainer/checkpoint/quantize.h"
 #include "trainer/model/config.h"
 #include "trainer/model/initialize.h"
 #include "trainer/train/gather_pieces.h"
@@ -14,6 +16,7 @@ namespace {
 
 // Elements loaded at a time: read, checked and put in their place while they are in the second-level cache.
 constexpr std::int64_t kPieceElements = 1 << 16;
+constexpr std::size_t kPieceBytes = 4 << 20;  // sent at a time
 
 // Of the model's own tensors, or of its adapters'.
 std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model, bool adapters) {
@@ -42,14 +45,36 @@ Status read_values(const ModelDirectory& directory, const model::ParameterGroup&
     return weights.read(parameter.name, begin, begin + static_cast<std::int64_t>(values.size()), values);
 }
 
+// A parameter of a quantised group as the group keeps it. Such groups are the model's own.
+Result<std::vector<std::byte>> stored_bytes(const ModelDirectory& directory, const model::Parameter& parameter) {
+    if (tensor::is_quantized(parameter.stored)) return checkpoint::read_quantized(*directory.weights, parameter);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(parameter.extent));
+    std::vector<float> values(static_cast<std::size_t>(parameter.element_count()));
+    ATOLL_RETURN_IF_ERROR(directory.weights->read(parameter.name, 0, parameter.element_count(), values));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+}
+
+// The bytes of a quantised group's flat buffer that begin at `begin`, into `kept`. A rank that keeps part of a matrix
+// quantises all of it.
+Status load_quantized(const ModelDirectory& directory, const model::ParameterGroup& group, std::int64_t begin,
+                      const Tensor& kept, kernels::Backend& backend) {
+    for (const Piece& piece : pieces_of(group, begin, kept.element_count())) {
+        ATOLL_TRY(const auto bytes, stored_bytes(directory, group.parameters[piece.parameter]));
+        backend.copy_from_host(bytes.data() + piece.begin, flat_range(kept, piece.at, piece.count));
+    }
+    return {};
+}
+
 // Reads the elements of a group's flat buffer that begin at `begin` into `kept`, whatever it is stored in.
 Status load_flat(const ModelDirectory& directory, const model::ParameterGroup& group, std::int64_t begin,
-                 const Tensor& kept, kernels::Backend& backend, std::vector<float>& buffer) {
+                 const Tensor& kept, kernels::Backend& backend, std::span<float> buffer) {
+    if (group.is_quantized()) return load_quantized(directory, group, begin, kept, backend);
     for (const Piece& piece : pieces_of(group, begin, kept.element_count())) {
         const model::Parameter& parameter = group.parameters[piece.parameter];
         for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
             const std::int64_t count = std::min(kPieceElements, piece.count - done);
-            const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
+            const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
             ATOLL_RETURN_IF_ERROR(read_values(directory, group, parameter, piece.begin + done, values));
             if (!store_values(values, flat_range(kept, piece.at + done, count), backend)) {
                 return beyond_range(parameter.name);
@@ -69,19 +94,59 @@ bool put_kept_part(std::span<const float> values, std::int64_t at, const Tensor&
     return store_values(part, flat_range(kept, from - begin, to - from), backend);
 }
 
-// One piece of a parameter, read by rank 0. False on all ranks when that failed.
-bool broadcast_piece(const ModelDirectory& directory, const model::ParameterGroup& group,
-                     const model::Parameter& parameter, std::int64_t begin, std::span<float> values, comm::Comm& comm,
-                     Status& status) {
-    std::byte read{1};
-    if (comm.rank() == 0) {
-        const Status mine = read_values(directory, group, parameter, begin, values);
-        read = static_cast<std::byte>(mine.ok());
-        if (status.ok()) status = mine;
+// What rank 0 has to send, or that it failed: false on all ranks, with the reason on rank 0.
+bool rank0_has_it(const Status& read, comm::Comm& comm, Status& status) {
+    std::byte ok{static_cast<unsigned char>(read.ok())};
+    comm.broadcast(std::span(&ok, 1), 0);
+    if (!read.ok()) status = read;
+    return ok != std::byte{0};
+}
+
+// The values of one group, a piece at a time. False on all ranks when a read failed.
+bool broadcast_values(const ModelDirectory& directory, const ParameterStore& store, std::size_t group,
+                      kernels::Backend& backend, comm::Comm& comm, std::span<float> buffer, Status& status) {
+    const model::ParameterGroup& parameters = store.model().groups[group];
+    for (const model::Parameter& parameter : parameters.parameters) {
+        for (std::int64_t done = 0; done < parameter.element_count(); done += kPieceElements) {
+            const std::int64_t count = std::min(kPieceElements, parameter.element_count() - done);
+            const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
+            Status read;
+            if (comm.rank() == 0) read = read_values(directory, parameters, parameter, done, values);
+            if (!rank0_has_it(read, comm, status)) return false;
+            comm.broadcast(std::as_writable_bytes(values), 0);
+            const auto put = [&](const Tensor& kept) {
+                return put_kept_part(values, parameter.offset + done, kept, store.begin_of(kept, group), backend);
+            };
+            const bool fits = put(store.weights(group)) && (!store.has_masters(group) || put(store.masters(group)));
+            if (!fits && status.ok()) status = beyond_range(parameter.name);
+        }
     }
-    comm.broadcast(std::span(&read, 1), 0);
-    if (read == std::byte{0}) return false;
-    comm.broadcast(std::as_writable_bytes(values), 0);
+    return true;
+}
+
+// A quantised group: rank 0 quantises, so that quantised bytes travel. A matrix at a time.
+bool broadcast_quantized(const ModelDirectory& directory, const ParameterStore& store, std::size_t group,
+                         kernels::Backend& backend, comm::Comm& comm, Status& status) {
+    const Tensor& kept = store.weights(group);
+    const std::int64_t begin = store.begin_of(kept, group), end = begin + kept.element_count();
+    for (const model::Parameter& parameter : store.model().groups[group].parameters) {
+        std::vector<std::byte> bytes;
+        Status read;
+        if (comm.rank() == 0) {
+            auto mine = stored_bytes(directory, parameter);
+            read = mine.ok() ? Status() : Status(mine.error());
+            if (mine.ok()) bytes = std::move(mine).value();
+        }
+        if (!rank0_has_it(read, comm, status)) return false;
+        bytes.resize(static_cast<std::size_t>(parameter.extent));
+        for (std::size_t done = 0; done < bytes.size(); done += kPieceBytes) {
+            comm.broadcast(std::span(bytes).subspan(done, std::min(kPieceBytes, bytes.size() - done)), 0);
+        }
+        const std::int64_t from = std::max(begin, parameter.offset);
+        const std::int64_t to = std::min(end, parameter.offset + parameter.extent);
+        if (from < to)
+            backend.copy_from_host(bytes.data() + (from - parameter.offset), flat_range(kept, from - begin, to - from));
+    }
     return true;
 }
 
@@ -114,7 +179,8 @@ Result<checkpoint::AdapterWriter> open_adapter_writer(const model::Model& model,
     }
     std::vector<checkpoint::TensorSpec> specs = specs_of(model, true);
     for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype;
-    return checkpoint::AdapterWriter::create(where.out, std::move(specs), *where.adapters, where.base.string());
+    return checkpoint::AdapterWriter::create(where.out, std::move(specs), *where.adapters,
+                                             {where.base.string(), where.quantization});
 }
 
 // The one of them that a run needs, on the rank that writes.
@@ -182,20 +248,10 @@ Status load_weights_from_rank0(const ModelDirectory& directory, const ParameterS
     std::vector<float> buffer(kPieceElements);
     Status status;
     for (std::size_t group = 0; group < store.group_count(); ++group) {
-        const model::ParameterGroup& parameters = store.model().groups[group];
-        for (const model::Parameter& parameter : parameters.parameters) {
-            for (std::int64_t done = 0; done < parameter.element_count(); done += kPieceElements) {
-                const std::int64_t count = std::min(kPieceElements, parameter.element_count() - done);
-                const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
-                if (!broadcast_piece(directory, parameters, parameter, done, values, comm, status))
-                    return comm.agree(status);
-                const auto put = [&](const Tensor& kept) {
-                    return put_kept_part(values, parameter.offset + done, kept, store.begin_of(kept, group), backend);
-                };
-                const bool fits = put(store.weights(group)) && (!store.has_masters(group) || put(store.masters(group)));
-                if (!fits && status.ok()) status = beyond_range(parameter.name);
-            }
-        }
+        const bool sent = store.model().groups[group].is_quantized()
+                              ? broadcast_quantized(directory, store, group, backend, comm, status)
+                              : broadcast_values(directory, store, group, backend, comm, buffer, status);
+        if (!sent) break;
     }
     return comm.agree(status);
 }

@@ -44,6 +44,7 @@ struct SaveWhere {
     std::filesystem::path out;
     std::optional<checkpoint::DType> dtype;        // absent: each tensor as in the base
     const model::LoraOptions* adapters = nullptr;  // save those, not the model
+    std::string quantization = {};                 // of the base that they were trained on; empty: none
 };
 Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where);
 

@@ -73,7 +73,7 @@ void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
                     .n = n,
                     .k = k,
                     .a = {a.f32(), a.row_stride(), transpose_a},
-                    .b = {{b.data(), b.dtype(), b.row_stride()}, transpose_b},
+                    .b = {{b.data(), b.dtype(), b.row_stride(), b.rows()}, transpose_b},
                     .c = c.f32(),
                     .c_stride = c.row_stride(),
                     .accumulate = accumulate});

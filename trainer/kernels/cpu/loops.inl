@@ -15,6 +15,7 @@ namespace {
 #include "trainer/kernels/cpu/simd.inl"
 #include "trainer/kernels/cpu/elementwise.inl"
 #include "trainer/kernels/cpu/random.inl"
+#include "trainer/kernels/cpu/quantized.inl"
 #include "trainer/kernels/cpu/norm.inl"
 #include "trainer/kernels/cpu/layer_norm.inl"
 #include "trainer/kernels/cpu/softmax.inl"
@@ -37,6 +38,8 @@ const Loops& loops() {
         .f32_to_f16 = f32_to_f16,
         .bf16_to_f32 = bf16_to_f32,
         .f32_to_bf16 = f32_to_bf16,
+        .int8_to_f32 = int8_to_f32,
+        .nf4_to_f32 = nf4_to_f32,
         .round_to_bf16 = round_to_bf16,
         .random_halves = random_halves,
         .rmsnorm_forward = rmsnorm_forward,

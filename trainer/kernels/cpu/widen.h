@@ -5,7 +5,8 @@
 #include "trainer/kernels/cpu/loops.h"
 #include "trainer/tensor/tensor.h"
 
-// Reading numbers that are kept in a storage format (fp16, bf16). widen() is the only place that decodes one.
+// Reading numbers that are kept in a storage format (fp16, bf16, int8, NF4). widen() is the only place that decodes
+// one.
 namespace atl::kernels::cpu {
 
 // A row-major matrix as it is kept. fp32 is a storage format like the others.
@@ -13,6 +14,7 @@ struct StoredMatrix {
     const void* data;
     tensor::DType dtype;
     std::int64_t stride;  // elements between rows
+    std::int64_t rows;
 };
 
 // Rows [row, row + rows) of columns [column, column + columns).
