@@ -13,7 +13,7 @@ import unicodedata
 
 import sentencepiece
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
 
@@ -58,26 +58,39 @@ LLAMA3_EXPRESSION = (
 )
 
 
+# Qwen 2's: as Llama 3's, with digits one by one.
+QWEN_EXPRESSION = LLAMA3_EXPRESSION.replace(r"\p{N}{1,3}", r"\p{N}")
+
+
 def train_byte_level(kind: str, directory: pathlib.Path) -> tokenizers.Tokenizer:
-    """kind "gpt2": as GPT-2 and OPT have it; "llama3": with a Split, ignore_merges and a beginning token."""
+    """kind "gpt2": as GPT-2 and OPT have it; "llama3": with a Split, ignore_merges and a beginning token; "qwen": with a
+    Split and a normalizer, no beginning token."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     gpt2 = kind == "gpt2"
     begin, end = ("</s>", "</s>") if gpt2 else ("<|begin_of_text|>", "<|end_of_text|>")
+    if kind == "qwen":
+        tokenizer.normalizer = normalizers.NFC()
     if gpt2:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     else:
-        split = pre_tokenizers.Split(tokenizers.Regex(LLAMA3_EXPRESSION), behavior="isolated")
+        expression = QWEN_EXPRESSION if kind == "qwen" else LLAMA3_EXPRESSION
+        split = pre_tokenizers.Split(tokenizers.Regex(expression), behavior="isolated")
         byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     trainer = trainers.BpeTrainer(
         vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(TEXT.strip().splitlines(keepends=True) * 3, trainer)
     tokenizer.add_special_tokens(sorted({begin, end, "<|pad|>"}))
-    tokenizer.add_tokens(["città", "<tool>", "<tool>x"])
+    if kind == "qwen":  # found in the text as it is, or in the normalized text
+        tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=False) for token in ("<tool>", "<tool>x", "e\u0301!")])
+        tokenizer.add_tokens(["ku\u030an\u030c", "l<tool"])
+    else:
+        tokenizer.add_tokens(["città", "<tool>", "<tool>x"])
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))])
-    if not gpt2:
+    if kind != "qwen":
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{begin} $A", special_tokens=[(begin, tokenizer.token_to_id(begin))])
+    if kind == "llama3":
         # As in Llama 3: words that are tokens are taken whole, although no merges may lead there.
         described = json.loads(tokenizer.to_str())
         described["model"]["ignore_merges"] = True
@@ -137,6 +150,7 @@ def odd_strings() -> list[bytes]:
     texts += [  # for the expressions of byte-level tokenizers
         "I'm you'RE we'Ve it'S 'LL'd 'ſ 'T", "a'b''s's", "12 123 1234 12345 1a2b", "\r\n\r\n  \n x", "a \n", "a  \n  b", "...\n\n!!\r",
         "\u180ea\u180e b", "\u0085a\u0085\u0085 b", "\u200a\u202f\u205f \u3000x", "\x1c\x1d\x1e\x1f a", "\x0b\x0c a", "²³¼Ⅷ①",
+        "cafe\u0301! e\u0301 é!", "ku\u030aň l<tool>x l<tool l<tool>", "e\u0323\u0301! a\u0345\u0334\u1dfa\u0334 ㋿ ㌀",
         "<tool>", "a<tool>xb", "<tool> x <tool", "cittàcittà la città", "<|begin_of_text|>a<|pad|>", "la il the la\til", " la", "Ġla",
     ]
     raw = [text.encode("utf-8") for text in texts]
@@ -195,7 +209,7 @@ def main() -> None:
     }
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    byte_level = {kind: train_byte_level(kind, FIXTURES / kind) for kind in ("gpt2", "llama3")}
+    byte_level = {kind: train_byte_level(kind, FIXTURES / kind) for kind in ("gpt2", "llama3", "qwen")}
     opt = write_opt(byte_level["gpt2"], FIXTURES / "opt")
     cases = []
     for data in odd_strings():
@@ -206,8 +220,11 @@ def main() -> None:
         if is_old(text):
             for kind, tokenizer in byte_level.items():
                 case[kind] = tokenizer.encode(text, add_special_tokens=False).ids
+                decoded = tokenizer.decode(case[kind])
+                if kind == "qwen" and decoded != text:
+                    case["qwen_decoded_hex"] = decoded.encode().hex()
                 # The reference's decoder takes the letters of an added token for its alphabet of bytes.
-                assert "città" in text or tokenizer.decode(case[kind]) == text, text
+                assert kind == "qwen" or "città" in text or decoded == text, text
             case["opt"] = opt.encode(text, add_special_tokens=False)
         cases.append(case)
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)

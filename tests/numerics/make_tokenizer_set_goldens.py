@@ -77,6 +77,13 @@ def alphabet_groups() -> list[dict]:
     digits = [*"0123456789", "٣", "९", "²", "½", "Ⅷ", "①", "一", "𝟗", ".", ",", "-", "e", " ", "x"]
     italian = [*"abcdefghilmnopqrstuvz", *"aeiou", *"àèéìòù", *"ÀÈÉ", "che", "gli", "l'", "un'", "c'è", "perché", " ", " ", " ", ". ", ", "]
     czech = [*"abcdefghijklmnoprstuvyz", *"áčďéěíňóřšťúůýž", *"ČŘŠŽ", "ch", "ř", "ů", "příliš", "žluť", "kůň", " ", " ", " ", ". ", ", "]
+    marks = [*"aeiouAEI", "\u0300", "\u0301", "\u0302", "\u0303", "\u0306", "\u0307", "\u0308", "\u030a", "\u031b", "\u0323", "\u0327", "\u0328",
+             "\u0334", "\u0338", "\u0345", "\u0360", "\u05b0", "\u05bc", "\u064b", "\u0651", "\u093c", "\u0915", "\u094d", "\u09c7", "\u09be",
+             "\u0f71", "\u0f72", "\u1100", "\u1161", "\u11a8", "\uac00", "\u1e63", "\u01d5", "\u212b", "\u2126", "\u3099", "か", "\ufb01",
+             "\uff21", "½", "\ufdfa", "\uf900", "\U0002f800", "\u0344", "\u2adc", "\U0001d15e",
+             # since the references' tables
+             "\u1df6", "\u1dfa", "\u0898", "\u08ca", "\u09fe", "\u1abf", "\u32ff", "\U00010781", "\U00011938", "\U0001e08f", "\U0001fbf0",
+             " ", "x"]
     decomposed = [*"aeioucrszyu", "\u0300", "\u0301", "\u030c", "\u030a", "\u0308", " "]
     code = [*"{}[]()<>;:.,!?#@&*/\\|\"'`~^%$=+-_", "if", "for", "x1", "\n", "\n    ", "\t", "'s", "'LL", "'t", " "]
     raw = [bytes([byte]) for byte in range(256)] + [piece.encode() for piece in ("è", "ř", "😀", " ", "a", "\n")]
@@ -89,6 +96,7 @@ def alphabet_groups() -> list[dict]:
         alphabet_group("code", 6, 3000, 80, code),
         alphabet_group("bytes", 7, 4000, 40, raw),
         alphabet_group("long", 8, 6, 40000, [*"aaabè \n", "parola ", "  "]),
+        alphabet_group("marks", 9, 6000, 40, marks),
     ]
 
 
@@ -100,10 +108,16 @@ def digest(texts: list[bytes], encode) -> str:
     return hash.hexdigest()
 
 
+def normalized(texts: list[bytes], form: str) -> str:
+    normalizer = getattr(tokenizers.normalizers, form)()
+    return hashlib.sha256(b"".join(
+        normalizer.normalize_str(text.decode("utf-8", errors="replace")).encode() + b"\n" for text in texts)).hexdigest()
+
+
 def main() -> None:
     processor = sentencepiece.SentencePieceProcessor(model_file=str(FIXTURES / "small" / "tokenizer.model"))
     encoders = {"small": processor.encode}
-    for name in ("gpt2", "llama3"):
+    for name in ("gpt2", "llama3", "qwen"):
         tokenizer = tokenizers.Tokenizer.from_file(str(FIXTURES / name / "tokenizer.json"))
         tokenizer.encode_special_tokens = True
         encoders[name] = lambda text, tokenizer=tokenizer: tokenizer.encode(
@@ -115,6 +129,7 @@ def main() -> None:
     for group in groups:
         texts = texts_of_ranges(group["ranges"]) if "ranges" in group else texts_of_alphabet(group)
         group["count"] = len(texts)
+        group["normalized"] = {form: normalized(texts, form) for form in ("NFC", "NFD", "NFKC", "NFKD")}
         group["sha256"] = {name: digest(texts, encode) for name, encode in encoders.items()}
     lines = ",\n".join(json.dumps(group, separators=(",", ":")) for group in groups)
     made_by = (f"sentencepiece {sentencepiece.__version__}, tokenizers {tokenizers.__version__}, "

@@ -47,7 +47,7 @@ Status add_tokens(const TokenizerConfig& config, ByteLevelParts& parts) {
     for (const std::string& content : config.specials) {
         const auto found = parts.vocab.find(content);
         if (found != parts.vocab.end() && !is_added(content))
-            parts.added_tokens.push_back({found->second, content, true});
+            parts.added_tokens.push_back({found->second, content, true, false});
     }
     return {};
 }

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/data/normalizer.h"
+
 namespace atl::data {
 
 // What a byte-level BPE tokenizer is made of, whichever files it came in.
@@ -14,11 +16,13 @@ struct ByteLevelParts {
         std::int32_t id = 0;
         std::string content;
         bool special = false;
+        bool normalized = true;  // found in the normalized text, else in the text as it is, before
     };
     std::unordered_map<std::string, std::int32_t> vocab;  // in GPT-2's alphabet of printable characters for bytes
     std::vector<std::pair<std::string, std::string>> merges;
     bool ignore_merges = false;  // a word that is a token stands for itself
     std::vector<AddedToken> added_tokens;
+    std::vector<NormalForm> normalizers;         // one after another
     std::vector<std::string> split_expressions;  // one after another
     bool add_prefix_space = false;
     std::string first_token;  // that is put in front of a text; empty: none

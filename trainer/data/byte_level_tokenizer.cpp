@@ -54,6 +54,7 @@ Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const Byt
     tokenizer->owner_ = WordCache::next_owner();
     tokenizer->ignore_merges_ = parts.ignore_merges;
     tokenizer->add_prefix_space_ = parts.add_prefix_space;
+    tokenizer->normalizers_ = parts.normalizers;
     for (const std::string& expression : parts.split_expressions) {
         ATOLL_TRY(PreTokenizer split, PreTokenizer::compile(expression));
         tokenizer->splits_.push_back(std::move(split));
@@ -79,14 +80,12 @@ Status ByteLevelTokenizer::add_vocab(const ByteLevelParts& parts) {
         ids_of_.emplace(std::move(*bytes), id);
     }
     for (const auto& token : parts.added_tokens) {
-        bytes_of_[static_cast<std::size_t>(token.id)] = token.content;
+        const std::string content = token.normalized ? normalized_text(token.content) : token.content;
+        bytes_of_[static_cast<std::size_t>(token.id)] = content;
         if (token.special) special_ids_.insert(token.id);
         if (token.special) continue;
-        added_.push_back(token);
-        begins_added_[static_cast<unsigned char>(token.content[0])] = true;
+        (token.normalized ? normalized_added_ : added_).add({token.id, content});
     }
-    std::stable_sort(added_.begin(), added_.end(),
-                     [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
     const auto* missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1);
     if (missing == byte_ids_.end()) return {};
     return fields::bad(parts.vocab_field, "the byte " + std::to_string(missing - byte_ids_.begin()) + " has no token");
@@ -119,25 +118,50 @@ Status ByteLevelTokenizer::add_specials(const ByteLevelParts& parts, const std::
     return {};
 }
 
-void ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-    if (!is_utf8(text)) return encode(with_utf8_replaced(text), ids);
-    std::size_t begin = 0;
-    for (std::size_t at = 0; at < text.size(); ++at) {
-        if (!begins_added_[static_cast<unsigned char>(text[at])]) continue;
-        const auto* token = added_at(text.substr(at));
-        if (token == nullptr) continue;
-        encode_text(text.substr(begin, at - begin), ids);
-        ids.push_back(token->id);
-        begin = at + token->content.size();
-        at = begin - 1;
-    }
-    encode_text(text.substr(begin), ids);
+void ByteLevelTokenizer::AddedTokens::add(ByteLevelParts::AddedToken token) {
+    begins[static_cast<unsigned char>(token.content[0])] = true;
+    const auto place = std::find_if(tokens.begin(), tokens.end(),
+                                    [&](const auto& other) { return other.content.size() < token.content.size(); });
+    tokens.insert(place, std::move(token));
 }
 
-const ByteLevelParts::AddedToken* ByteLevelTokenizer::added_at(std::string_view text) const {
+const ByteLevelParts::AddedToken* ByteLevelTokenizer::AddedTokens::at(std::string_view text) const {
+    if (!begins[static_cast<unsigned char>(text[0])]) return nullptr;
     const auto found =
-        std::find_if(added_.begin(), added_.end(), [&](const auto& token) { return text.starts_with(token.content); });
-    return found == added_.end() ? nullptr : &*found;
+        std::find_if(tokens.begin(), tokens.end(), [&](const auto& token) { return text.starts_with(token.content); });
+    return found == tokens.end() ? nullptr : &*found;
+}
+
+template <class EncodeRest>
+void ByteLevelTokenizer::AddedTokens::encode(std::string_view text, std::vector<std::int32_t>& ids,
+                                             EncodeRest&& encode_rest) const {
+    std::size_t begin = 0;
+    for (std::size_t position = 0; !tokens.empty() && position < text.size(); ++position) {
+        const auto* token = at(text.substr(position));
+        if (token == nullptr) continue;
+        encode_rest(text.substr(begin, position - begin));
+        ids.push_back(token->id);
+        begin = position + token->content.size();
+        position = begin - 1;
+    }
+    encode_rest(text.substr(begin));
+}
+
+void ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (!is_utf8(text)) return encode(with_utf8_replaced(text), ids);
+    added_.encode(text, ids, [&](std::string_view rest) { encode_raw(rest, ids); });
+}
+
+void ByteLevelTokenizer::encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const {
+    std::string storage;
+    if (!normalizers_.empty()) text = storage = normalized_text(text);
+    normalized_added_.encode(text, ids, [&](std::string_view rest) { encode_text(rest, ids); });
+}
+
+std::string ByteLevelTokenizer::normalized_text(std::string_view text) const {
+    std::string result(text);
+    for (const NormalForm form : normalizers_) result = normalized(result, form);
+    return result;
 }
 
 void ByteLevelTokenizer::encode_text(std::string_view text, std::vector<std::int32_t>& ids) const {

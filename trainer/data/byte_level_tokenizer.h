@@ -38,10 +38,22 @@ class ByteLevelTokenizer final : public Tokenizer {
     Status add_merges(const ByteLevelParts& parts);
     Status add_specials(const ByteLevelParts& parts, const std::string& bos, const std::string& eos);
 
+    // Added tokens that are found in texts.
+    struct AddedTokens {
+        std::vector<ByteLevelParts::AddedToken> tokens;  // longest first
+        std::array<bool, 256> begins{};                  // by the first byte
+        void add(ByteLevelParts::AddedToken token);
+        // The longest one that `text` begins with; null: none.
+        const ByteLevelParts::AddedToken* at(std::string_view text) const;
+        // Appends the id of each one in `text`, and has `encode_rest` append those of what lies between.
+        template <class EncodeRest>
+        void encode(std::string_view text, std::vector<std::int32_t>& ids, EncodeRest&& encode_rest) const;
+    };
+
+    std::string normalized_text(std::string_view text) const;
+    void encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const;
     void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
     void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const;
-    // The added token that `text` begins with, the longest; null: none.
-    const ByteLevelParts::AddedToken* added_at(std::string_view text) const;
 
     std::vector<std::string> bytes_of_;  // of each id
     std::unordered_map<std::string, std::int32_t> ids_of_;
@@ -50,8 +62,9 @@ class ByteLevelTokenizer final : public Tokenizer {
     bool ignore_merges_ = false;
     bool add_prefix_space_ = false;
     std::vector<PreTokenizer> splits_;
-    std::vector<ByteLevelParts::AddedToken> added_;  // that are found in texts, longest first
-    std::array<bool, 256> begins_added_{};           // by the first byte
+    AddedTokens added_;             // in the text as it is
+    AddedTokens normalized_added_;  // then in the normalized text between them
+    std::vector<NormalForm> normalizers_;
     std::unordered_set<std::int32_t> special_ids_;
     std::int32_t vocab_size_ = 0;
     std::optional<std::int32_t> bos_;

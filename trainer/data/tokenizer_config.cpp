@@ -59,7 +59,7 @@ Status read_added_tokens_file(const Json& tokens, TokenizerConfig& config) {
     for (const auto& [content, id] : added.vocab) {
         const bool special =
             std::find(config.specials.begin(), config.specials.end(), content) != config.specials.end();
-        config.added_tokens.push_back({id, content, special});
+        config.added_tokens.push_back({id, content, special, !special});
     }
     return {};
 }

@@ -54,7 +54,8 @@ Result<ByteLevelParts::AddedToken> read_added_token(const json::Json& token, con
     for (const char* key : {"lstrip", "rstrip", "single_word"})
         if (!special && is_true(member(token, key)))
             return bad(field, "\"" + content + "\" has " + key + ", which is not supported");
-    return ByteLevelParts::AddedToken{*number, content, special};
+    const json::Json& normalized = member(token, "normalized");
+    return ByteLevelParts::AddedToken{*number, content, special, normalized.is_null() ? !special : is_true(normalized)};
 }
 
 }  // namespace atl::data::fields

@@ -24,7 +24,8 @@ Error bad(const std::string& field, const std::string& what);
 // {"token": id, …}; kInvalidArgument names `field` and the token whose id is no sensible number.
 Status read_vocab(const json::Json& vocab, const std::string& field, ByteLevelParts& parts);
 
-// {"content": …, "special": …}. Options that change where another token than a special one matches are refused.
+// {"content": …, "special": …, "normalized": …}. Options that change where another token than a special one matches are
+// refused.
 Result<ByteLevelParts::AddedToken> read_added_token(const json::Json& token, const json::Json& id,
                                                     const std::string& field);
 

@@ -55,6 +55,20 @@ Status read_added_tokens(const Json& tokens, ByteLevelParts& result) {
     return {};
 }
 
+// One of the forms of Unicode, or a Sequence of them.
+Status read_normalizer(const Json& normalizer, ByteLevelParts& result) {
+    if (normalizer.is_null()) return {};
+    const std::string type = fields::text_or_empty(fields::member(normalizer, "type"));
+    const auto form = parse_normal_form(type);
+    if (!form && type != "Sequence") return fields::bad("normalizer", "\"" + type + "\" is not supported");
+    if (form) result.normalizers.push_back(*form);
+    if (form) return {};
+    const Json& steps = fields::member(normalizer, "normalizers");
+    if (!steps.is_array()) return fields::bad("normalizer", "a Sequence lacks its normalizers");
+    for (const Json& step : steps) ATOLL_RETURN_IF_ERROR(read_normalizer(step, result));
+    return {};
+}
+
 Status read_byte_level(const Json& step, bool alone, ByteLevelParts& result) {
     result.add_prefix_space = fields::is_true(fields::member(step, "add_prefix_space"));
     if (result.add_prefix_space && !alone)
@@ -108,10 +122,7 @@ Result<ByteLevelParts> parse_tokenizer_json(std::string_view text) {
     ATOLL_TRY(const Json root, json::parse(text));
     if (!root.is_object()) return fields::bad("tokenizer.json", "is no JSON object");
     ByteLevelParts result;
-    if (!fields::member(root, "normalizer").is_null())
-        return fields::bad("normalizer",
-                           "\"" + fields::text_or_empty(fields::member(fields::member(root, "normalizer"), "type")) +
-                               "\" is not supported");
+    ATOLL_RETURN_IF_ERROR(read_normalizer(fields::member(root, "normalizer"), result));
     ATOLL_RETURN_IF_ERROR(read_model(fields::member(root, "model"), result));
     ATOLL_RETURN_IF_ERROR(read_added_tokens(fields::member(root, "added_tokens"), result));
     ATOLL_RETURN_IF_ERROR(read_pre_tokenizer(fields::member(root, "pre_tokenizer"), result));

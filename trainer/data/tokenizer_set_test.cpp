@@ -5,7 +5,9 @@
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
+#include "trainer/data/normalizer.h"
 #include "trainer/data/tokenizer.h"
+#include "trainer/data/utf8.h"
 
 // Large sets of odd strings, made by the rules of tests/numerics/make_tokenizer_set_goldens.py, against digests of what
 // the references encode them to.
@@ -56,6 +58,10 @@ std::vector<std::string> texts_of_alphabet(const nlohmann::json& group) {
     return texts;
 }
 
+std::vector<std::string> texts_of(const nlohmann::json& group) {
+    return group.contains("ranges") ? texts_of_ranges(group["ranges"]) : texts_of_alphabet(group);
+}
+
 std::string digest_of(const std::vector<std::string>& texts, const Tokenizer& tokenizer) {
     digest::Sha256 hash;
     std::vector<std::int32_t> ids;
@@ -76,14 +82,27 @@ TEST_P(TokenizerSetTest, EveryCharacterAndRandomTextsAreEncodedAsByTheReference)
     const auto golden = nlohmann::json::parse(read_file(kTokenizerSets / "set.json").value());
     std::size_t texts_seen = 0;
     for (const auto& group : golden["groups"]) {
-        const auto texts = group.contains("ranges") ? texts_of_ranges(group["ranges"]) : texts_of_alphabet(group);
+        const auto texts = texts_of(group);
         texts_seen += texts.size();
         ASSERT_EQ(texts.size(), group["count"]) << group["name"];
         EXPECT_EQ(digest_of(texts, *tokenizer), group["sha256"][GetParam()]) << group["name"];
     }
     EXPECT_GT(texts_seen, 25000U);
 }
-INSTANTIATE_TEST_SUITE_P(All, TokenizerSetTest, testing::Values("small", "gpt2", "opt", "llama3"));
+INSTANTIATE_TEST_SUITE_P(All, TokenizerSetTest, testing::Values("small", "gpt2", "opt", "llama3", "qwen"));
+
+class NormalizerSetTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(NormalizerSetTest, EveryCharacterAndRandomTextsAreNormalizedAsByTheReference) {
+    const NormalForm form = parse_normal_form(GetParam()).value();
+    const auto golden = nlohmann::json::parse(read_file(kTokenizerSets / "set.json").value());
+    for (const auto& group : golden["groups"]) {
+        digest::Sha256 hash;
+        for (const std::string& text : texts_of(group)) hash.update(normalized(with_utf8_replaced(text), form) + "\n");
+        EXPECT_EQ(hash.finish(), group["normalized"][GetParam()]) << group["name"];
+    }
+}
+INSTANTIATE_TEST_SUITE_P(All, NormalizerSetTest, testing::Values("NFC", "NFD", "NFKC", "NFKD"));
 
 }  // namespace
 }  // namespace atl::data

@@ -54,7 +54,7 @@ TEST_P(TokenizerGoldenTest, OddStringsAreEncodedAsByTheReferenceAndComeBack) {
     EXPECT_GT(checked, 150);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldenTest, testing::Values("small", "gpt2", "opt", "llama3"),
+INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldenTest, testing::Values("small", "gpt2", "opt", "llama3", "qwen"),
                          [](const auto& name) { return std::string(name.param); });
 
 TEST(TokenizerTest, AJsonTokenizerPutsItsFirstTokenInFrontAndTheEndTokenBehind) {
@@ -73,6 +73,18 @@ TEST(TokenizerTest, AJsonTokenizerPutsItsFirstTokenInFrontAndTheEndTokenBehind) 
     EXPECT_EQ(open_fixture("gpt2")->bos(), open_fixture("gpt2")->eos());
 }
 
+TEST(TokenizerTest, TheStepsOfANormalizerFollowEachOther) {
+    auto json = nlohmann::json::parse(read_file(kFixtures / "qwen/tokenizer.json").value());
+    const auto ids_of = [&](const char* text) {
+        std::vector<std::int32_t> ids;
+        ByteLevelTokenizer::from_json(json.dump(), "", "").value()->encode(text, ids);
+        return ids;
+    };
+    EXPECT_NE(ids_of("ﬁ è"), ids_of("fi e\u0300"));
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKC"}}, {{"type", "NFD"}}}}};
+    EXPECT_EQ(ids_of("ﬁ è"), ids_of("fi e\u0300"));
+}
+
 // Each change makes another tokenizer of it, or none: a message must say so, and name the member.
 TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
     const auto good = nlohmann::json::parse(read_file(kFixtures / "llama3/tokenizer.json").value());
@@ -87,7 +99,10 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
         EXPECT_NE(field_of(patch).find(what), std::string::npos) << patch << "\n  says: " << field_of(patch);
     };
     EXPECT_EQ(field_of("[]"), "opened");
-    expect("normalizer", R"([{"op":"replace","path":"/normalizer","value":{"type":"NFC"}}])");
+    expect("\"Lowercase\"", R"([{"op":"replace","path":"/normalizer","value":{"type":"Lowercase"}}])");
+    expect("normalizer", R"([{"op":"replace","path":"/normalizer","value":{"type":"Sequence"}}])");
+    expect("\"Strip\"",
+           R"([{"op":"replace","path":"/normalizer","value":{"type":"Sequence","normalizers":[{"type":"Strip"}]}}])");
     expect("model.type", R"([{"op":"replace","path":"/model/type","value":"Unigram"}])");
     expect("model.dropout", R"([{"op":"replace","path":"/model/dropout","value":0.1}])");
     expect("model.byte_fallback", R"([{"op":"replace","path":"/model/byte_fallback","value":true}])");
