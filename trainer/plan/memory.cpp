@@ -18,7 +18,8 @@ MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes) {
 std::string to_flags(const Settings& settings) {
     return "--sharding " + settings.sharding + " --batch-size " + std::to_string(settings.batch_size) +
            " --grad-accum " + std::to_string(settings.grad_accum) + " --activation-checkpointing " +
-           settings.activation_checkpointing;
+           settings.activation_checkpointing +
+           (settings.offload_optimizer == "nvme" ? " --offload-optimizer nvme --offload-dir DIR" : "");
 }
 
 std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
@@ -28,11 +29,16 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
     };
     std::vector<std::string> shardings = {settings.sharding};
     if (ranks > 1) shardings.insert(shardings.end(), {"shard_optimizer", "shard_grad_op", "full_shard"});
-    for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
-        if (settings.batch_size % divisor != 0) continue;
-        for (const std::string& sharding : shardings) {
-            for (const char* recompute : {settings.activation_checkpointing.c_str(), "selective", "full"}) {
-                add({sharding, settings.batch_size / divisor, settings.grad_accum * divisor, recompute});
+    std::vector<std::string> offloads = {settings.offload_optimizer};
+    if (settings.offload_optimizer != "nvme") offloads.emplace_back("nvme");
+    for (const std::string& offload : offloads) {
+        for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
+            if (settings.batch_size % divisor != 0) continue;
+            const std::int64_t rows = settings.batch_size / divisor, accumulation = settings.grad_accum * divisor;
+            for (const std::string& sharding : shardings) {
+                for (const char* recompute : {settings.activation_checkpointing.c_str(), "selective", "full"}) {
+                    add({sharding, rows, accumulation, recompute, offload});
+                }
             }
         }
     }

@@ -16,8 +16,9 @@ namespace atl::plan {
 // Bytes of one rank. `categories` are exact: the run lays out its memory by the same code over a measuring arena.
 struct MemoryPlan {
     std::array<std::int64_t, tensor::kCategoryCount> categories{};
-    std::int64_t arena_bytes = 0;    // all categories with their alignment: what is allocated
-    std::int64_t program_bytes = 0;  // the program, its libraries and buffers: this process's resident size by now
+    std::int64_t arena_bytes = 0;      // all categories with their alignment: what is allocated
+    std::int64_t program_bytes = 0;    // the program, its libraries and buffers: this process's resident size by now
+    std::int64_t offloaded_bytes = 0;  // on a disk instead
     std::int64_t total_bytes() const { return arena_bytes + program_bytes; }
 };
 
@@ -29,12 +30,13 @@ struct Settings {
     std::int64_t batch_size = 1;  // rows a rank and micro-step
     std::int64_t grad_accum = 1;
     std::string activation_checkpointing = "none";
+    std::string offload_optimizer = "none";
     bool operator==(const Settings&) const = default;
 };
 std::string to_flags(const Settings& settings);  // "--sharding full_shard --batch-size 2 …"
 
 // Settings that take less memory for the same steps, in order of how much they slow a run down: recomputation first,
-// then sharding, then smaller micro-steps with more accumulation, then all of it.
+// then sharding, then smaller micro-steps with more accumulation, then all of it, then the optimizer's state on a disk.
 std::vector<Settings> smaller_settings(const Settings& settings, int ranks);
 
 // The first of those whose need is at most `limit_bytes`; absent: none.

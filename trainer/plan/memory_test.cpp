@@ -25,7 +25,8 @@ TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
     ASSERT_FALSE(all.empty());
     EXPECT_EQ(all.front(), (Settings{"none", 4, 2, "selective"}));
     EXPECT_EQ(all[1], (Settings{"none", 4, 2, "full"}));
-    EXPECT_EQ(all.back(), (Settings{"full_shard", 1, 8, "full"}));
+    EXPECT_EQ(all[all.size() / 2 - 1], (Settings{"full_shard", 1, 8, "full"}));
+    EXPECT_EQ(all.back(), (Settings{"full_shard", 1, 8, "full", "nvme"})) << "a disk comes last";
     for (const Settings& settings : all) EXPECT_EQ(settings.batch_size * settings.grad_accum, 8);
 }
 

@@ -45,7 +45,7 @@ class GenerateCommand final : public Command {
         ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
         ATOLL_TRY(tensor::Memory memory, backend->allocate(arena.peak_bytes()));
         arena = Arena(std::move(memory));
-        const auto store = ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
+        auto store = ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
         ATOLL_RETURN_IF_ERROR(load_weights(directory, store, *backend, *self));
         ResidentWeights weights(store);
         return print_continuation(directory.model, *backend, weights, *tokenizer);

@@ -17,6 +17,7 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::i
     line["allocated_bytes"] = plan.arena_bytes;
     line["program_bytes"] = plan.program_bytes;
     line["total_bytes"] = plan.total_bytes();
+    line["offloaded_bytes"] = plan.offloaded_bytes;
     line["available_bytes"] = limit;
     line["fits"] = plan.total_bytes() <= limit;
     return line.dump();

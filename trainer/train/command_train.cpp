@@ -28,7 +28,7 @@ class TrainCommand final : public Command {
     Status read_flags() {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
         if (config_.out.empty()) return invalid_argument("--out", "is required");
-        return {};
+        return settle_offload_dir(config_);
     }
 
     RunConfig config_;

@@ -169,6 +169,17 @@ Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_no
                                                  (config.shard_group > 0 ? "" : ", the ranks of one machine"));
 }
 
+Status settle_offload_dir(RunConfig& config) {
+    if (config.offload_optimizer != "nvme") {
+        if (config.offload_dir.empty()) return {};
+        return invalid_argument("--offload-dir", "belongs to --offload-optimizer nvme");
+    }
+    const char* const scratch = std::getenv("TMPDIR");
+    if (config.offload_dir.empty() && scratch != nullptr) config.offload_dir = scratch;
+    if (!config.offload_dir.empty()) return {};
+    return invalid_argument("--offload-dir", "is required: name a directory on a local disk, or set TMPDIR");
+}
+
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch) {
     if (config.steps > 0 && config.epochs > 0) {
         return invalid_argument("--epochs", "give --steps or --epochs, not both");

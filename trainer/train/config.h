@@ -118,6 +118,10 @@ Result<BatchPlan> plan_batch(const RunConfig& config, int ranks);
 // modes. kInvalidArgument when it does not divide the ranks, or is given without a hybrid mode.
 Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_node);
 
+// Where an offloaded optimizer's file goes: --offload-dir, or else $TMPDIR. kInvalidArgument: neither is given, or the
+// first without --offload-optimizer nvme.
+Status settle_offload_dir(RunConfig& config);
+
 // The number of steps: --steps, or as many as it takes to see every row --epochs times.
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch);
 

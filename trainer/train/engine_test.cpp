@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
+#include "shared/base/file.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/initialize.h"
 #include "trainer/train/exact_squares.h"
@@ -64,6 +66,8 @@ struct Variant {
     tensor::DType storage = tensor::DType::kF32;  // of the weights
     std::int64_t fixed_tree_rows = 0;             // of a step; 0: kGlobalRows, added by ranks
     tensor::DType moments = tensor::DType::kF32;
+    optim::Kind optimizer = optim::Kind::kAdamW;
+    bool offloaded = false;
 };
 
 struct Outcome {
@@ -79,12 +83,15 @@ class Run {
         : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend()) {
         for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
         optimizer_.moments_dtype = variant.moments;
+        optimizer_.kind = variant.optimizer;
         LayoutOptions options;
         micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
         accumulation_ = fixed_tree() ? variant.fixed_tree_rows / comm.size() : variant.accumulation;
         options.engine = {{micro_, kLength}, true, {accumulation_, variant.fixed_tree_rows}, variant.recompute};
         options.division = divide(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
+        options.offload_optimizer = variant.offloaded;
+        options.offload_dir = directory_.path();
         auto memory = RunMemory::allocate(*backend_, model_, options);
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
@@ -104,10 +111,10 @@ class Run {
         outcome.eval_loss = sum[0];
         PieceGatherer pieces(*backend_, comm_);
         for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
-            pieces.gather(memory_->store().exact_weights(group), memory_->store().cut(group),
-                          [&](std::span<const float> values) {
-                              outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
-                          });
+            const Status read = pieces.gather_weights(memory_->store(), group, [&](std::span<const float> values) {
+                outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+            });
+            EXPECT_TRUE(read.ok());
         }
         return outcome;
     }
@@ -123,17 +130,28 @@ class Run {
         ParameterStore& store = memory_->store();
         store.clear_moments(*backend_);
         for (std::size_t group = 0; group < store.group_count(); ++group) {
-            initialize(group, store.weights(group));
-            if (store.has_masters(group)) initialize(group, store.masters(group));
+            const Tensor& weights = store.weights(group);
+            initialize(group, store.begin_of(weights, group), weights.element_count(),
+                       [&](std::int64_t at, std::span<const float> values) {
+                           const auto count = static_cast<std::int64_t>(values.size());
+                           check(store_values(values, flat_range(weights, at, count), *backend_), "does not fit");
+                       });
+            if (!store.has_masters(group)) continue;
+            constexpr auto kMasters = ParameterStore::Saved::kExactWeights;
+            const ParameterStore::Range range = store.range_of(kMasters, group);
+            initialize(group, range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
+                const Status written = store.write(*backend_, kMasters, group, at, std::as_bytes(values));
+                check(written.ok(), "the masters are not written");
+            });
         }
     }
 
-    void initialize(std::size_t group, const Tensor& kept) {
-        const std::int64_t begin = memory_->store().begin_of(kept, group);
-        for (const Piece& piece : pieces_of(model_.groups[group], begin, kept.element_count())) {
+    template <class Put>
+    void initialize(std::size_t group, std::int64_t begin, std::int64_t count, const Put& put) {
+        for (const Piece& piece : pieces_of(model_.groups[group], begin, count)) {
             std::vector<float> values(static_cast<std::size_t>(piece.count));
             model::initialize(model_.groups[group].parameters[piece.parameter], 5, piece.begin, values);
-            check(store_values(values, flat_range(kept, piece.at, piece.count), *backend_), "does not fit");
+            put(piece.at, std::span<const float>(values));
         }
     }
 
@@ -186,8 +204,9 @@ class Run {
         gradients.share(*ranks_);
         const double scale = 8 / targets;
         const double norm = std::sqrt(squares) * scale;
-        memory_->store().update(*backend_, ranks_->copy(), optimizer_,
-                                {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
+        const Status updated = memory_->store().update(*backend_, ranks_->copy(), optimizer_,
+                                                       {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
+        EXPECT_TRUE(updated.ok());
         memory_->engine().weights_changed();
         return sum_rows(comm_, losses) / targets;
     }
@@ -196,7 +215,8 @@ class Run {
     Variant variant_;
     model::Model model_;
     std::unique_ptr<kernels::Backend> backend_;
-    optim::Optimizer optimizer_{optim::Kind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0};
+    optim::Optimizer optimizer_{optim::Kind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
+    TemporaryDirectory directory_;
     std::int64_t micro_ = 0;
     std::int64_t accumulation_ = 1;
     std::unique_ptr<RunMemory> memory_;
@@ -330,6 +350,26 @@ TEST_P(EngineTest, EveryStorageGivesTheSameBitsInEverySharding) {
     }
 }
 
+TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage) {
+    using tensor::DType;
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+        for (const DType storage : {DType::kF32, DType::kBF16, DType::kF16}) {
+            for (const optim::Kind optimizer : {optim::Kind::kAdamW, optim::Kind::kSgd}) {
+                SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << tensor::size_bytes(storage));
+                Variant variant{sharding, Recompute::kNone, 1, GetParam(), std::min(2, world->size()), storage};
+                variant.moments = storage == DType::kF16 ? DType::kBF16 : DType::kF32;
+                variant.optimizer = optimizer;
+                const Outcome kept = run_world(variant);
+                variant.offloaded = true;
+                const Outcome offloaded = run_world(variant);
+                EXPECT_EQ(offloaded.losses, kept.losses);
+                EXPECT_EQ(offloaded.weights, kept.weights);
+            }
+        }
+    }
+}
+
 TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {
     if (world->size() == 1) GTEST_SKIP() << "one rank is what others are compared with";
     const Outcome outcome = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
@@ -348,6 +388,7 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     options.engine = {{1, kLength}, true, {}, variant.recompute};
     options.division = divide(variant.sharding, 0, 4, variant.shard_group);
     options.optimizer = &optimizer;
+    options.offload_optimizer = variant.offloaded;
     const auto backend = kernels::make_cpu_backend(1);
     return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
 }
@@ -388,6 +429,18 @@ TEST(RunMemoryTest, HalvesTakeHalfAndMastersWhatTheMomentsDo) {
         EXPECT_EQ(planned(Category::kMasters, wide), 0);
         EXPECT_EQ(planned(Category::kGradients, wide), planned(Category::kGradients, half));
     }
+}
+
+TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {
+    using tensor::Category;
+    Variant variant;
+    variant.storage = tensor::DType::kBF16;
+    variant.offloaded = true;
+    EXPECT_EQ(planned(Category::kMasters, variant), 0);
+    constexpr std::int64_t kPage = optim::StateFile::kPageBytes;
+    // The largest group is the embedding, which has less than a chunk.
+    const std::int64_t part = optim::StateFile::padded(kVocabulary * 24 * 4);
+    EXPECT_NEAR(planned(Category::kMoments, variant), 3 * 3 * part + kPage, 10 * kPage);
 }
 
 }  // namespace

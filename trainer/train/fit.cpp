@@ -5,7 +5,8 @@
 namespace atl::train {
 
 plan::Settings settings_of(const TrainJob& job) {
-    return {job.config.sharding, job.batch.micro, job.batch.accumulation, job.config.activation_checkpointing};
+    return {job.config.sharding, job.batch.micro, job.batch.accumulation, job.config.activation_checkpointing,
+            job.config.offload_optimizer};
 }
 
 plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& settings, kernels::Backend& backend, int rank,
@@ -19,6 +20,7 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
     const auto recompute = parse_recompute(settings.activation_checkpointing);
     check(recompute.ok(), "a plan with a recomputation that there is not");
     options.engine.recompute = *recompute;
+    options.offload_optimizer = settings.offload_optimizer == "nvme";
     return RunMemory::measure(backend, job.directory.model, options);
 }
 

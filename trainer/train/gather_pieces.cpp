@@ -16,31 +16,34 @@ PieceGatherer::PieceGatherer(kernels::Backend& backend, comm::Comm& comm)
       comm_(comm),
       buffer_(static_cast<std::size_t>(tensor::size_bytes(tensor::DType::kF32, kPieceElements))) {}
 
-void PieceGatherer::gather_bytes(const tensor::Tensor& kept, const GroupCut& cut,
-                                 const std::function<void(std::span<const std::byte>)>& take) {
-    const bool sharded = kept.element_count() < cut.whole;
+Status PieceGatherer::gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t group,
+                                   const std::function<void(std::span<const std::byte>)>& take) {
+    const GroupCut& cut = store.cut(group);
+    const std::int64_t width = tensor::size_bytes(store.dtype_of(saved, group));
+    const bool sharded = store.range_of(saved, group).count < cut.whole;
+    Status status;
     for (std::int64_t at = 0; at < cut.element_count;) {
         const std::int64_t owner = sharded ? at / cut.shard : 0;
         const std::int64_t end = sharded ? std::min((owner + 1) * cut.shard, cut.element_count) : cut.element_count;
         const std::int64_t count = std::min(kPieceElements, end - at);
-        const std::span<std::byte> piece =
-            std::span(buffer_).first(static_cast<std::size_t>(tensor::size_bytes(kept.dtype(), count)));
-        if (comm_.rank() == owner) {
-            backend_.copy_to_host(flat_range(kept, at - owner * cut.shard, count), piece.data());
+        const std::span<std::byte> piece = std::span(buffer_).first(static_cast<std::size_t>(width * count));
+        if (comm_.rank() == owner && status.ok()) {
+            status = store.read(backend_, saved, group, at - owner * cut.shard, piece);
         }
         if (owner != 0) comm_.broadcast(piece, static_cast<int>(owner));
         if (comm_.rank() == 0) take(piece);
         at += count;
     }
+    return status;
 }
 
-void PieceGatherer::gather(const tensor::Tensor& kept, const GroupCut& cut,
-                           const std::function<void(std::span<const float>)>& take) {
-    const checkpoint::DType dtype = file_dtype(kept.dtype());
-    const auto width = static_cast<std::size_t>(tensor::size_bytes(kept.dtype()));
-    gather_bytes(kept, cut, [&](std::span<const std::byte> piece) {
+Status PieceGatherer::gather_weights(ParameterStore& store, std::size_t group,
+                                     const std::function<void(std::span<const float>)>& take) {
+    const tensor::DType dtype = store.dtype_of(ParameterStore::Saved::kExactWeights, group);
+    const auto width = static_cast<std::size_t>(tensor::size_bytes(dtype));
+    return gather_bytes(store, ParameterStore::Saved::kExactWeights, group, [&](std::span<const std::byte> piece) {
         widened_.resize(piece.size() / width);
-        checkpoint::widen(dtype, piece, widened_);  // who takes the values looks for those that are not finite
+        checkpoint::widen(file_dtype(dtype), piece, widened_);  // who takes the values looks for those not finite
         take(widened_);
     });
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
-#include "trainer/train/sharding.h"
+#include "trainer/train/parameter_store.h"
 
 namespace atl::train {
 
@@ -20,14 +20,14 @@ class PieceGatherer {
   public:
     PieceGatherer(kernels::Backend& backend, comm::Comm& comm);
 
-    // `kept` is the whole buffer, or this rank's shard of it, in any dtype. On rank 0, take() gets the group's real
-    // elements (without padding), in order. Every rank takes part, also after a failure of rank 0, which the others
-    // cannot see.
-    void gather_bytes(const tensor::Tensor& kept, const GroupCut& cut,
-                      const std::function<void(std::span<const std::byte>)>& take);
-    // The same of weights, widened to fp32.
-    void gather(const tensor::Tensor& kept, const GroupCut& cut,
-                const std::function<void(std::span<const float>)>& take);
+    // On rank 0, take() gets the group's real elements (without padding), in order. Every rank takes part, also after
+    // a failure of its own or of rank 0, which the others cannot see. Errors are this rank's alone: of reading what is
+    // offloaded.
+    Status gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t group,
+                        const std::function<void(std::span<const std::byte>)>& take);
+    // The same of the exact weights, widened to fp32.
+    Status gather_weights(ParameterStore& store, std::size_t group,
+                          const std::function<void(std::span<const float>)>& take);
 
     static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // 4 MiB of fp32
 

@@ -150,6 +150,8 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
                       job.recompute};
     options.division = divide(job.sharding, rank, ranks, job.shard_group);
     options.optimizer = &job.optimizer;
+    options.offload_optimizer = job.config.offload_optimizer == "nvme";
+    options.offload_dir = job.config.offload_dir;
     return options;
 }
 

@@ -3,11 +3,12 @@
 #include <utility>
 
 #include "trainer/plan/node.h"
+#include "trainer/train/gather_pieces.h"
 
 namespace atl::train {
 
 void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options) {
-    store_ = ParameterStore::lay_out(arena_, model, options.division, options.optimizer);
+    store_ = ParameterStore::lay_out(arena_, model, options.division, options.optimizer, options.offload_optimizer);
     engine_ = Engine::lay_out(arena_, backend, store_, options.engine);
     batch_ = model::BatchBuffers::allocate(arena_, backend, model.config, options.engine.largest);
 }
@@ -16,7 +17,9 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
                                     const LayoutOptions& options) {
     RunMemory memory(Arena::measuring());
     memory.lay_out(backend, model, options);
-    return plan::plan_of(memory.arena_, plan::resident_bytes());
+    plan::MemoryPlan plan = plan::plan_of(memory.arena_, plan::resident_bytes());
+    plan.offloaded_bytes = memory.store_.offloaded_bytes();
+    return plan;
 }
 
 Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend, const model::Model& model,
@@ -25,6 +28,9 @@ Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend
     ATOLL_TRY(tensor::Memory block, backend.allocate(plan.arena_bytes));
     std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));
     memory->lay_out(backend, model, options);
+    if (options.offload_optimizer) {
+        ATOLL_RETURN_IF_ERROR(write_outcome(memory->store_.open_offload(options.offload_dir)));
+    }
     memory->store_.clear_weights(backend);
     return memory;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 
 #include "trainer/model/batch.h"
@@ -14,12 +15,15 @@ struct LayoutOptions {
     EngineOptions engine;
     Division division;
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
+    bool offload_optimizer = false;               // its masters and moments are in a file in offload_dir
+    std::filesystem::path offload_dir = {};
 };
 
 // All of a run's memory: one block, cut before the first step. Not movable: its parts point to each other.
 class RunMemory {
   public:
-    // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory.
+    // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory. Other errors are
+    // those of the file of an offloaded optimizer.
     static Result<std::unique_ptr<RunMemory>> allocate(kernels::Backend& backend, const model::Model& model,
                                                        const LayoutOptions& options);
     // What allocate() would take, exactly.

@@ -20,6 +20,8 @@ using nlohmann::json;
 constexpr const char* kSchema = "1";
 constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
 
+using Saved = ParameterStore::Saved;
+
 std::string tensor_name(std::size_t kind, const model::ParameterGroup& group) {
     return std::string(kKinds[kind]) + "." + group.name;
 }
@@ -35,17 +37,13 @@ struct Kept {
     std::int64_t count;
 };
 
-const Tensor& kept(const ParameterStore& store, std::size_t kind, std::size_t group) {
-    return kind == 0 ? store.exact_weights(group) : store.moments(static_cast<int>(kind) - 1, group);
-}
-
 std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
     std::vector<safetensors::TensorInfo> tensors;
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         if (!store.trains(group)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
             tensors.push_back({tensor_name(kind, store.model().groups[group]),
-                               file_dtype(kept(store, kind, group).dtype()),
+                               file_dtype(store.dtype_of(static_cast<Saved>(kind), group)),
                                {store.cut(group).element_count},
                                0,
                                0});
@@ -96,11 +94,10 @@ Result<std::span<const std::byte>> find_bytes(const safetensors::File& file, con
                                      static_cast<std::size_t>(tensor::size_bytes(dtype, kept.count)));
 }
 
-Status load_tensor(const safetensors::File& file, const std::string& name, const Tensor& into, const Kept& kept,
-                   kernels::Backend& backend) {
-    ATOLL_TRY(const auto bytes, find_bytes(file, name, into.dtype(), kept));
-    if (kept.count > 0) backend.copy_from_host(bytes.data(), flat_range(into, 0, kept.count));
-    return {};
+Status load_tensor(const safetensors::File& file, const std::string& name, ParameterStore& store, Saved saved,
+                   std::size_t group, const Kept& kept, kernels::Backend& backend) {
+    ATOLL_TRY(const auto bytes, find_bytes(file, name, store.dtype_of(saved, group), kept));
+    return kept.count > 0 ? store.write(backend, saved, group, 0, bytes) : Status();
 }
 
 // The weights that are rounded masters, from those.
@@ -120,20 +117,21 @@ Status load_rounded(const safetensors::File& file, const std::string& name, cons
     return {};
 }
 
-Status load_group(const safetensors::File& file, const ParameterStore& store, std::size_t group,
-                  kernels::Backend& backend) {
-    const auto range = [&](const Tensor& kept) {
-        const std::int64_t begin = store.begin_of(kept, group), elements = store.cut(group).element_count;
-        return Kept{elements, begin, std::clamp<std::int64_t>(elements - begin, 0, kept.element_count())};
+Status load_group(const safetensors::File& file, ParameterStore& store, std::size_t group, kernels::Backend& backend) {
+    const auto real = [&](std::int64_t begin, std::int64_t count) {
+        const std::int64_t elements = store.cut(group).element_count;
+        return Kept{elements, begin, std::clamp<std::int64_t>(elements - begin, 0, count)};
     };
     for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
-        const Tensor& into = kept(store, kind, group);
+        const auto saved = static_cast<Saved>(kind);
+        const ParameterStore::Range range = store.range_of(saved, group);
         const std::string name = tensor_name(kind, store.model().groups[group]);
-        ATOLL_RETURN_IF_ERROR(load_tensor(file, name, into, range(into), backend));
+        ATOLL_RETURN_IF_ERROR(load_tensor(file, name, store, saved, group, real(range.begin, range.count), backend));
     }
     if (!store.has_masters(group)) return {};
     const std::string masters = tensor_name(0, store.model().groups[group]);
-    return load_rounded(file, masters, store.weights(group), range(store.weights(group)), backend);
+    const Tensor& weights = store.weights(group);
+    return load_rounded(file, masters, weights, real(store.begin_of(weights, group), weights.element_count()), backend);
 }
 
 Result<Progress> parse_progress(const safetensors::Header& header, const std::string& identity,
@@ -168,8 +166,8 @@ std::filesystem::path state_file(const std::filesystem::path& out) {
     return directory / "state.safetensors";
 }
 
-Status save_state(const std::filesystem::path& file, const ParameterStore& store, kernels::Backend& backend,
-                  comm::Comm& comm, const Progress& progress, const std::string& identity) {
+Status save_state(const std::filesystem::path& file, ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
+                  const Progress& progress, const std::string& identity) {
     Status status;
     std::optional<safetensors::Writer> writer;
     if (comm.rank() == 0) {
@@ -185,16 +183,18 @@ Status save_state(const std::filesystem::path& file, const ParameterStore& store
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         if (!store.trains(group)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
-            pieces.gather_bytes(kept(store, kind, group), store.cut(group), [&](std::span<const std::byte> piece) {
+            const auto append = [&](std::span<const std::byte> piece) {
                 if (status.ok()) status = writer->append(piece);
-            });
+            };
+            const Status read = pieces.gather_bytes(store, static_cast<Saved>(kind), group, append);
+            if (status.ok()) status = read;
         }
     }
     if (writer && status.ok()) status = writer->finish();
     return comm.agree(write_outcome(status));
 }
 
-Result<std::optional<Progress>> load_state(const std::filesystem::path& file, const ParameterStore& store,
+Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
                                            kernels::Backend& backend, const std::string& identity) {
     std::error_code error;
     if (!std::filesystem::exists(file, error)) return std::optional<Progress>();

@@ -30,11 +30,11 @@ std::filesystem::path state_file(const std::filesystem::path& out);
 
 // `identity` is a JSON object of all that must be the same in the run that goes on. Appears whole or not at all. Every
 // rank takes part and gets the same outcome.
-Status save_state(const std::filesystem::path& file, const ParameterStore& store, kernels::Backend& backend,
-                  comm::Comm& comm, const Progress& progress, const std::string& identity);
+Status save_state(const std::filesystem::path& file, ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
+                  const Progress& progress, const std::string& identity);
 
 // Absent: there is no such file. kConflict names the first key of the identity that differs.
-Result<std::optional<Progress>> load_state(const std::filesystem::path& file, const ParameterStore& store,
+Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
                                            kernels::Backend& backend, const std::string& identity);
 
 }  // namespace atl::train

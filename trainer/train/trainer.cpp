@@ -9,6 +9,7 @@
 #include "shared/base/file.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/exact_squares.h"
+#include "trainer/train/gather_pieces.h"
 
 namespace atl::train {
 namespace {
@@ -97,7 +98,7 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
                               "; a smaller --lr, --max-grad-norm or a warm-up may help");
     }
     const double rate = job_.schedule.rate(number);
-    if (!overflow) update(rate, norm, scale);
+    if (!overflow) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
     progress_.loss_sum += sums.loss;
     progress_.tokens += static_cast<std::int64_t>(sums.targets);
     StepMetrics metrics;
@@ -112,15 +113,17 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
     return metrics;
 }
 
-void Trainer::update(double rate, double norm, double scale) {
+Status Trainer::update(double rate, double norm, double scale) {
     memory_.engine().gradients().share(ranks_);
-    memory_.store().update(backend_, ranks_.copy(), job_.optimizer,
-                           {.step = progress_.updates() + 1,
-                            .learning_rate = rate,
-                            .gradient_scale = scale * optim::clip_factor(norm, job_.config.max_grad_norm),
-                            .decay_norms = !job_.config.no_decay_norms,
-                            .seed = static_cast<std::uint64_t>(job_.config.seed)});
+    const Status updated =
+        memory_.store().update(backend_, ranks_.copy(), job_.optimizer,
+                               {.step = progress_.updates() + 1,
+                                .learning_rate = rate,
+                                .gradient_scale = scale * optim::clip_factor(norm, job_.config.max_grad_norm),
+                                .decay_norms = !job_.config.no_decay_norms,
+                                .seed = static_cast<std::uint64_t>(job_.config.seed)});
     memory_.engine().weights_changed();
+    return job_.config.offload_optimizer == "nvme" ? comm_.agree(write_outcome(updated)) : updated;
 }
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {

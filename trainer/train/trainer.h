@@ -23,7 +23,7 @@ class Trainer {
     Status finish();
     Result<StepMetrics> step(std::int64_t number);
     // `scale` makes the gradients those of the mean loss.
-    void update(double rate, double norm, double scale);
+    Status update(double rate, double norm, double scale);
     bool scales_loss() const { return job_.config.precision == "fp16"; }
     struct StepSums {  // over all ranks
         double loss = 0;

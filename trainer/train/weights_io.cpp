@@ -66,32 +66,57 @@ Status load_quantized(const ModelDirectory& directory, const model::ParameterGro
     return {};
 }
 
-// Reads the elements of a group's flat buffer that begin at `begin` into `kept`, whatever it is stored in.
-Status load_flat(const ModelDirectory& directory, const model::ParameterGroup& group, std::int64_t begin,
-                 const Tensor& kept, kernels::Backend& backend, std::span<float> buffer) {
-    if (group.is_quantized()) return load_quantized(directory, group, begin, kept, backend);
-    for (const Piece& piece : pieces_of(group, begin, kept.element_count())) {
+// Where values go: to the weights that the model computes with, or to the masters that those are rounded from.
+enum class Target : std::uint8_t { kWeights, kMasters };
+
+std::vector<Target> targets_of(const ParameterStore& store, std::size_t group) {
+    if (store.has_masters(group)) return {Target::kWeights, Target::kMasters};
+    return {Target::kWeights};
+}
+
+ParameterStore::Range range_of(const ParameterStore& store, std::size_t group, Target target) {
+    if (target == Target::kMasters) return store.range_of(ParameterStore::Saved::kExactWeights, group);
+    const Tensor& weights = store.weights(group);
+    return {store.begin_of(weights, group), weights.element_count()};
+}
+
+// Elements from `at` on, counted from where the target's range begins; they are of this parameter.
+Status put(ParameterStore& store, std::size_t group, Target target, const std::string& parameter, std::int64_t at,
+           std::span<const float> values, kernels::Backend& backend) {
+    if (target == Target::kMasters) {
+        return store.write(backend, ParameterStore::Saved::kExactWeights, group, at, std::as_bytes(values));
+    }
+    const Tensor weights = flat_range(store.weights(group), at, static_cast<std::int64_t>(values.size()));
+    return store_values(values, weights, backend) ? Status() : beyond_range(parameter);
+}
+
+// Reads what this rank keeps of a group.
+Status load_flat(const ModelDirectory& directory, ParameterStore& store, std::size_t index, Target target,
+                 kernels::Backend& backend, std::span<float> buffer) {
+    const model::ParameterGroup& group = store.model().groups[index];
+    const ParameterStore::Range range = range_of(store, index, target);
+    if (group.is_quantized()) return load_quantized(directory, group, range.begin, store.weights(index), backend);
+    for (const Piece& piece : pieces_of(group, range.begin, range.count)) {
         const model::Parameter& parameter = group.parameters[piece.parameter];
         for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
             const std::int64_t count = std::min(kPieceElements, piece.count - done);
             const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
             ATOLL_RETURN_IF_ERROR(read_values(directory, group, parameter, piece.begin + done, values));
-            if (!store_values(values, flat_range(kept, piece.at + done, count), backend)) {
-                return beyond_range(parameter.name);
-            }
+            ATOLL_RETURN_IF_ERROR(put(store, index, target, parameter.name, piece.at + done, values, backend));
         }
     }
     return {};
 }
 
-// Puts elements [at, at + values.size()) of a group's flat buffer where `kept`, which begins at `begin`, has them.
-bool put_kept_part(std::span<const float> values, std::int64_t at, const Tensor& kept, std::int64_t begin,
-                   kernels::Backend& backend) {
-    const std::int64_t from = std::max(at, begin);
-    const std::int64_t to = std::min(at + static_cast<std::int64_t>(values.size()), begin + kept.element_count());
-    if (from >= to) return true;
+// Puts elements [at, at + values.size()) of a group's flat buffer where this rank keeps them, if it does.
+Status put_kept_part(ParameterStore& store, std::size_t group, Target target, const std::string& parameter,
+                     std::int64_t at, std::span<const float> values, kernels::Backend& backend) {
+    const ParameterStore::Range range = range_of(store, group, target);
+    const std::int64_t from = std::max(at, range.begin);
+    const std::int64_t to = std::min(at + static_cast<std::int64_t>(values.size()), range.begin + range.count);
+    if (from >= to) return {};
     const auto part = values.subspan(static_cast<std::size_t>(from - at), static_cast<std::size_t>(to - from));
-    return store_values(part, flat_range(kept, from - begin, to - from), backend);
+    return put(store, group, target, parameter, from - range.begin, part, backend);
 }
 
 // What rank 0 has to send, or that it failed: false on all ranks, with the reason on rank 0.
@@ -103,7 +128,7 @@ bool rank0_has_it(const Status& read, comm::Comm& comm, Status& status) {
 }
 
 // The values of one group, a piece at a time. False on all ranks when a read failed.
-bool broadcast_values(const ModelDirectory& directory, const ParameterStore& store, std::size_t group,
+bool broadcast_values(const ModelDirectory& directory, ParameterStore& store, std::size_t group,
                       kernels::Backend& backend, comm::Comm& comm, std::span<float> buffer, Status& status) {
     const model::ParameterGroup& parameters = store.model().groups[group];
     for (const model::Parameter& parameter : parameters.parameters) {
@@ -114,11 +139,11 @@ bool broadcast_values(const ModelDirectory& directory, const ParameterStore& sto
             if (comm.rank() == 0) read = read_values(directory, parameters, parameter, done, values);
             if (!rank0_has_it(read, comm, status)) return false;
             comm.broadcast(std::as_writable_bytes(values), 0);
-            const auto put = [&](const Tensor& kept) {
-                return put_kept_part(values, parameter.offset + done, kept, store.begin_of(kept, group), backend);
-            };
-            const bool fits = put(store.weights(group)) && (!store.has_masters(group) || put(store.masters(group)));
-            if (!fits && status.ok()) status = beyond_range(parameter.name);
+            for (const Target target : targets_of(store, group)) {
+                const Status placed =
+                    put_kept_part(store, group, target, parameter.name, parameter.offset + done, values, backend);
+                if (status.ok()) status = placed;
+            }
         }
     }
     return true;
@@ -227,23 +252,19 @@ Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
     return {};
 }
 
-Status load_weights(const ModelDirectory& directory, const ParameterStore& store, kernels::Backend& backend,
+Status load_weights(const ModelDirectory& directory, ParameterStore& store, kernels::Backend& backend,
                     comm::Comm& comm) {
     std::vector<float> buffer(kPieceElements);
     Status status;
-    for (std::size_t group = 0; group < store.group_count() && status.ok(); ++group) {
-        const model::ParameterGroup& parameters = store.model().groups[group];
-        const auto load = [&](const Tensor& kept) {
-            if (!status.ok()) return;
-            status = load_flat(directory, parameters, store.begin_of(kept, group), kept, backend, buffer);
-        };
-        load(store.weights(group));
-        if (store.has_masters(group)) load(store.masters(group));
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        for (const Target target : targets_of(store, group)) {
+            if (status.ok()) status = load_flat(directory, store, group, target, backend, buffer);
+        }
     }
-    return comm.agree(status);
+    return comm.agree(write_outcome(status));
 }
 
-Status load_weights_from_rank0(const ModelDirectory& directory, const ParameterStore& store, kernels::Backend& backend,
+Status load_weights_from_rank0(const ModelDirectory& directory, ParameterStore& store, kernels::Backend& backend,
                                comm::Comm& comm) {
     std::vector<float> buffer(kPieceElements);
     Status status;
@@ -253,10 +274,10 @@ Status load_weights_from_rank0(const ModelDirectory& directory, const ParameterS
                               : broadcast_values(directory, store, group, backend, comm, buffer, status);
         if (!sent) break;
     }
-    return comm.agree(status);
+    return comm.agree(write_outcome(status));
 }
 
-Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where) {
+Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where) {
     Status status;
     Output output;
     if (comm.rank() == 0) status = output.open(store.model(), where);
@@ -264,9 +285,10 @@ Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         if (store.model().groups[group].is_adapter != (where.adapters != nullptr)) continue;
-        pieces.gather(store.exact_weights(group), store.cut(group), [&](std::span<const float> values) {
+        const Status read = pieces.gather_weights(store, group, [&](std::span<const float> values) {
             if (status.ok()) status = output.append(values);
         });
+        if (status.ok()) status = read;
     }
     if (comm.rank() == 0 && status.ok()) status = output.finish();
     return comm.agree(write_outcome(status));

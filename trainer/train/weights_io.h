@@ -30,11 +30,11 @@ Status add_adapters(ModelDirectory& directory, AdapterSource adapters);
 
 // Reads what this rank keeps of the weights; only those bytes of the files are touched. New adapters get their initial
 // values. Every rank takes part and gets the same outcome.
-Status load_weights(const ModelDirectory& directory, const ParameterStore& store, kernels::Backend& backend,
+Status load_weights(const ModelDirectory& directory, ParameterStore& store, kernels::Backend& backend,
                     comm::Comm& comm);
 
 // The same where only rank 0 reads the files and sends all of it to every rank, a piece at a time.
-Status load_weights_from_rank0(const ModelDirectory& directory, const ParameterStore& store, kernels::Backend& backend,
+Status load_weights_from_rank0(const ModelDirectory& directory, ParameterStore& store, kernels::Backend& backend,
                                comm::Comm& comm);
 
 // Writes the weights as a model directory, or the adapters as an adapter directory. Every rank takes part, rank 0
@@ -46,6 +46,6 @@ struct SaveWhere {
     const model::LoraOptions* adapters = nullptr;  // save those, not the model
     std::string quantization = {};                 // of the base that they were trained on; empty: none
 };
-Status save_weights(const ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where);
+Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where);
 
 }  // namespace atl::train
