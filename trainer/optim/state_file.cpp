@@ -3,34 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace atl::optim {
 namespace {
-
-// Moves all of [offset, offset + size) by pread or pwrite, which may do less than they are asked.
-template <class Call>
-Status transfer(const std::filesystem::path& path, const char* verb, std::int64_t offset, std::int64_t size,
-                Call call) {
-    for (std::int64_t done = 0; done < size;) {
-        const ssize_t moved = call(done, static_cast<std::size_t>(size - done), static_cast<off_t>(offset + done));
-        if (moved < 0 && errno == EINTR) continue;
-        if (moved < 0) return file_error(path, verb);
-        if (moved == 0) {
-            return Error{ErrorCode::kInternal,
-                         "cannot " + std::string(verb) + " " + path.string() + ": it ends at byte " +
-                             std::to_string(offset + done) + " of " + std::to_string(offset + size),
-                         path.string()};
-        }
-        done += moved;
-    }
-    return {};
-}
 
 // A new file without a name; `path` becomes the one that it had.
 Result<UniqueFd> create_unnamed(const std::filesystem::path& directory, const std::string& name,
@@ -90,9 +71,8 @@ Status StateFile::reserve(std::int64_t bytes) const {
 Status StateFile::read(std::size_t first, std::size_t count, std::byte* buffer) const {
     const Record& last = records_[first + count - 1];
     const std::int64_t begin = records_[first].offset;
-    ATOLL_RETURN_IF_ERROR(
-        transfer(path_, "read", begin, last.offset + last.size - begin,
-                 [&](auto done, auto size, auto offset) { return ::pread(file_.get(), buffer + done, size, offset); }));
+    const auto size = static_cast<std::size_t>(last.offset + last.size - begin);
+    ATOLL_RETURN_IF_ERROR(read_at(file_.get(), static_cast<std::uint64_t>(begin), {buffer, size}, path_));
     for (const Record& record : std::span(records_).subspan(first, count)) {
         const std::span bytes(buffer + (record.offset - begin), static_cast<std::size_t>(record.size));
         if (page_checksum(bytes) == record.checksum) continue;
@@ -112,9 +92,8 @@ Status StateFile::write(std::size_t first, std::size_t count, const std::byte* b
         record.checksum = page_checksum({buffer + (record.offset - begin), static_cast<std::size_t>(record.size)});
         end = record.offset + record.size;
     }
-    return transfer(path_, "write", begin, end - begin, [&](auto done, auto size, auto offset) {
-        return ::pwrite(file_.get(), buffer + done, size, offset);
-    });
+    const std::string_view bytes(reinterpret_cast<const char*>(buffer), static_cast<std::size_t>(end - begin));
+    return write_at(file_.get(), static_cast<std::uint64_t>(begin), bytes, path_);
 }
 
 }  // namespace atl::optim
