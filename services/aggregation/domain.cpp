@@ -98,10 +98,12 @@ Result<ClosedRound> parse_closed_round(const Json& data) {
     round.base = required_digest(reader, "base");
     const Json& strategy = reader.required_object("strategy");
     const Json& updates = reader.required_array("updates");
+    const std::int64_t quorum = reader.integer_or("quorum", kCountMax, 1, kCountMax);
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(round.strategy, parse_strategy(strategy));
     ATOLL_TRY(round.updates, parse_updates(updates));
+    round.quorum = std::min(round.updates.size(), static_cast<std::size_t>(quorum));
     return round;
 }
 
@@ -114,6 +116,29 @@ Json to_json(const std::vector<Update>& updates) {
                           {"samples", update.samples},
                           {"tokens", update.tokens}});
     return values;
+}
+
+Json to_json(const std::vector<RefusedUpdate>& refused) {
+    Json values = Json::array();
+    for (const RefusedUpdate& one : refused)
+        values.push_back({{"facility", one.update.facility},
+                          {"task", one.update.task},
+                          {"version", one.update.version},
+                          {"reason", one.reason}});
+    return values;
+}
+
+void leave_out(ClosedRound& round, const Json& refused) {
+    for (const Json& one : refused) {
+        const auto at = std::find_if(round.updates.begin(), round.updates.end(),
+                                     [&](const Update& update) { return update.task == one.at("task"); });
+        if (at == round.updates.end()) continue;
+        round.refused.push_back({std::move(*at), one.at("reason").get<std::string>()});
+        round.updates.erase(at);
+    }
+    std::sort(round.refused.begin(), round.refused.end(), [](const RefusedUpdate& a, const RefusedUpdate& b) {
+        return std::tie(a.update.facility, a.update.task) < std::tie(b.update.facility, b.update.task);
+    });
 }
 
 std::vector<double> weights_of(const ClosedRound& round) {

@@ -22,20 +22,32 @@ struct Update {
     std::int64_t tokens = 0;
 };
 
+// An update that was left out of its round.
+struct RefusedUpdate {
+    Update update;
+    std::string reason;
+};
+
 // The data of atoll.round.closed.v1.
 struct ClosedRound {
     std::string job;
     std::int64_t round = 0;
-    std::string model;            // where the result goes
-    std::string base;             // digest of the round's base version
-    nlohmann::json strategy;      // {"name":"fedavg","weighting":"uniform"|"tokens","outer"?}
-    std::vector<Update> updates;  // by facility and task, so that the order in which they came changes no bit
-    std::string momentum;         // digest of what the outer step that made the base left; empty: none
+    std::string model;                   // where the result goes
+    std::string base;                    // digest of the round's base version
+    nlohmann::json strategy;             // {"name":"fedavg","weighting":"uniform"|"tokens","outer"?}
+    std::vector<Update> updates;         // by facility and task, so that the order in which they came changes no bit
+    std::string momentum;                // digest of what the outer step that made the base left; empty: none
+    std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
+    std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
 };
 
 // kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
 Result<ClosedRound> parse_closed_round(const nlohmann::json& data);
 nlohmann::json to_json(const std::vector<Update>& updates);
+nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);  // [{facility, task, version, reason}]
+
+// Leaves out the updates of these tasks: to_json()'s list of an earlier plan.
+void leave_out(ClosedRound& round, const nlohmann::json& refused);
 
 // One weight an update, as its strategy says; they need not sum to one.
 std::vector<double> weights_of(const ClosedRound& round);

@@ -46,6 +46,26 @@ TEST(ClosedRoundTest, UpdatesAreOrderedByFacilityHoweverTheyCame) {
     EXPECT_EQ(to_json(first->updates), to_json(second->updates));
 }
 
+TEST(ClosedRoundTest, WithoutAQuorumEveryUpdateIsNeeded) {
+    Json data = closed_round();
+    EXPECT_EQ(parse_closed_round(data)->quorum, 2U);
+    data["quorum"] = 1;
+    EXPECT_EQ(parse_closed_round(data)->quorum, 1U);
+    data["quorum"] = 0;
+    EXPECT_EQ(field_of_error(data), "quorum");
+}
+
+TEST(ClosedRoundTest, WhatIsLeftOutIsNoLongerAmongTheUpdates) {
+    ClosedRound round = parse_closed_round(closed_round()).value();
+    const Json refused = to_json(std::vector{RefusedUpdate{round.updates[0], "NaN"}});
+    leave_out(round, refused);
+    ASSERT_EQ(round.updates.size(), 1U);
+    EXPECT_EQ(round.updates[0].facility, "leonardo");
+    EXPECT_EQ(to_json(round.refused), refused);
+    EXPECT_EQ(weights_of(round), std::vector<double>{300});
+    EXPECT_EQ(contributions_of(round)[0]["weight"], 1.0);
+}
+
 TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
     EXPECT_EQ(field_of_error(closed_round()), "none");
     Json data = closed_round();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "services/aggregation/domain.h"
 #include "shared/events/events.h"
@@ -15,11 +16,11 @@ std::string results_topic(const std::string& topic_prefix);
 // round that cannot be aggregated as it is written fails at once.
 Status take_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix);
 
-// atoll.aggregation.completed.v1 {job, round, version, model}
+// atoll.aggregation.completed.v1 {job, round, version, model, updates_refused: [{facility, task, version, reason}]}
 Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,
                      const std::string& version);
-// atoll.aggregation.failed.v1 {job, round, error}
+// atoll.aggregation.failed.v1 {job, round, error, updates_refused}
 Status add_failed(pg::Transaction& transaction, const std::string& topic_prefix, const std::string& job,
-                  std::int64_t round, const std::string& error);
+                  std::int64_t round, const std::string& error, const std::vector<RefusedUpdate>& refused);
 
 }  // namespace atl::aggregation

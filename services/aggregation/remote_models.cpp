@@ -49,6 +49,24 @@ std::string name_of_base(const ClosedRound& round) {
     return "the base (" + round.base.substr(0, 12) + ")";
 }
 
+// The updates, in their order; `first`: the manifest of the first.
+Result<std::vector<average::Input>> inputs_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                              std::size_t window_bytes, Manifest& first,
+                                              const std::function<void(std::size_t)>& on_fault) {
+    std::vector<average::Input> inputs;
+    for (std::size_t i = 0; i < round.updates.size(); ++i) {
+        const std::string name = name_of(round.updates[i]);
+        auto manifest = manifest_of(*store, name, round.updates[i].version);
+        if (!manifest.ok()) {
+            on_fault(i);
+            return manifest.error();
+        }
+        inputs.push_back(input_of(store, name, *manifest, window_bytes));
+        if (i == 0) first = std::move(manifest).value();
+    }
+    return inputs;
+}
+
 // The base, with the outer step if there is one.
 Result<average::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
                                 const Manifest& base, std::size_t window_bytes) {
@@ -71,20 +89,17 @@ RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Man
       average_(std::move(average)),
       workspace_(average_) {}
 
-Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round) {
+Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round,
+                                        const std::function<void(std::size_t)>& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
     Manifest first;
-    std::vector<average::Input> inputs;
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + (outer_of(round) ? 2 : 0));
-    for (const Update& update : round.updates) {
-        ATOLL_TRY(Manifest manifest, manifest_of(*store, name_of(update), update.version));
-        inputs.push_back(input_of(store, name_of(update), manifest, window_bytes));
-        if (inputs.size() == 1) first = std::move(manifest);
-    }
     ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
+    ATOLL_TRY(std::vector<average::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
     ATOLL_TRY(average::Start start, start_of(store, round, base, window_bytes));
     average::AverageOptions options;
     options.block_bytes = kBlockBytes;
+    options.on_fault = on_fault;
     ATOLL_TRY(average::Average average,
               average::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
     return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));

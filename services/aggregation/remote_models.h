@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,8 +18,10 @@ namespace atl::aggregation {
 class RemoteModels {
   public:
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
-    // names the update, when the updates do not fit together or not their base.
-    static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round);
+    // names the update, when the updates do not fit together or not their base. `on_fault` is told by its index of an
+    // update that is at fault just before this, or later make_part(), fails because of it.
+    static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
+                                     const std::function<void(std::size_t update)>& on_fault);
 
     const average::Average& average() const { return average_; }
 

@@ -22,12 +22,14 @@ Result<std::optional<Claim>> claim_step(pg::Connection& connection, const std::s
                   "  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)"
                   " UPDATE aggregations a SET worker = $1, lease_until = now() + $2 * interval '1 second',"
                   "   fence = fence + 1, attempts = attempts + 1"
-                  " FROM next WHERE a.id = next.id RETURNING a.id, a.state, a.fence, a.attempts",
+                  " FROM next WHERE a.id = next.id RETURNING a.id, a.state, a.fence, a.attempts,"
+                  " jsonb_array_length(a.refused) AS plan",
                   {worker, lease_s}));
     if (rows.empty()) return std::optional<Claim>();
     Claim claim;
     claim.step = rows.text(0, "state") == "planning" ? Step::kPlan : Step::kPublish;
     claim.aggregation = rows.integer(0, "id");
+    claim.plan = rows.integer(0, "plan");
     claim.fence = rows.integer(0, "fence");
     claim.attempts = rows.integer(0, "attempts");
     return std::optional(std::move(claim));
@@ -52,6 +54,7 @@ Result<std::optional<Claim>> claim_part(pg::Connection& connection, const std::s
     Claim claim;
     claim.step = Step::kPart;
     claim.aggregation = rows.integer(0, "aggregation");
+    claim.plan = rows.integer(0, "plan");
     claim.fence = rows.integer(0, "fence");
     claim.attempts = rows.integer(0, "attempts");
     claim.number = rows.integer(0, "part");
@@ -59,9 +62,41 @@ Result<std::optional<Claim>> claim_part(pg::Connection& connection, const std::s
     return std::optional(std::move(claim));
 }
 
+// Whether a claim of any step is current, as a condition on its row $1 of aggregations. The claim's own parameters come
+// behind the statement's three.
+struct CurrentClaim {
+    CurrentClaim(const Claim& claim, std::vector<pg::Param> statement) : params(std::move(statement)) {
+        check(params.size() == 3, "three parameters come before the claim's");
+        params.insert(params.end(), {claim.fence, claim.plan});
+        condition = " state NOT IN ('completed', 'failed') AND jsonb_array_length(refused) = $5 AND ";
+        if (claim.step != Step::kPart) {
+            condition += "fence = $4";
+            return;
+        }
+        condition +=
+            "EXISTS (SELECT 1 FROM parts WHERE aggregation = $1 AND plan = $5 AND part = $6 AND fence = $4"
+            " AND sha256 IS NULL)";
+        params.emplace_back(claim.number);
+    }
+    std::string condition;
+    std::vector<pg::Param> params;
+};
+
+// Ends the claim and with it all parts. False if it is not current.
+Result<bool> end_claim(pg::Transaction& transaction, const Claim& claim, const std::string& changes,
+                       std::vector<pg::Param> params) {
+    const CurrentClaim current(claim, std::move(params));
+    ATOLL_TRY(const auto updated, transaction.query("UPDATE aggregations SET refused = refused || $2, worker = NULL, " +
+                                                        changes + " WHERE id = $1 AND" + current.condition,
+                                                    current.params));
+    if (updated.affected() == 0) return false;
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
+    return true;
+}
+
 const std::string kColumns =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
-    " version, momentum, error, " +
+    " version, momentum, error, refused, " +
     pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("finished_at") + " AS finished_at FROM aggregations ";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
@@ -76,6 +111,7 @@ Json aggregation_json(const pg::Rows& rows, int row) {
             {"base", rows.text(row, "base")},
             {"strategy", rows.json(row, "strategy")},
             {"updates", rows.json(row, "updates")},
+            {"refused", rows.json(row, "refused")},
             {"state", rows.text(row, "state")},
             {"parts", {{"total", rows.integer(row, "parts_total")}, {"done", rows.integer(row, "parts_done")}}},
             {"version", text_or_null(rows, row, "version")},
@@ -88,10 +124,11 @@ Json aggregation_json(const pg::Rows& rows, int row) {
 }  // namespace
 
 Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round) {
-    ATOLL_TRY(const auto rows, transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates)"
-                                                 " VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (job, round) DO NOTHING",
-                                                 {round.job, round.round, round.model, round.base, round.strategy,
-                                                  to_json(round.updates)}));
+    ATOLL_TRY(const auto rows,
+              transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates, quorum)"
+                                " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job, round) DO NOTHING",
+                                {round.job, round.round, round.model, round.base, round.strategy,
+                                 to_json(round.updates), round.quorum}));
     if (rows.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return true;
@@ -124,27 +161,29 @@ Status release_leases_of(pg::Connection& connection, const std::string& prefix) 
 Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts) {
     const bool part = claim.step == Step::kPart;
     std::vector<pg::Param> params{claim.aggregation, claim.fence, pause_s, counts};
-    if (part) params.emplace_back(claim.number);
+    if (part) params.insert(params.end(), {claim.number, claim.plan});
     ATOLL_RETURN_IF_ERROR(
         connection.query(std::string("UPDATE ") + (part ? "parts" : "aggregations") +
                              " SET worker = NULL, lease_until = now() + $3 * interval '1 second',"
                              " attempts = attempts - CASE WHEN $4::boolean THEN 0 ELSE 1 END WHERE fence = $2 AND " +
-                             (part ? "aggregation = $1 AND part = $5" : "id = $1"),
+                             (part ? "aggregation = $1 AND part = $5 AND plan = $6" : "id = $1"),
                          params));
     return {};
 }
 
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
-    ATOLL_TRY(const auto rows,
-              connection.query(
-                  "SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
-                  " 'strategy', strategy, 'updates', updates) AS data, coalesce((SELECT momentum FROM aggregations b"
-                  " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS momentum"
-                  " FROM aggregations a WHERE id = $1",
-                  {aggregation}));
+    ATOLL_TRY(
+        const auto rows,
+        connection.query("SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
+                         " 'strategy', strategy, 'updates', updates, 'quorum', quorum) AS data, refused, "
+                         "coalesce((SELECT momentum FROM aggregations b"
+                         " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS momentum"
+                         " FROM aggregations a WHERE id = $1",
+                         {aggregation}));
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
     round.momentum = rows.text(0, "momentum");
+    leave_out(round, rows.json(0, "refused"));
     return round;
 }
 
@@ -169,19 +208,22 @@ Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const s
         rows.push_back(
             {{"part", rows.size()}, {"path", part.path}, {"begin_byte", part.begin}, {"size_bytes", part.size}});
     ATOLL_RETURN_IF_ERROR(
-        transaction.query("INSERT INTO parts (aggregation, part, path, begin_byte, size_bytes)"
-                          " SELECT $1, part, path, begin_byte, size_bytes FROM jsonb_to_recordset($2)"
+        transaction.query("INSERT INTO parts (aggregation, plan, part, path, begin_byte, size_bytes)"
+                          " SELECT $1, $3, part, path, begin_byte, size_bytes FROM jsonb_to_recordset($2)"
                           " AS cut (part integer, path text, begin_byte bigint, size_bytes bigint)",
-                          {claim.aggregation, rows}));
+                          {claim.aggregation, rows, claim.plan}));
     ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return true;
 }
 
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256) {
+    // The aggregation before its parts, as whoever ends it: in the other order they would wait for one another.
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT 1 FROM aggregations WHERE id = $1 FOR UPDATE", {claim.aggregation}));
     ATOLL_TRY(const auto made,
               transaction.query("UPDATE parts SET sha256 = $4, worker = NULL"
-                                " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND sha256 IS NULL",
-                                {claim.aggregation, claim.number, claim.fence, sha256}));
+                                " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5 AND sha256 IS NULL",
+                                {claim.aggregation, claim.number, claim.fence, sha256, claim.plan}));
     if (made.affected() == 0) return false;
     // The row's lock lets exactly one worker see the last part go.
     ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1,"
@@ -204,21 +246,20 @@ Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, cons
     return true;
 }
 
-Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error) {
-    const std::string current =
-        claim.step == Step::kPart
-            ? "EXISTS (SELECT 1 FROM parts WHERE aggregation = $1 AND part = $4 AND fence = $2 AND sha256 IS NULL)"
-            : "fence = $2";
-    std::vector<pg::Param> params{claim.aggregation, claim.fence, error};
-    if (claim.step == Step::kPart) params.emplace_back(claim.number);
-    ATOLL_TRY(const auto updated,
-              transaction.query("UPDATE aggregations SET state = 'failed', error = $3, finished_at = now(),"
-                                " worker = NULL WHERE id = $1 AND state NOT IN ('completed', 'failed') AND " +
-                                    current,
-                                params));
-    if (updated.affected() == 0) return false;
-    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
-    return true;
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused) {
+    ATOLL_TRY(const bool saved,
+              end_claim(transaction, claim,
+                        "state = 'planning', parts_total = 0, parts_left = 0, lease_until = '-infinity',"
+                        " fence = fence + 1, attempts = $3",
+                        {claim.aggregation, to_json(std::vector{refused}), 0}));
+    if (saved) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return saved;
+}
+
+Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
+                          const std::vector<RefusedUpdate>& refused) {
+    return end_claim(transaction, claim, "state = 'failed', error = $3, finished_at = now()",
+                     {claim.aggregation, to_json(refused), error});
 }
 
 Result<Json> find_aggregation(pg::Transaction& transaction, const std::string& job, std::int64_t round) {

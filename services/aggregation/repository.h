@@ -19,6 +19,7 @@ enum class Step { kPlan, kPart, kPublish };
 struct Claim {
     Step step = Step::kPart;
     std::int64_t aggregation = 0;
+    std::int64_t plan = 0;  // how many updates had been left out when the work was laid out
     std::int64_t fence = 0;
     std::int64_t attempts = 0;  // this one included
     std::int64_t number = 0;    // of the part; kPart only
@@ -42,7 +43,7 @@ Status release_leases_of(pg::Connection& connection, const std::string& prefix);
 // Gives work back that could not be done now. A failure that is not the work's own does not count as an attempt.
 Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts);
 
-// With the momentum that came with the round's base.
+// With the momentum that came with the round's base, and without the updates that were left out.
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);
 // The aggregation's parts in order.
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
@@ -50,7 +51,11 @@ Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t ag
 Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts);
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
-Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error);
+// Leaves an update out for good and begins the average of the others anew.
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused);
+// `refused`: the updates because of which it fails, beside those that were left out before.
+Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
+                          const std::vector<RefusedUpdate>& refused);
 
 // What the API shows. kNotFound if there is none.
 Result<nlohmann::json> find_aggregation(pg::Transaction& transaction, const std::string& job, std::int64_t round);

@@ -16,6 +16,8 @@ namespace {
 
 using json::Json;
 
+const std::vector<RefusedUpdate> kNoneRefused;
+
 class AggregationTest : public StackTest {
   protected:
     void SetUp() override {
@@ -129,6 +131,25 @@ TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddr
     EXPECT_FALSE(take(event).ok());
 }
 
+TEST_F(AggregationTest, ARoundThatIsAskedForAgainIsAnsweredAgainOnceItHasAnAnswer) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(take(closed(1)).ok());
+    EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0) << "it is still at work";
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10)));
+    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
+    ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), {}}));
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(take(closed(2)).ok());
+    ASSERT_TRUE(commit(save_failure, claim(), "a fault", kNoneRefused));
+    ASSERT_TRUE(take(closed(2)).ok());
+    const auto rows = query("SELECT event FROM outbox ORDER BY id");
+    ASSERT_EQ(rows.size(), 2);
+    EXPECT_EQ(rows.json(0, "event")["type"], "atoll.aggregation.completed.v1");
+    EXPECT_EQ(rows.json(0, "event")["data"]["version"], std::string(64, 'e'));
+    EXPECT_EQ(rows.json(1, "event")["type"], "atoll.aggregation.failed.v1");
+    EXPECT_EQ(rows.json(1, "event")["data"]["error"], "a fault");
+}
+
 TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     ASSERT_TRUE(take(closed(1)).ok());
     const Claim planning = claim();
@@ -148,8 +169,39 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     EXPECT_EQ(publishing.step, Step::kPublish);
     ASSERT_TRUE(commit(save_version, publishing, Published{std::string(64, 'e'), {}}));
     EXPECT_FALSE(commit(save_version, publishing, Published{std::string(64, 'e'), {}}));
-    EXPECT_FALSE(commit(save_failure, publishing, "too late"));
+    EXPECT_FALSE(commit(save_failure, publishing, "too late", kNoneRefused));
     EXPECT_EQ(query("SELECT state FROM aggregations").text(0, "state"), "completed");
+}
+
+TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCountNoMore) {
+    auto event = closed(1);
+    Json other = event.data["updates"][0];
+    other["task"] = "t2";
+    event.data["updates"].push_back(other);
+    event.data["quorum"] = 1;
+    ASSERT_TRUE(take(event).ok());
+    const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
+    ASSERT_TRUE(commit(save_plan, claim(), parts));
+    const Claim first = claim("one");
+    const Claim second = claim("two");
+    const ClosedRound round = load_round(*pool_->acquire().value(), first.aggregation).value();
+    ASSERT_TRUE(commit(save_refusal, first, RefusedUpdate{round.updates[1], "NaN"}));
+    EXPECT_FALSE(commit(save_refusal, first, RefusedUpdate{round.updates[0], "NaN"})) << "a claim refuses once";
+    EXPECT_FALSE(commit(save_refusal, second, RefusedUpdate{round.updates[1], "NaN"}));
+    EXPECT_FALSE(commit(save_part, second, std::string(64, 'b')));
+    const Claim again = claim();
+    ASSERT_EQ(again.step, Step::kPlan);
+    EXPECT_EQ(again.plan, 1);
+    ASSERT_TRUE(commit(save_plan, again, parts));
+    const Claim renewed = claim("one");
+    EXPECT_EQ(std::pair(renewed.number, renewed.fence), std::pair(first.number, first.fence));
+    EXPECT_FALSE(commit(save_part, first, std::string(64, 'b'))) << "of the earlier plan";
+    EXPECT_TRUE(commit(save_part, renewed, std::string(64, 'c')));
+    const ClosedRound left = load_round(*pool_->acquire().value(), first.aggregation).value();
+    ASSERT_EQ(left.updates.size(), 1U);
+    EXPECT_EQ(left.updates[0].task, "t1");
+    EXPECT_EQ(left.refused[0].reason, "NaN");
+    EXPECT_EQ(server_->client().get_json("/v1/aggregations/j1/1").value()["refused"][0]["task"], "t2");
 }
 
 TEST_F(AggregationTest, ARoundGetsTheMomentumThatCameWithItsBase) {
@@ -178,7 +230,7 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
     const Claim fast = claim("fast");
     EXPECT_EQ(fast.attempts, 2);
     EXPECT_FALSE(commit(save_part, slow, std::string(64, 'b')));
-    EXPECT_FALSE(commit(save_failure, slow, "a fault"));
+    EXPECT_FALSE(commit(save_failure, slow, "a fault", kNoneRefused));
     EXPECT_TRUE(commit(save_part, fast, std::string(64, 'c')));
 }
 

@@ -72,10 +72,11 @@ Result<bool> Worker::work_once() {
         ATOLL_TRY(claim, claim_work(*lease, holding.name(), settings_.lease_s));
     }
     if (!claim) {
-        opened_ = -1;
+        opened_.reset();
         models_.reset();  // what was read ahead
         return false;
     }
+    at_fault_.reset();
     Status status;
     try {
         status = perform(*claim);
@@ -89,7 +90,7 @@ Result<bool> Worker::work_once() {
 Status Worker::perform(const Claim& claim) {
     if (claim.attempts > kAttemptsMax)  // of processes that died over it
         return Error{ErrorCode::kConflict, "given up after " + std::to_string(kAttemptsMax) + " attempts", {}};
-    ATOLL_RETURN_IF_ERROR(open(claim.aggregation));
+    ATOLL_RETURN_IF_ERROR(open(claim));
     switch (claim.step) {
         case Step::kPlan:
             return plan(claim);
@@ -101,17 +102,18 @@ Status Worker::perform(const Claim& claim) {
     return {};
 }
 
-Status Worker::open(std::int64_t aggregation) {
-    if (opened_ == aggregation) return {};
-    opened_ = -1;
+Status Worker::open(const Claim& claim) {
+    const std::pair wanted{claim.aggregation, claim.plan};
+    if (opened_ == wanted) return {};
+    opened_.reset();
     models_.reset();
     {
         ATOLL_TRY(auto lease, pool_.acquire());
-        ATOLL_TRY(round_, load_round(*lease, aggregation));
+        ATOLL_TRY(round_, load_round(*lease, claim.aggregation));
     }
-    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_));
+    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_, [this](std::size_t at) { at_fault_ = at; }));
     models_.emplace(std::move(models));
-    opened_ = aggregation;
+    opened_ = wanted;
     return {};
 }
 
@@ -166,20 +168,35 @@ Status Worker::handle_failure(const Claim& claim, const Error& error) {
     const bool counts = error.code == ErrorCode::kInternal;
     if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {
         spdlog::warn("aggregation {}: will try again: {}", claim.aggregation, error.message);
-        opened_ = -1;
+        opened_.reset();
         ATOLL_TRY(auto lease, pool_.acquire());
         return release(*lease, claim, kRetryPause_s, counts);
     }
-    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
-                  ATOLL_TRY(const ClosedRound round, load_round(transaction.connection(), claim.aggregation));
-                  ATOLL_TRY(const bool saved, save_failure(transaction, claim, error.message));
-                  if (saved)
-                      ATOLL_RETURN_IF_ERROR(
-                          add_failed(transaction, settings_.topic_prefix, round.job, round.round, error.message));
-                  return saved;
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return at_fault_ ? refuse(transaction, claim, error) : fail(transaction, claim, error.message, {});
               }));
-    if (current) spdlog::error("aggregation {} failed: {}", claim.aggregation, error.message);
+    if (current) spdlog::error("aggregation {}: {}", claim.aggregation, error.message);
     return {};
+}
+
+Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const Error& error) {
+    const RefusedUpdate refused{round_.updates[*at_fault_], error.message};
+    const std::size_t left = round_.updates.size() - 1;
+    if (left >= round_.quorum) return save_refusal(transaction, claim, refused);
+    return fail(transaction, claim,
+                error.message + "; " + std::to_string(left) + " of the " + std::to_string(round_.quorum) +
+                    " updates that the round needs are left",
+                {refused});
+}
+
+Result<bool> Worker::fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
+                          const std::vector<RefusedUpdate>& refused) {
+    ATOLL_TRY(const bool saved, save_failure(transaction, claim, error, refused));
+    if (!saved) return false;
+    ATOLL_TRY(const ClosedRound round, load_round(transaction.connection(), claim.aggregation));
+    ATOLL_RETURN_IF_ERROR(
+        add_failed(transaction, settings_.topic_prefix, round.job, round.round, error, round.refused));
+    return true;
 }
 
 }  // namespace atl::aggregation

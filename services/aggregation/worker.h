@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/aggregation/remote_models.h"
@@ -54,7 +55,11 @@ class Worker {
     Status make_part(const Claim& claim);
     Status publish(const Claim& claim);
     Status handle_failure(const Claim& claim, const Error& error);
-    Status open(std::int64_t aggregation);  // makes round_ and models_ those of the aggregation
+    // An update is to blame: the round goes on without it while its quorum holds. False: the claim is stale.
+    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const Error& error);
+    Result<bool> fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
+                      const std::vector<RefusedUpdate>& refused);
+    Status open(const Claim& claim);  // makes round_ and models_ those of the claim's plan
 
     pg::Pool& pool_;
     const Settings& settings_;
@@ -63,9 +68,10 @@ class Worker {
     prometheus::Counter& bytes_;
     prometheus::Counter& stale_;
     prometheus::Counter& failures_;
-    std::int64_t opened_ = -1;  // the aggregation that round_ and models_ belong to
+    std::optional<std::pair<std::int64_t, std::int64_t>> opened_;  // the aggregation and plan of round_ and models_
     ClosedRound round_;
     std::optional<RemoteModels> models_;
+    std::optional<std::size_t> at_fault_;  // which of round_'s updates spoilt the work in hand
 };
 
 }  // namespace atl::aggregation

@@ -193,6 +193,18 @@ std::vector<Json> FakeAggregation::closed_rounds() const {
     return closed_;
 }
 
+Json FakeAggregation::refused_of(const Json& updates) const {
+    const std::lock_guard lock(mutex_);
+    Json refused = Json::array();
+    for (const Json& update : updates)
+        if (update["facility"] == refused_)
+            refused.push_back({{"facility", refused_},
+                               {"task", update["task"]},
+                               {"version", update["version"]},
+                               {"reason", "tensor \"w\" holds NaN"}});
+    return refused;
+}
+
 void FakeAggregation::run(const std::stop_token& stop) {
     auto consumer = kafka::Consumer::create(brokers_, prefix_ + "fake", {prefix_ + "atoll.jobs"}).value();
     auto producer = kafka::Producer::create(brokers_, "fake").value();
@@ -206,10 +218,15 @@ void FakeAggregation::run(const std::stop_token& stop) {
                 const std::lock_guard lock(mutex_);
                 closed_.push_back(event.data);
             }
+            if (losing_ > 0) {
+                --losing_;
+                continue;
+            }
             events::Event answer;
             answer.type = failing_ ? "atoll.aggregation.failed.v1" : "atoll.aggregation.completed.v1";
             answer.source = "/aggregation";
             answer.data = {{"job", event.data["job"]}, {"round", event.data["round"]}, {"model", event.data["model"]}};
+            answer.data["updates_refused"] = refused_of(event.data["updates"]);
             if (failing_)
                 answer.data["error"] = "made to fail";
             else

@@ -60,17 +60,27 @@ class FakeAggregation {
     FakeAggregation(const std::string& brokers, const std::string& topic_prefix);
     void set_copies(int copies) { copies_ = copies; }
     void set_failing() { failing_ = true; }
+    // Loses that many events of closed rounds: they are noted and not answered.
+    void set_losing(int events) { losing_ = events; }
+    // Leaves this facility's updates out.
+    void set_refused(const std::string& facility) {
+        const std::lock_guard lock(mutex_);
+        refused_ = facility;
+    }
     std::vector<json::Json> closed_rounds() const;
 
   private:
     void run(const std::stop_token& stop);
+    json::Json refused_of(const json::Json& updates) const;
 
     std::string brokers_;
     std::string prefix_;
     std::atomic<int> copies_ = 1;
     std::atomic<bool> failing_ = false;
+    std::atomic<int> losing_ = 0;
     mutable std::mutex mutex_;
     std::vector<json::Json> closed_;
+    std::string refused_;
     std::jthread thread_;
 };
 

@@ -15,7 +15,7 @@ Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, 
     const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
     while (!into.empty()) {
         const std::uint64_t skipped = offset % width;
-        std::size_t size = std::min<std::size_t>(into.size(), plan.block_bytes);
+        std::size_t size = std::min<std::size_t>(into.size(), plan.options.block_bytes);
         if (skipped == 0 && size >= width) {
             size -= size % width;
             ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, into.first(size), scratch));
@@ -48,8 +48,8 @@ const std::vector<Average::OutputFile>& Average::files() const {
 
 Result<Average> Average::plan(std::vector<Input> inputs, const std::vector<double>& weights,
                               const AverageOptions& options, std::optional<Start> start) {
-    ATOLL_TRY(Plan plan, make_plan(std::move(inputs), weights, std::move(start)));
-    plan.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
+    ATOLL_TRY(Plan plan, make_plan(std::move(inputs), weights, options, std::move(start)));
+    plan.options.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
     return Average(std::make_unique<const Plan>(std::move(plan)));
 }
 

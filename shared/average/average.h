@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,6 +57,9 @@ inline constexpr char kMomentumPrefix[] = "momentum/";
 struct AverageOptions {
     // Read from an input at a time; local files do well with what fits the cache, remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
+    // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
+    // be had, its tensors differ from the base's or from most inputs', it holds NaN. Not told when no single input is.
+    std::function<void(std::size_t input)> on_fault = {};
 };
 
 struct Plan;

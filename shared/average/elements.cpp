@@ -74,6 +74,13 @@ Result<std::span<const std::byte>> read_elements(const Elements& which, const In
     return std::span<const std::byte>(raw);
 }
 
+// Of one of the inputs.
+Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t input, Scratch& scratch) {
+    auto raw = read_elements(which, which.plan.inputs[input], which.tensor.inputs[input], scratch);
+    if (!raw.ok()) tell_fault(which.plan.options, input);
+    return raw;
+}
+
 Status find_fault(const Elements& which, const Input& input, const Place& place, Scratch& scratch) {
     ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
     const std::int64_t at = find_non_finite(place.dtype, raw);
@@ -88,8 +95,10 @@ Status find_fault(const Elements& which, const Input& input, const Place& place,
 Error blame(const Elements& which, Scratch& scratch) {
     const Tensor& tensor = which.tensor;
     Status status;
-    for (std::size_t i = 0; status.ok() && i < tensor.inputs.size(); ++i)
+    for (std::size_t i = 0; status.ok() && i < tensor.inputs.size(); ++i) {
         status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
+        if (!status.ok()) tell_fault(which.plan.options, i);
+    }
     if (status.ok() && (tensor.makes == Makes::kWeights || tensor.makes == Makes::kMomentum))
         status = find_fault(which, which.plan.start->base, tensor.base, scratch);
     if (status.ok() && tensor.momentum)
@@ -110,9 +119,9 @@ Status widen(const Elements& which, const Input& input, const Place& place, std:
 Result<std::span<float>> sum_up(const Elements& which, Scratch& scratch) {
     const std::span<float> sum = std::span(scratch.sum).first(which.count);
     for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
-        const Place& place = which.tensor.inputs[i];
-        ATOLL_TRY(const auto raw, read_elements(which, which.plan.inputs[i], place, scratch));
-        accumulate(place.dtype, sum, raw.data(), static_cast<float>(which.plan.shares[i]), i == 0, scratch.wide);
+        ATOLL_TRY(const auto raw, read_input(which, i, scratch));
+        accumulate(which.tensor.inputs[i].dtype, sum, raw.data(), static_cast<float>(which.plan.shares[i]), i == 0,
+                   scratch.wide);
     }
     return sum;
 }
@@ -127,7 +136,7 @@ Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scrat
     std::vector<double> sum(which.count, 0.0);
     bool finite = true;
     for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
-        ATOLL_TRY(const auto raw, read_elements(which, which.plan.inputs[i], which.tensor.inputs[i], scratch));
+        ATOLL_TRY(const auto raw, read_input(which, i, scratch));
         const double share = which.plan.shares[i];
         for (std::size_t at = 0; at < sum.size(); ++at) {
             double value;
@@ -162,16 +171,30 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
     return {};
 }
 
+// Of two inputs whose elements differ: the second, unless it is the first that has left the base's.
+Status tell_odd_one(const Elements& which, std::size_t first, std::size_t other, Scratch& scratch) {
+    if (!which.plan.start) {
+        tell_fault(which.plan.options, other);
+        return {};
+    }
+    ATOLL_TRY(const auto read, read_elements(which, which.plan.start->base, which.tensor.base, scratch));
+    const std::vector<std::byte> base(read.begin(), read.end());
+    ATOLL_TRY(const auto raw, read_input(which, first, scratch));
+    tell_fault(which.plan.options, std::memcmp(raw.data(), base.data(), base.size()) != 0 ? first : other);
+    return {};
+}
+
 Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
     const std::vector<Input>& inputs = which.plan.inputs;
     const std::string& name = which.tensor.info.name;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        ATOLL_TRY(const auto raw, read_elements(which, inputs[i], which.tensor.inputs[i], scratch));
+        ATOLL_TRY(const auto raw, read_input(which, i, scratch));
         if (i == 0) std::memcpy(into.data(), raw.data(), raw.size());
-        if (std::memcmp(raw.data(), into.data(), raw.size()) != 0)
-            return invalid_argument(name, "tensor " + in_quotes(name) + " of " +
-                                              safetensors::to_string(which.tensor.info.dtype) + " differs between " +
-                                              inputs[0].name + " and " + inputs[i].name + ": it cannot be averaged");
+        if (std::memcmp(raw.data(), into.data(), raw.size()) == 0) continue;
+        ATOLL_RETURN_IF_ERROR(tell_odd_one(which, 0, i, scratch));
+        return invalid_argument(name, "tensor " + in_quotes(name) + " of " +
+                                          safetensors::to_string(which.tensor.info.dtype) + " differs between " +
+                                          inputs[0].name + " and " + inputs[i].name + ": it cannot be averaged");
     }
     return {};
 }
@@ -180,9 +203,9 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 // Of the outer step's models the base or the momentum may have wider elements than the output.
 Scratch::Scratch(const Plan& plan)
-    : raw(plan.block_bytes * (plan.start && plan.start->outer ? 2 : 1)),
+    : raw(plan.options.block_bytes * (plan.start && plan.start->outer ? 2 : 1)),
       whole(sizeof(double)),
-      sum(plan.block_bytes / 2),
+      sum(plan.options.block_bytes / 2),
       wide(kTile) {
     if (!plan.start || !plan.start->outer) return;
     base.resize(sum.size());

@@ -101,19 +101,58 @@ struct Headers {
     TensorMap momentum;
 };
 
-Result<Headers> read_headers(const std::vector<Input>& inputs, const std::optional<Start>& start) {
+// Which of two inputs that disagree about a tensor's type is the odd one: of whose type there are fewer; else the one
+// that left the base's; else the later.
+std::size_t odd_one(const Headers& headers, const std::string& name, std::size_t first, std::size_t other) {
+    const auto dtype_in = [&](std::size_t input) { return headers.inputs[input].at(name).info.dtype; };
+    const auto count = [&](DType dtype) {
+        return std::count_if(headers.inputs.begin(), headers.inputs.end(), [&](const TensorMap& tensors) {
+            const auto at = tensors.find(name);
+            return at != tensors.end() && at->second.info.dtype == dtype;
+        });
+    };
+    const auto of_first = count(dtype_in(first));
+    const auto of_other = count(dtype_in(other));
+    if (of_first != of_other) return of_first < of_other ? first : other;
+    const auto base = headers.base.find(name);
+    return base != headers.base.end() && base->second.info.dtype == dtype_in(other) ? first : other;
+}
+
+// Who is at fault when an input's tensors are not the first one's: with a base they have passed its check, so only a
+// type can differ, and either may be the odd one.
+std::size_t at_fault(const Headers& headers, const std::string& tensor, std::size_t other) {
+    for (const std::size_t input : {std::size_t{0}, other})
+        if (!headers.inputs[input].contains(tensor)) return other;
+    return odd_one(headers, tensor, 0, other);
+}
+
+Status read_input(const Input& input, const std::optional<Start>& start, Headers& headers) {
+    std::vector<OpenedFile> unused;
+    ATOLL_TRY(TensorMap tensors, read_tensors(input, headers.inputs.empty() ? headers.first : unused));
+    if (start) ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
+    headers.inputs.push_back(std::move(tensors));
+    return {};
+}
+
+Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOptions& options,
+                             const std::optional<Start>& start) {
     Headers headers;
     std::vector<OpenedFile> unused;
     if (start) {
         ATOLL_TRY(headers.base, read_tensors(start->base, unused));
     }
-    for (const Input& input : inputs) {
-        ATOLL_TRY(TensorMap tensors, read_tensors(input, headers.inputs.empty() ? headers.first : unused));
-        if (start)
-            ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
-        headers.inputs.push_back(std::move(tensors));
-        ATOLL_RETURN_IF_ERROR(check_same_tensors(inputs.front(), headers.inputs.front(), input, headers.inputs.back(),
-                                                 Types::kMustAgree));
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const Status status = read_input(inputs[i], start, headers);
+        if (status.ok()) continue;
+        tell_fault(options, i);
+        return status.error();
+    }
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+        const Status status =
+            check_same_tensors(inputs[0], headers.inputs[0], inputs[i], headers.inputs[i], Types::kMustAgree);
+        if (status.ok()) continue;
+        tell_fault(options, at_fault(headers, status.error().field, i));
+        return status.error();
     }
     if (start && start->outer && start->outer->momentum) {
         ATOLL_TRY(headers.momentum, read_tensors(*start->outer->momentum, unused));
@@ -154,9 +193,10 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
     tensor.begin = begin;
     tensor.end = begin + (info.end - info.begin);
     for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
-    if (!start || !start->outer || tensor.makes == Makes::kCopy) return tensor;
-    tensor.makes = Makes::kWeights;
+    if (!start) return tensor;
     tensor.base = headers.base.at(info.name).place;
+    if (!start->outer || tensor.makes == Makes::kCopy) return tensor;
+    tensor.makes = Makes::kWeights;
     if (start->outer->momentum && tensor.begin != tensor.end) {
         ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->outer->momentum));
         tensor.momentum = headers.momentum.at(info.name).place;
@@ -226,9 +266,15 @@ std::string in_quotes(std::string_view text) {
     return "\"" + std::string(text) + "\"";
 }
 
-Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, std::optional<Start> start) {
+void tell_fault(const AverageOptions& options, std::size_t input) {
+    if (options.on_fault) options.on_fault(input);
+}
+
+Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, const AverageOptions& options,
+                       std::optional<Start> start) {
     if (inputs.empty()) return invalid_argument("inputs", "there is nothing to average");
     Plan plan;
+    plan.options = options;
     ATOLL_TRY(plan.shares, normalise(weights, inputs.size()));
     const bool steps = start && start->outer;
     if (steps) {
@@ -237,7 +283,7 @@ Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& wei
             if (file.path.starts_with(kMomentumPrefix))
                 return invalid_argument(file.path, file.path + ": is where the outer step's momentum goes");
     }
-    ATOLL_TRY(const Headers headers, read_headers(inputs, start));
+    ATOLL_TRY(const Headers headers, read_headers(inputs, options, start));
     for (std::size_t i = 0; i < headers.first.size(); ++i) {
         ATOLL_TRY(PlannedFile planned, plan_file(headers.first[i], headers, start));
         plan.files.push_back({inputs[0].files[i].path, inputs[0].files[i].bytes->size()});

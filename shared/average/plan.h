@@ -29,7 +29,7 @@ struct Tensor {
     std::uint64_t begin = 0;  // bytes from the start of the output file
     std::uint64_t end = 0;
     std::vector<Place> inputs;      // one an input
-    Place base;                     // of the outer step, as is
+    Place base;                     // where there is one, as it stores it
     std::optional<Place> momentum;  // none: zero
 };
 
@@ -42,13 +42,16 @@ struct Plan {
     std::vector<Input> inputs;
     std::vector<double> shares;  // sum to one
     std::optional<Start> start;
-    std::size_t block_bytes = 0;
+    AverageOptions options;
     std::vector<Average::OutputFile> files;
     std::vector<PlannedFile> planned;
 };
 
 // Reads only headers; errors as Average::plan().
-Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, std::optional<Start> start);
+Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, const AverageOptions& options,
+                       std::optional<Start> start);
+
+void tell_fault(const AverageOptions& options, std::size_t input);
 
 bool is_floating(safetensors::DType dtype);
 std::string in_quotes(std::string_view text);

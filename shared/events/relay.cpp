@@ -58,7 +58,8 @@ class RelayLoop {
             }
             failures_.Increment();
             listener_.reset();
-            producer_.reset();  // a new one keeps the order, see kafka::Producer::send
+            producer_.reset();      // a new one keeps the order, see kafka::Producer::send
+            known_topics_.clear();  // one may have been deleted
             backoff.wait(stop);
         }
     }

@@ -1,4 +1,5 @@
 // The aggregation service as processes, with a real store, Postgres and Kafka.
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -21,22 +22,25 @@ namespace fs = std::filesystem;
 using json::Json;
 
 struct ModelOptions {
-    std::int64_t elements = 5000;  // of the large tensor
-    float offset = 0;              // added to every element, so that models differ
-    bool nan = false;
+    std::int64_t elements = 5000;                         // of the large tensor
+    float offset = 0;                                     // added to every element, so that models differ
+    bool nan = false;                                     // one at the end
+    safetensors::DType dtype = safetensors::DType::kF32;  // kF16: zeros
 };
 
 void write_model(const fs::path& directory, const ModelOptions& options) {
     fs::create_directories(directory);
     ASSERT_TRUE(write_file_atomic(directory / "config.json", R"({"architectures":["Test"]})").ok());
-    std::vector<safetensors::TensorInfo> tensors{{"layer.weight", safetensors::DType::kF32, {options.elements}, 0, 0},
-                                                 {"norm.weight", safetensors::DType::kF32, {3}, 0, 0}};
+    std::vector<safetensors::TensorInfo> tensors{{"layer.weight", options.dtype, {options.elements}, 0, 0},
+                                                 {"norm.weight", options.dtype, {3}, 0, 0}};
     std::vector<float> values;
     for (std::int64_t i = 0; i < options.elements + 3; ++i)
         values.push_back(options.offset + static_cast<float>(i % 1013) * 0.37F);
     if (options.nan) values.back() = std::numeric_limits<float>::quiet_NaN();
     auto writer = safetensors::Writer::create(directory / "model.safetensors", tensors).value();
-    ASSERT_TRUE(writer.append(std::as_bytes(std::span(values))).ok());
+    const std::string zeros(2 * values.size(), '\0');
+    const bool half = options.dtype == safetensors::DType::kF16;
+    ASSERT_TRUE(writer.append(half ? std::as_bytes(std::span(zeros)) : std::as_bytes(std::span(values))).ok());
     ASSERT_TRUE(writer.finish().ok());
 }
 
@@ -202,6 +206,65 @@ TEST_F(AggregationProcessTest, AnUpdateWithNanFailsTheRoundByName) {
     EXPECT_EQ(query("SELECT count(*) AS n FROM parts").integer(0, "n"), 0);
 }
 
+TEST_F(AggregationProcessTest, UpdatesThatCannotBeUsedAreLeftOutWhileTheQuorumHolds) {
+    const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 4096}, {"workers", 4}}), root());
+    const Json karolina = store_update("karolina", {.offset = 1}, 100);
+    const Json leonardo = store_update("leonardo", {.offset = 4}, 300);
+    Json absent = karolina;
+    absent.update({{"facility", "absent"}, {"task", "task-absent"}, {"version", std::string(64, 'f')}});
+    close_round(
+        {absent, leonardo, karolina, store_update("a-nan", {.nan = true}, 50),
+         store_update("half", {.dtype = safetensors::DType::kF16}, 7), store_update("short", {.elements = 9}, 7)},
+        {{"base", karolina["version"]}, {"quorum", 2}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    const Json refused = event["data"]["updates_refused"];
+    ASSERT_EQ(refused.size(), 4U) << refused;
+    EXPECT_EQ(refused[0]["facility"], "a-nan");
+    EXPECT_EQ(refused[0]["task"], "task-a-nan");
+    EXPECT_NE(refused[0]["reason"].get<std::string>().find("norm.weight"), std::string::npos) << refused;
+    EXPECT_EQ(refused[1]["facility"], "absent");
+    EXPECT_EQ(refused[2]["facility"], "half");
+    EXPECT_EQ(refused[3]["facility"], "short");
+    http::Client client(transfer_.store);
+    const Json version = client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();
+    EXPECT_EQ(version["contributions"].size(), 2U);
+}
+
+TEST_F(AggregationProcessTest, BelowTheQuorumTheRoundFailsAndSaysWhatWasLeftOut) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    const Json karolina = store_update("karolina", {}, 100);
+    close_round(
+        {karolina, store_update("a-nan", {.nan = true}, 1), store_update("b-nan", {.offset = 1, .nan = true}, 1)},
+        {{"base", karolina["version"]}, {"quorum", 2}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.failed.v1") << event;
+    EXPECT_EQ(event["data"]["updates_refused"].size(), 2U) << event;
+    const auto error = event["data"]["error"].get<std::string>();
+    EXPECT_NE(error.find("1 of the 2 updates"), std::string::npos) << error;
+}
+
+TEST_F(AggregationProcessTest, AKillAfterAnUpdateWasLeftOutChangesNothing) {
+    const Json own = {{"part_bytes", 4096}, {"workers", 4}, {"lease_s", 2}};
+    std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config(own), root(), "-first");
+    constexpr std::int64_t kElements = 100'000;  // about 100 parts
+    const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
+    const Json leonardo = store_update("leonardo", {.elements = kElements, .offset = 2}, 300);
+    close_round({karolina, leonardo, store_update("a-nan", {.elements = kElements, .nan = true}, 50)},
+                {{"base", karolina["version"]}, {"quorum", 2}});
+    ASSERT_TRUE(eventually([&] {
+        return query("SELECT count(*) AS n FROM parts WHERE sha256 IS NOT NULL AND plan = 1").integer(0, "n") >= 5;
+    }));
+    first->kill();
+    EXPECT_GT(query("SELECT parts_left FROM aggregations").integer(0, "parts_left"), 0) << "it was killed too late";
+    const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    EXPECT_EQ(event["data"]["updates_refused"].size(), 1U);
+}
+
 TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) {
     const Json own = {{"part_bytes", 4096}, {"workers", 4}, {"lease_s", 2}};
     std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config(own), root(), "-first");
@@ -220,6 +283,40 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) 
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
     expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
     EXPECT_EQ(query("SELECT attempts FROM aggregations").integer(0, "attempts"), 1);
+}
+
+TEST_F(AggregationProcessTest, AnAggregatorKilledAtItsCommitPublishesOnce) {
+    std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config({{"lease_s", 2}}), root(),
+                                        "-first");
+    // The answer cannot be written down: the version is in the store, and the transaction that says so hangs.
+    auto connection = pg::connect(conninfo_, "aggregation").value();
+    auto transaction = pg::Transaction::begin(connection).value();
+    ASSERT_TRUE(transaction.query("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").ok());
+    const Json karolina = store_update("karolina", {.offset = 1}, 100);
+    close_round({karolina, store_update("leonardo", {.offset = 2}, 300)});
+    http::Client client(transfer_.store);
+    const auto globals = [&] {
+        const Json page = client.get_json("/v1/models/demo/versions?limit=1000").value();
+        return std::count_if(page["items"].begin(), page["items"].end(),
+                             [](const Json& version) { return version["kind"] == "global"; });
+    };
+    const auto inserts_waiting = [&] {
+        return query(
+                   "SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass"
+                   " AND mode = 'RowExclusiveLock'")
+            .integer(0, "n");
+    };
+    ASSERT_TRUE(eventually([&] { return globals() == 1 && inserts_waiting() == 1; })) << first->log();
+    first->kill();
+    ASSERT_TRUE(transaction.commit().ok());
+    EXPECT_EQ(query("SELECT state FROM aggregations").text(0, "state"), "publishing");
+    const ServiceProcess second("aggregation", aggregation_config({{"lease_s", 2}}), root(), "-second");
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    EXPECT_EQ(globals(), 1);
+    ASSERT_TRUE(eventually([&] { return query("SELECT 1 FROM outbox").size() == 0; }));
+    EXPECT_TRUE(consumer_->poll(std::chrono::milliseconds(500)).value().empty()) << "one answer";
 }
 
 TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {

@@ -69,6 +69,20 @@ Json task_view(const Task& task) {
     return view;
 }
 
+// Why updates were left out, by task.
+std::map<std::string, std::string> refused_updates(const pg::Rows& rounds) {
+    std::map<std::string, std::string> refused;
+    for (int i = 0; i < rounds.size(); ++i)
+        for (const Json& update : rounds.json(i, "refused")) refused[update.at("task")] = update.at("reason");
+    return refused;
+}
+
+void add_refusal(const Task& task, const std::map<std::string, std::string>& refused, Json& view) {
+    const auto at = refused.find(task.id);
+    view["refused"] = at != refused.end();
+    if (at != refused.end()) view["error"] = "the update was left out: " + at->second;
+}
+
 void add_evaluations(const Task& task, Json& evaluations) {
     if (task.state != TaskState::kDone) return;
     for (Json item : task.result.at("evaluations")) {
@@ -105,13 +119,16 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
                                    pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
                                    " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
                                    pg::rfc3339("evaluate_by") +
-                                   " AS evaluate_by, accepted FROM rounds WHERE job_id = $1 ORDER BY number",
+                                   " AS evaluate_by, accepted, refused FROM rounds WHERE job_id = $1 ORDER BY number",
                                {job}));
     ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean'", {job}));
     std::map<std::int64_t, Json> task_lists;
     std::map<std::int64_t, Json> evaluations;
+    const std::map<std::string, std::string> refused = refused_updates(rows);
     for (const auto& task : tasks) {
-        task_lists[task.round].push_back(task_view(task));
+        Json view = task_view(task);
+        if (task.kind == TaskKind::kTrain) add_refusal(task, refused, view);
+        task_lists[task.round].push_back(std::move(view));
         if (task.kind == TaskKind::kEvaluate) add_evaluations(task, evaluations[task.round]);
     }
     const auto list_of = [](std::map<std::int64_t, Json>& lists, std::int64_t round) {

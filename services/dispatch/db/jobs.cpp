@@ -17,17 +17,28 @@ Round read_round(const pg::Rows& rows, int row) {
     round.error = rows.text(row, "error");
     if (!rows.is_null(row, "deadline_ms")) round.deadline_ms = rows.integer(row, "deadline_ms");
     if (!rows.is_null(row, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(row, "evaluate_by_ms");
+    if (!rows.is_null(row, "ask_again_ms")) round.ask_again_ms = rows.integer(row, "ask_again_ms");
     round.accepted = rows.json(row, "accepted").get<std::vector<std::string>>();
+    for (const json::Json& update : rows.json(row, "refused"))
+        round.refused.push_back({update.at("task"), update.at("reason")});
     return round;
 }
 
+json::Json refused_json(const std::vector<RefusedUpdate>& refused) {
+    json::Json list = json::Json::array();
+    for (const auto& update : refused) list.push_back({{"task", update.task}, {"reason", update.reason}});
+    return list;
+}
+
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
-    ATOLL_TRY(const pg::Rows rows,
-              transaction.query("SELECT number, state, base_digest, version_digest, evaluated, error, accepted, " +
-                                    sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("evaluate_by") +
-                                    " AS evaluate_by_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
-                                    "'closed' AND NOT evaluated)) ORDER BY number",
-                                {job.id, current}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query("SELECT number, state, base_digest, version_digest, evaluated, error, accepted, refused, " +
+                              sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("evaluate_by") +
+                              " AS evaluate_by_ms, " + sql_to_ms("ask_again_at") +
+                              " AS ask_again_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
+                              "'closed' AND NOT evaluated)) ORDER BY number",
+                          {job.id, current}));
     for (int i = 0; i < rows.size(); ++i) {
         Round round = read_round(rows, i);
         if (round.number == current) job.round = round;
@@ -39,14 +50,15 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
 Status save_round(pg::Transaction& transaction, const std::string& job, const Round& round) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO rounds (job_id, number, state, base_digest, version_digest, evaluated, error, deadline_at, "
-        "evaluate_by, accepted, closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
-            sql_from_ms("$8") + ", " + sql_from_ms("$9") +
-            ", $10, CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
+        "evaluate_by, accepted, refused, ask_again_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
+            sql_from_ms("$8") + ", " + sql_from_ms("$9") + ", $10, $11, " + sql_from_ms("$12") +
+            ", CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
             "state = $3, version_digest = $5, evaluated = $6, error = $7, evaluate_by = excluded.evaluate_by, "
-            "accepted = $10, "
+            "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, "
             "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
-         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted)}));
+         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), refused_json(round.refused),
+         round.ask_again_ms}));
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET current_round = greatest(current_round, $2) WHERE id = $1",
                                             {job, round.number}));
     return {};
@@ -133,6 +145,7 @@ Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {
     ATOLL_TRY(const pg::Rows rows,
               connection.query("SELECT DISTINCT r.job_id FROM rounds r JOIN jobs j ON j.id = r.job_id AND j.state = "
                                "'running' WHERE (r.state = 'training' AND r.deadline_at <= now()) OR "
+                               "(r.state = 'aggregating' AND r.ask_again_at <= now()) OR "
                                "(r.state = 'closed' AND NOT r.evaluated AND r.evaluate_by <= now())"));
     std::vector<std::string> ids;
     for (int i = 0; i < rows.size(); ++i) ids.push_back(rows.text(i, "job_id"));

@@ -132,20 +132,18 @@ std::vector<const Task*> accepted_of(const JobView& job) {
     return tasks;
 }
 
-void close_training(JobDecision& decision, const JobView& job) {
+// Tells the aggregation what the round is made of.
+void ask_aggregation(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
+    JobView closed = job;
+    closed.round = round;
     Json updates = Json::array();
-    for (const Task* task : updates_of(job))
+    for (const Task* task : accepted_of(closed))
         updates.push_back({{"facility", task->facility},
                            {"task", task->id},
                            {"version", task->result.at("version")},
                            {"samples", task->result.at("samples")},
                            {"tokens", task->result.at("tokens")}});
-    for (const Task* task : of_round(job, TaskKind::kTrain, job.round.number))
-        if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
-    Round round = job.round;
-    round.state = RoundState::kAggregating;
-    for (const Task* task : updates_of(job)) round.accepted.push_back(task->id);
-    decision.rounds.push_back(round);
+    round.ask_again_ms = now_ms + kAggregationPatience_s * 1000;
     Json strategy = job.spec.strategy.options;
     strategy["name"] = job.spec.strategy.name;
     add_event(decision, job, "atoll.round.closed.v1",
@@ -153,7 +151,18 @@ void close_training(JobDecision& decision, const JobView& job) {
                {"model", job.spec.output_model},
                {"base", round.base},
                {"strategy", std::move(strategy)},
+               {"quorum", job.spec.updates_needed()},
                {"updates", std::move(updates)}});
+    decision.rounds.push_back(std::move(round));
+}
+
+void close_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
+    for (const Task* task : of_round(job, TaskKind::kTrain, job.round.number))
+        if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
+    Round round = job.round;
+    round.state = RoundState::kAggregating;
+    for (const Task* task : updates_of(job)) round.accepted.push_back(task->id);
+    ask_aggregation(decision, job, std::move(round), now_ms);
 }
 
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
@@ -171,7 +180,7 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
     const bool late = is_late(job, job.round.deadline_ms, now_ms);
     if (total - lost < needed)
         return fail_round(decision, job, failed != nullptr ? failed->error : "a training task was cancelled");
-    if (done + lost == total || (late && done >= needed)) return close_training(decision, job);
+    if (done + lost == total || (late && done >= needed)) return close_training(decision, job, now_ms);
     if (late)
         fail_round(decision, job,
                    "round " + std::to_string(job.round.number) + " passed its deadline with " + std::to_string(done) +
@@ -206,6 +215,24 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
     return all;
 }
 
+// Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
+void refuse_updates(JobDecision& decision, const JobView& job, Round& round,
+                    const std::vector<RefusedUpdate>& refused) {
+    for (const Task* task : updates_of(job)) {
+        const auto why = std::find_if(refused.begin(), refused.end(),
+                                      [&](const RefusedUpdate& update) { return update.task == task->id; });
+        if (why == refused.end() || std::erase(round.accepted, task->id) == 0) continue;
+        round.refused.push_back(*why);
+        add_event(decision, job, "atoll.task.refused.v1",
+                  {{"task", task->id},
+                   {"kind", to_string(task->kind)},
+                   {"round", round.number},
+                   {"facility", task->facility},
+                   {"version", task->result.at("version")},
+                   {"error", why->reason}});
+    }
+}
+
 }  // namespace
 
 JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
@@ -224,6 +251,8 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     if (is_finished(job.state)) return decision;
     const bool all_evaluated = advance_evaluations(decision, job, now_ms);
     if (job.round.state == RoundState::kTraining) advance_training(decision, job, now_ms);
+    if (job.round.state == RoundState::kAggregating && is_late(job, job.round.ask_again_ms, now_ms))
+        ask_aggregation(decision, job, job.round, now_ms);
     const bool was_last = job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
     if (was_last && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
     return decision;
@@ -234,24 +263,24 @@ JobDecision take_aggregation(const JobView& job, const AggregationResult& result
     const bool expected =
         !is_finished(job.state) && job.round.number == result.round && job.round.state == RoundState::kAggregating;
     if (!expected) return decision;
+    JobView now = job;
+    refuse_updates(decision, job, now.round, result.refused);
     if (result.version.empty()) {
-        fail_round(decision, job, "aggregation of round " + std::to_string(result.round) + " failed: " + result.error);
+        fail_round(decision, now, "aggregation of round " + std::to_string(result.round) + " failed: " + result.error);
         return decision;
     }
-    Round round = job.round;
+    Round& round = now.round;
     round.state = RoundState::kClosed;
     round.version = result.version;
     add_event(decision, job, "atoll.round.aggregated.v1", {{"round", round.number}, {"version", result.version}});
     Json models = Json::array({{{"digest", result.version}, {"which", "global"}}});
     if (job.spec.evaluate_updates)
-        for (const Task* task : accepted_of(job))
+        for (const Task* task : accepted_of(now))
             models.push_back({{"digest", task->result.at("version")}, {"which", task->facility}});
     if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
     if (round.number == job.spec.rounds && job.spec.evaluation_sites.empty()) {
-        JobView last = job;
-        last.round = round;
-        end_job(decision, last, JobState::kCompleted, "");
+        end_job(decision, now, JobState::kCompleted, "");
     }
     return decision;
 }

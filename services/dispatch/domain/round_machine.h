@@ -22,6 +22,12 @@
 // nothing.
 namespace atl::dispatch {
 
+// An update that the aggregation left out, as it cannot be used.
+struct RefusedUpdate {
+    std::string task;
+    std::string reason;
+};
+
 struct Round {
     std::int64_t number = 0;
     RoundState state = RoundState::kTraining;
@@ -31,11 +37,17 @@ struct Round {
     std::string error;
     std::optional<std::int64_t> deadline_ms;     // of its training
     std::optional<std::int64_t> evaluate_by_ms;  // once closed: evaluations are waited for until then
+    std::optional<std::int64_t> ask_again_ms;    // while aggregating: when its closing is told once more
     std::vector<std::string> accepted;           // once training closed: the tasks whose updates count
+    std::vector<RefusedUpdate> refused;          // those that turned out not to; no longer accepted
 };
 
 // How long evaluations of a round are waited for in a job without round_deadline_s.
 constexpr std::int64_t kEvaluationTime_s = 7 * 24 * 60 * 60;  // queues can be long
+
+// How long an answer of the aggregation is waited for before atoll.round.closed.v1 is sent again. Both sides count a
+// round once, so asking too often costs nothing but a message.
+constexpr std::int64_t kAggregationPatience_s = 10 * 60;
 
 struct JobView {
     std::string id;
@@ -60,6 +72,7 @@ struct AggregationResult {
     std::int64_t round = 0;
     std::string version;  // empty: it failed
     std::string error;
+    std::vector<RefusedUpdate> refused = {};
 };
 
 // A job's first decision: rounds 0 and 1.

@@ -61,6 +61,11 @@ std::vector<std::string> types(const JobDecision& decision) {
     return list;
 }
 
+std::ptrdiff_t closings(const JobDecision& decision) {
+    const auto all = types(decision);
+    return std::count(all.begin(), all.end(), "atoll.round.closed.v1");
+}
+
 JobView submitted() {
     JobView job = new_job();
     take(job, submit_job(job, 0));
@@ -285,6 +290,48 @@ TEST(RoundMachineTest, AnUpdateThatComesAfterTheRoundClosedDoesNotCount) {
     take(job, take_aggregation(job, {1, "g1", ""}, 11000));
     const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
     EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "b1", "which": "b"}])"));
+}
+
+TEST(RoundMachineTest, ARoundWithoutAnAnswerIsToldAgainWithTheSameUpdatesUntilThereIsOne) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.round_deadline_s = 10;
+    take(job, submit_job(job, 0));
+    train(job, 1, "b");
+    const JobDecision closing = advance_job(job, 10000);
+    take(job, closing);
+    train(job, 1, "a");  // too late
+    const std::int64_t patience_ms = kAggregationPatience_s * 1000;
+    ASSERT_EQ(job.round.state, RoundState::kAggregating);
+    EXPECT_EQ(closings(advance_job(job, 10000 + patience_ms - 1)), 0);
+    const JobDecision again = advance_job(job, 10000 + patience_ms);
+    ASSERT_EQ(closings(again), 1);
+    EXPECT_EQ(again.events.back().data, closing.events.back().data);
+    take(job, again);
+    EXPECT_EQ(closings(advance_job(job, 10000 + patience_ms)), 0) << "patience again";
+    take(job, take_aggregation(job, {1, "g1", ""}, 10000 + patience_ms));
+    EXPECT_EQ(closings(advance_job(job, 10000 + 9 * patience_ms)), 0);
+}
+
+TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.evaluate_updates = true;
+    take(job, submit_job(job, 0));
+    train(job, 1, "a");
+    train(job, 1, "b");
+    const JobDecision closing = advance_job(job, 0);
+    EXPECT_EQ(closing.events.back().data.at("quorum"), 1);
+    take(job, closing);
+    const std::string bad = task_of(job, TaskKind::kTrain, 1, "b").id;
+    const JobDecision decision = take_aggregation(job, {1, "g1", "", {{bad, "holds NaN"}}}, 0);
+    ASSERT_EQ(decision.events.front().type, "atoll.task.refused.v1");
+    EXPECT_EQ(decision.events.front().data.at("facility"), "b");
+    EXPECT_EQ(decision.events.front().data.at("error"), "holds NaN");
+    take(job, decision);
+    const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
+    EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "a1", "which": "a"}])"));
+    EXPECT_EQ(task_of(job, TaskKind::kTrain, 2, "b").params.at("base"), "g1") << "it goes on in the next round";
 }
 
 TEST(RoundMachineTest, AFailedAggregationFailsTheJobWithItsReason) {

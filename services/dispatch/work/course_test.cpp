@@ -133,6 +133,44 @@ TEST_F(CourseTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
     EXPECT_TRUE(aggregation_->closed_rounds().empty());
 }
 
+TEST_F(CourseTest, ARoundWhoseClosingGotLostIsToldAgain) {
+    begin();
+    aggregation_->set_losing(1);
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return aggregation_->closed_rounds().size() == 1; }));
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    const auto waits = connection.query(
+        "SELECT extract(epoch FROM ask_again_at - now())::bigint AS s FROM rounds"
+        " WHERE state = 'aggregating'");
+    ASSERT_EQ(waits->size(), 1);
+    EXPECT_GT(waits->integer(0, "s"), 500);
+    ASSERT_TRUE(connection.query("UPDATE rounds SET ask_again_at = now() WHERE state = 'aggregating'").ok());
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+    const auto closed = aggregation_->closed_rounds();
+    ASSERT_EQ(closed.size(), 2U);
+    EXPECT_EQ(closed[0], closed[1]);
+}
+
+TEST_F(CourseTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReasonAndTheJobGoesOn) {
+    begin();
+    aggregation_->set_refused("karolina");
+    Json request = job_request(2);
+    request["quorum"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+    const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+    for (const std::size_t number : {1U, 2U}) {
+        EXPECT_EQ(rounds[number].at("accepted").size(), 1U);
+        for (const Json& task : rounds[number].at("tasks")) {
+            if (task.at("kind") != "train") continue;
+            const bool refused = task.at("facility") == "karolina";
+            EXPECT_EQ(task.at("refused"), refused);
+            EXPECT_EQ(task.at("error"), refused ? "the update was left out: tensor \"w\" holds NaN" : "");
+        }
+    }
+    EXPECT_EQ(count(event_types(job), "atoll.task.refused.v1"), 2U);
+}
+
 TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     begin();
     set("stage.waits");

@@ -1,0 +1,79 @@
+#include <cmath>
+#include <optional>
+
+#include "shared/average/test_models.h"
+
+namespace atl::average {
+namespace {
+
+// Which input is blamed for an average, made as far as it goes; none: it succeeds or no input is at fault.
+std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<Start> start) {
+    std::optional<std::size_t> input;
+    AverageOptions options;
+    options.on_fault = [&](std::size_t at) { input = at; };
+    const std::vector<double> weights(inputs.size(), 1.0);
+    const auto average = Average::plan(std::move(inputs), weights, options, std::move(start));
+    for (std::size_t i = 0; average.ok() && i < average->files().size(); ++i)
+        if (!whole_file(*average, i).ok()) break;
+    return input;
+}
+
+// Three of the same, of which one may be another.
+std::vector<Input> three(std::size_t odd, const std::vector<TestTensor>& other,
+                         const std::vector<TestTensor>& usual = {f32("w", {1, 2})}) {
+    std::vector<Input> inputs;
+    for (std::size_t i = 0; i < 3; ++i) inputs.push_back(input_of("i" + std::to_string(i), {i == odd ? other : usual}));
+    return inputs;
+}
+
+Start from(const std::vector<TestTensor>& base) {
+    return {input_of("base", {base}), {}};
+}
+
+const Start kStart = from({f32("w", {1, 2})});
+
+TEST(FaultTest, GoodInputsHaveNone) {
+    EXPECT_FALSE(blamed(three(1, {f32("w", {5, 5})}), kStart));
+}
+
+TEST(FaultTest, TheInputWithNanIsNamedWhereverItStands) {
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(blamed(three(i, {f32("w", {1, NAN})}), kStart), i);
+        EXPECT_EQ(blamed(three(i, {f32("w", {INFINITY, 1})}), std::nullopt), i);
+    }
+}
+
+TEST(FaultTest, TheInputWhoseTensorsAreNotTheBasesIsNamedAlsoWhenItComesFirst) {
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(blamed(three(i, {f32("w", {1, 2, 3})}), kStart), i);
+        EXPECT_EQ(blamed(three(i, {f32("v", {1, 2})}), kStart), i);
+        EXPECT_EQ(blamed(three(i, {f32("w", {1, 2}), f32("more", {1})}), kStart), i);
+    }
+}
+
+TEST(FaultTest, TheInputOfAnotherTypeThanTheOthersIsNamed) {
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(blamed(three(i, {f16("w", {1, 2})}), kStart), i);
+        EXPECT_EQ(blamed(three(i, {f32("w", {1, 2})}, {f16("w", {1, 2})}), kStart), i) << "most are not as the base";
+    }
+    EXPECT_EQ(blamed({input_of("a", {{f16("w", {1, 2})}}), input_of("b", {{f32("w", {1, 2})}})}, kStart), 0U)
+        << "of two the one that left the base's type";
+}
+
+TEST(FaultTest, TheInputThatChangedAnIntegerIsNamed) {
+    const std::vector<TestTensor> good = {i64("n", {4}), f32("w", {1, 2})};
+    for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(blamed(three(i, {i64("n", {5}), f32("w", {1, 2})}, good), from(good)), i);
+}
+
+TEST(FaultTest, ABrokenHeaderIsItsInputsFaultAndABrokenBaseNobodys) {
+    auto inputs = three(3, {});
+    inputs[1].files[0].bytes = std::make_shared<MemoryFile>("not a safetensors file");
+    EXPECT_EQ(blamed(inputs, kStart), 1U);
+    Start broken = kStart;
+    broken.base.files[0].bytes = std::make_shared<MemoryFile>("not a safetensors file");
+    EXPECT_FALSE(blamed(three(3, {}), broken));
+}
+
+}  // namespace
+}  // namespace atl::average
