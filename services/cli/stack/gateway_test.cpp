@@ -197,7 +197,7 @@ TEST_F(GatewayTest, NobodyReachesTheFilesOrTheMetricsDirectly) {
     for (const char* path : {"/internal/blobs/ab/cd", "/store/metrics", "/registry/metrics", "/nothing"}) {
         const auto answer = caller.call(Method::kGet, path).value();
         EXPECT_EQ(answer.status, 404) << path;
-        EXPECT_EQ(nlohmann::json::parse(answer.body)["type"], "not-found") << path;
+        EXPECT_EQ(nlohmann::json::parse(answer.body)["type"], "urn:atoll:problem:not-found") << path;
     }
 }
 

@@ -1,0 +1,200 @@
+// What the services' OpenAPI documents promise, asked of running processes through the gateway.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "tests/contract/running_stack.h"
+
+namespace atl::contract {
+namespace {
+
+using auth::Role;
+using http::ClientResponse;
+using http::Method;
+using json::Json;
+
+constexpr Role kRoles[] = {Role::kAdmin, Role::kOperator, Role::kViewer, Role::kFacility};
+constexpr Method kAllMethods[] = {Method::kGet, Method::kPost, Method::kPut, Method::kPatch, Method::kDelete};
+
+// Who may call what: a = admin, o = operator, v = viewer, f = facility (within its token's scope). Written down here
+// once more on purpose: a route that is added, or that lets in somebody else, must be added here as well.
+const std::map<std::string, std::map<std::string, std::string>> kAccess = {
+    {"registry",
+     {{"GET /v1/datasets", "aov"},
+      {"POST /v1/datasets", "ao"},
+      {"GET /v1/datasets/{name}", "aov"},
+      {"PATCH /v1/datasets/{name}", "ao"},
+      {"GET /v1/datasets/{name}/versions", "aov"},
+      {"POST /v1/datasets/{name}/versions", "ao"},
+      {"GET /v1/datasets/{name}/versions/{version}", "aov"},
+      {"GET /v1/datasets/{name}/versions/{version}/copies", "aov"},
+      {"PUT /v1/datasets/{name}/versions/{version}/copies/{facility}", "ao"},
+      {"GET /v1/datasets/{name}/croissant", "aov"}}},
+    {"store",
+     {{"GET /v1/blobs/{sha256}", "aovf"},
+      {"HEAD /v1/blobs/{sha256}", "aovf"},
+      {"PUT /v1/blobs/{sha256}", "aof"},
+      {"POST /v1/blobs/missing", "aof"},
+      {"GET /v1/models", "aov"},
+      {"POST /v1/models", "ao"},
+      {"GET /v1/models/{model}", "aov"},
+      {"GET /v1/models/{model}/versions", "aov"},
+      {"POST /v1/models/{model}/versions", "aof"},
+      {"GET /v1/models/{model}/versions/{reference}", "aov"},
+      {"PUT /v1/models/{model}/tags/{tag}", "ao"},
+      {"GET /v1/versions/{digest}", "aovf"}}},
+    {"dispatch",
+     {{"GET /v1/facilities", "aov"},
+      {"POST /v1/facilities", "a"},
+      {"GET /v1/facilities/{name}", "aov"},
+      {"PATCH /v1/facilities/{name}", "a"},
+      {"DELETE /v1/facilities/{name}", "a"},
+      {"POST /v1/facilities/{name}/check", "ao"},
+      {"POST /v1/preparations", "ao"},
+      {"GET /v1/preparations/{id}", "aov"},
+      {"GET /v1/jobs", "aov"},
+      {"POST /v1/jobs", "ao"},
+      {"GET /v1/jobs/{id}", "aov"},
+      {"GET /v1/jobs/{id}/rounds", "aov"},
+      {"GET /v1/jobs/{id}/events", "aov"},
+      {"GET /v1/jobs/{id}/logs", "ao"},
+      {"POST /v1/jobs/{id}/cancel", "ao"},
+      {"POST /v1/jobs/{id}/pause", "ao"},
+      {"POST /v1/jobs/{id}/resume", "ao"},
+      {"GET /v1/events/parked", "aov"},
+      {"POST /v1/events/parked/{id}/replay", "ao"}}},
+    {"aggregation",
+     {{"GET /v1/aggregations", "aov"},
+      {"GET /v1/aggregations/{job}/{round}", "aov"},
+      {"GET /v1/events/parked", "aov"},
+      {"POST /v1/events/parked/{id}/replay", "ao"}}}};
+
+char letter_of(Role role) {
+    return auth::to_string(role)[0];
+}
+
+// A HEAD's answer has no body; every other problem says what it is.
+void expect_problem(const ClientResponse& answer, int status, const std::string& what, bool has_body = true) {
+    EXPECT_EQ(answer.status, status) << what << ": " << answer.body;
+    if (!has_body) return;
+    const auto type = answer.headers.find("content-type");
+    EXPECT_TRUE(type != answer.headers.end() && type->second == "application/problem+json") << what;
+    const Json body = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(body.is_object()) << what << ": " << answer.body;
+    EXPECT_EQ(body.value("status", 0), answer.status) << what;
+    EXPECT_EQ(body.value("type", "").rfind("urn:atoll:problem:", 0), 0U) << what << ": " << answer.body;
+    for (const char* member : {"title", "detail", "request_id"})
+        EXPECT_FALSE(body.value(member, "").empty()) << what << " has no " << member << ": " << answer.body;
+}
+
+class ContractTest : public testing::TestWithParam<const char*> {
+  protected:
+    static void SetUpTestSuite() {
+        stack_ = std::make_unique<RunningStack>();
+        const Status status = stack_->start();
+        ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+    static void TearDownTestSuite() { stack_.reset(); }
+
+    std::string service() const { return GetParam(); }
+    std::string what(const Operation& operation, const char* with) const {
+        return service() + ": " + operation.name() + " " + with;
+    }
+    ClientResponse ask(const Operation& operation, const std::string& token) const {
+        return stack_->call(service(), operation.method, operation.path_of_none(), token, body_of(operation.method));
+    }
+    static std::string body_of(Method method) {
+        return method == Method::kPost || method == Method::kPut || method == Method::kPatch ? "{}" : "";
+    }
+
+    static std::unique_ptr<RunningStack> stack_;
+};
+
+std::unique_ptr<RunningStack> ContractTest::stack_;
+
+TEST_P(ContractTest, NobodyGetsAnythingWithoutAValidToken) {
+    const std::string expired = stack_->token(Role::kAdmin, std::chrono::seconds(-60));
+    for (const Operation& operation : stack_->operations(service())) {
+        if (operation.is_public) continue;
+        const bool has_body = operation.method != Method::kHead;
+        expect_problem(ask(operation, ""), 401, what(operation, "without a token"), has_body);
+        expect_problem(ask(operation, "garbage"), 401, what(operation, "with garbage"), has_body);
+        expect_problem(ask(operation, expired), 401, what(operation, "with an expired token"), has_body);
+    }
+}
+
+TEST_P(ContractTest, EachOperationIsOpenToItsRolesAndToNoOther) {
+    std::set<std::string> described;
+    for (const Operation& operation : stack_->operations(service())) {
+        if (operation.is_public) continue;
+        described.insert(operation.name());
+        const auto rule = kAccess.at(service()).find(operation.name());
+        ASSERT_NE(rule, kAccess.at(service()).end()) << operation.name() << " has no rule in this test";
+        for (const Role role : kRoles) {
+            const bool may = rule->second.find(letter_of(role)) != std::string::npos;
+            const auto answer = ask(operation, stack_->token(role));
+            const std::string by = what(operation, auth::to_string(role));
+            if (!may) {
+                expect_problem(answer, 403, by, operation.method != Method::kHead);
+                continue;
+            }
+            EXPECT_NE(answer.status, 401) << by;
+            if (role != Role::kFacility) EXPECT_NE(answer.status, 403) << by;  // a facility's scope refuses as well
+            EXPECT_LT(answer.status, 500) << by << ": " << answer.body;
+        }
+    }
+    for (const auto& [name, roles] : kAccess.at(service())) EXPECT_TRUE(described.contains(name)) << name << " is gone";
+}
+
+TEST_P(ContractTest, WhatIsDescribedIsServed) {
+    const std::string admin = stack_->token(Role::kAdmin);
+    std::set<std::string> paths;
+    for (const Operation& operation : stack_->operations(service())) {
+        paths.insert(operation.path);
+        // Prometheus asks the services themselves.
+        const ClientResponse answer = operation.path == "/metrics"
+                                          ? stack_->call_directly(service(), operation.method, operation.path)
+                                          : ask(operation, admin);
+        EXPECT_NE(answer.status, 405) << what(operation, "");
+        EXPECT_LT(answer.status, 500) << what(operation, answer.body.c_str());
+        EXPECT_EQ(answer.body.find("there is nothing at this path"), std::string::npos) << what(operation, "");
+        if (operation.is_public) EXPECT_EQ(answer.status, 200) << what(operation, "");
+        if (answer.status >= 400)
+            expect_problem(answer, answer.status, what(operation, "as admin"), operation.method != Method::kHead);
+    }
+    EXPECT_GE(paths.size(), 8U);
+}
+
+TEST_P(ContractTest, WhatIsNotDescribedIsNotServed) {
+    const auto operations = stack_->operations(service());
+    const std::string admin = stack_->token(Role::kAdmin);
+    for (const Operation& operation : operations) {
+        if (operation.path == "/metrics") continue;
+        for (const Method method : kAllMethods) {
+            const bool described = std::any_of(operations.begin(), operations.end(), [&](const Operation& other) {
+                return other.path == operation.path && other.method == method;
+            });
+            // "/v1/blobs/missing" is also a blob's path.
+            if (described || operation.path == "/v1/blobs/missing") continue;
+            const auto answer = stack_->call(service(), method, operation.path_of_none(), admin, body_of(method));
+            expect_problem(answer, 405, service() + ": " + to_string(method) + " " + operation.path);
+            EXPECT_NE(answer.headers.find("allow"), answer.headers.end());
+        }
+    }
+    for (const char* path : {"/", "/v1", "/v1/", "/v2/jobs", "/v1/nothing", "/v1/jobs/none/nothing", "/docs", "/admin",
+                             "/swagger", "/v1/users", "/.git/config", "/v1/datasets/", "/metrics"})
+        expect_problem(stack_->call(service(), Method::kGet, path, admin), 404, service() + " GET " + path);
+}
+
+TEST_P(ContractTest, TheGatewayServesNothingElse) {
+    for (const std::string path : {"/v1/jobs", "/internal/blobs/aa", "/" + service(), "/nothing"})
+        expect_problem(stack_->call("", Method::kGet, path, ""), 404, "gateway GET " + path);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, ContractTest, testing::Values("registry", "store", "dispatch", "aggregation"),
+                         [](const auto& one) { return std::string(one.param); });
+
+}  // namespace
+}  // namespace atl::contract

@@ -1,0 +1,110 @@
+#include "tests/contract/running_stack.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "shared/base/subprocess.h"
+
+namespace atl::contract {
+namespace {
+
+using http::Method;
+using json::Json;
+
+const std::string kNoDigest(64, '0');
+
+constexpr std::pair<const char*, Method> kMethods[] = {{"get", Method::kGet},     {"head", Method::kHead},
+                                                       {"post", Method::kPost},   {"put", Method::kPut},
+                                                       {"patch", Method::kPatch}, {"delete", Method::kDelete}};
+
+Status run_atoll(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), ATOLL_PROGRAM);
+    CommandOptions options;
+    options.timeout = std::chrono::minutes(2);
+    ATOLL_TRY(const CommandResult done, run_command(arguments, options));
+    if (done.exit_code != 0) return internal_error("atoll " + arguments[1] + ": " + done.err);
+    return {};
+}
+
+http::ClientResponse call_at(const std::string& url, Method method, const std::string& path, const std::string& token,
+                             const std::string& body) {
+    http::ClientOptions options;
+    options.base_url = url;
+    options.token = token;
+    options.attempts_max = 1;
+    http::CallOptions call;
+    call.headers.emplace_back("Content-Type", "application/json");
+    auto answer = http::Client(options).call(method, path, body, call);
+    check(answer.ok(), answer.ok() ? "" : url + path + ": " + answer.error().message);
+    return std::move(answer).value();
+}
+
+}  // namespace
+
+std::string Operation::name() const {
+    return std::string(to_string(method)) + " " + path;
+}
+
+std::string Operation::path_of_none() const {
+    std::string made;
+    for (std::size_t at = 0; at < path.size();) {
+        if (path[at] != '{') {
+            made += path[at++];
+            continue;
+        }
+        const auto end = path.find('}', at);
+        const std::string parameter = path.substr(at + 1, end - at - 1);
+        const bool is_digest = parameter == "sha256" || parameter == "digest" || parameter == "reference";
+        made += is_digest ? kNoDigest : parameter == "version" || parameter == "round" ? "7" : "none";
+        at = end + 1;
+    }
+    return made;
+}
+
+Status RunningStack::start() {
+    is_up_ = true;
+    ATOLL_RETURN_IF_ERROR(run_atoll({"up", "--state", state(), "--port-base", "0"}));
+    ATOLL_TRY(const std::string text, read_file(state() / "stack.json"));
+    ATOLL_TRY(description_, json::parse(text));
+    return {};
+}
+
+RunningStack::~RunningStack() {
+    if (!is_up_) return;
+    const Status ended = run_atoll({"down", "--state", state()});
+    if (!ended.ok()) std::fprintf(stderr, "%s\n", ended.error().message.c_str());
+}
+
+http::ClientResponse RunningStack::call(const std::string& service, Method method, const std::string& path,
+                                        const std::string& token, const std::string& body) const {
+    const std::string prefix = service.empty() ? "" : "/" + service;
+    return call_at(description_.at("gateway").get<std::string>() + prefix, method, path, token, body);
+}
+
+http::ClientResponse RunningStack::call_directly(const std::string& service, Method method,
+                                                 const std::string& path) const {
+    return call_at(description_.at("services").at(service).get<std::string>(), method, path, "", "");
+}
+
+std::vector<Operation> RunningStack::operations(const std::string& service) const {
+    const Json document = call(service, Method::kGet, "/openapi.json", "").json().value();
+    std::vector<Operation> operations;
+    for (const auto& [path, item] : document.at("paths").items())
+        for (const auto& [key, method] : kMethods)
+            if (item.contains(key))
+                operations.push_back({method, path, item.at(key).value("security", Json()) == Json::array()});
+    return operations;
+}
+
+std::string RunningStack::token(auth::Role role, std::chrono::seconds life) const {
+    const auto pem = read_file(description_.at("private_key").get<std::string>());
+    check(pem.ok(), pem.ok() ? "" : pem.error().message);
+    auth::Principal principal;
+    principal.subject = "contract";
+    principal.role = role;
+    if (role == auth::Role::kFacility)
+        principal.scope = auth::TaskScope{"none", "none", "none", "1", {kNoDigest}, "none"};
+    return auth::Issuer::from_pem(*pem).value().issue(principal, life).value();
+}
+
+}  // namespace atl::contract

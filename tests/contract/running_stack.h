@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/http/client.h"
+#include "shared/json/json.h"
+
+namespace atl::contract {
+
+// One operation of an OpenAPI document.
+struct Operation {
+    http::Method method;
+    std::string path;  // as described, "/v1/jobs/{id}"
+    bool is_public;
+
+    std::string name() const;          // "GET /v1/jobs/{id}"
+    std::string path_of_none() const;  // with well-formed names of things that do not exist
+};
+
+// Everything that `atoll up` starts, with the programs of this build, until the object dies.
+class RunningStack {
+  public:
+    Status start();
+    ~RunningStack();
+
+    // The answer through the gateway, of one attempt. `service` empty: the path of the gateway itself.
+    http::ClientResponse call(const std::string& service, http::Method method, const std::string& path,
+                              const std::string& token, const std::string& body = {}) const;
+    // The same at the service itself, past the gateway.
+    http::ClientResponse call_directly(const std::string& service, http::Method method, const std::string& path) const;
+    // The document that the service serves.
+    std::vector<Operation> operations(const std::string& service) const;
+
+    // A token that the stack's own key signed; a facility's scope names the things of path_of_none().
+    std::string token(auth::Role role, std::chrono::seconds life = std::chrono::hours(1)) const;
+
+  private:
+    std::filesystem::path state() const { return directory_.path() / "stack"; }
+
+    TemporaryDirectory directory_{"atoll-contract"};
+    bool is_up_ = false;
+    json::Json description_;  // stack.json
+};
+
+}  // namespace atl::contract
