@@ -31,8 +31,8 @@ training:                             # keys of atoll-trainer's run.json
   lr: 0.001
 lr_over_rounds: cosine                # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # of a task, before its round fails
-# round_deadline_s: 86400
-# quorum: 1                           # updates that are enough to close a round at its deadline
+# round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
+# quorum: 1                           # updates that are enough then; default: all
 )";
 
 constexpr const char* kJobHelp = R"(Examples:

@@ -17,6 +17,7 @@ using json::ObjectReader;
 using service::required_name;
 
 constexpr std::int64_t kVersionMax = 1'000'000'000;
+constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;  // queues can be long, but a dead site is for ever
 
 std::string element(const char* list, std::size_t index) {
     return std::string(list) + "[" + std::to_string(index) + "]";
@@ -43,6 +44,9 @@ Result<Participant> parse_participant(const Json& value, const std::string& path
 
 Result<std::vector<Participant>> parse_participants(const Json& list) {
     if (list.empty()) return invalid_argument("participants", "participants: at least one is needed");
+    if (list.size() > kParticipantsMax)
+        return invalid_argument("participants", "participants: a job has at most " + std::to_string(kParticipantsMax) +
+                                                    ", these are " + std::to_string(list.size()));
     std::vector<Participant> participants;
     for (std::size_t i = 0; i < list.size(); ++i) {
         ATOLL_TRY(Participant participant, parse_participant(list[i], element("participants", i)));
@@ -165,7 +169,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
         rate_over_rounds(reader.one_of("lr_over_rounds", {"constant", "linear", "cosine"}, "constant"));
     const Json& evaluation = reader.object_or_null("evaluation");
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
-    spec.round_deadline_s = optional_integer(reader, "round_deadline_s", 100'000'000);
+    spec.round_deadline_s = reader.integer_or("round_deadline_s", kRoundDeadline_s, 1, 100'000'000);
     spec.quorum = optional_integer(reader, "quorum", 1'000'000);
     ATOLL_RETURN_IF_ERROR(reader.finish());
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,10 @@ struct SiteData {
     std::int64_t version = 0;
     std::string path;
 };
+
+// With "evaluation": {"models": "all"} a task's token names every update of a round, about 90 bytes each, and has to
+// fit into a header line of 16 KiB, which is what gateways take: 170 or so would.
+constexpr std::size_t kParticipantsMax = 128;
 
 struct Participant {
     SiteData data;
@@ -52,8 +57,8 @@ struct JobSpec {
     // models, so that an update stays between its facility and the coordinator.
     bool evaluate_updates = false;
     std::int64_t attempts_max = 3;
-    std::optional<std::int64_t> round_deadline_s;
-    std::optional<std::int64_t> quorum;  // updates that close a round; unset: all
+    std::optional<std::int64_t> round_deadline_s;  // unset: a job of an earlier release, which waits for ever
+    std::optional<std::int64_t> quorum;            // updates that close a round; unset: all
 
     std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
 };
