@@ -85,6 +85,22 @@ Status BlobRoutes::may_read(const auth::Principal& principal, const std::string&
     return {};
 }
 
+// A facility that uploads more than any update of its base could need fills no disk. A blob that is there costs
+// nothing.
+Status BlobRoutes::may_store(const auth::Principal& principal, const std::string& sha256, std::size_t bytes) {
+    ATOLL_RETURN_IF_ERROR(may_write_blobs(principal));
+    if (principal.role != Role::kFacility || blobs_.size_of(sha256).ok()) return {};
+    ATOLL_TRY(auto connection, pool_.acquire());
+    ATOLL_TRY(const std::int64_t readable, bytes_of_versions(*connection, principal.scope->read_versions));
+    const std::int64_t quota = upload_quota(readable);
+    ATOLL_TRY(const bool fits, count_upload(*connection, *principal.scope, bytes, quota));
+    if (fits) return {};
+    return Error{ErrorCode::kTooLarge,
+                 "attempt " + principal.scope->attempt + " of task " + principal.scope->task + " may upload " +
+                     std::to_string(quota) + " bytes, some times the size of its base, and has done so",
+                 "body"};
+}
+
 Result<http::Response> BlobRoutes::get(const http::Request& request) {
     ATOLL_TRY(const std::string sha256, digest_param(request));
     ATOLL_RETURN_IF_ERROR(may_read(*request.principal, sha256));
@@ -111,6 +127,7 @@ Result<http::Response> BlobRoutes::put(const http::Request& request) {
     if (request.body.empty()) return invalid_argument("body", "a blob has at least one byte");
     if (request.body.size() > model_store::kChunkBytesMax)
         return Error{ErrorCode::kTooLarge, "a blob has at most 64 MiB; cut the file into chunks", "body"};
+    ATOLL_RETURN_IF_ERROR(may_store(*request.principal, sha256, request.body.size()));
     if (!puts_.try_acquire()) {
         refused_.Increment();
         return http::Response::problem(unavailable("too many blobs are being written; try again"), request.request_id)
@@ -126,14 +143,13 @@ Result<http::Response> BlobRoutes::put(const http::Request& request) {
 }
 
 Result<http::Response> BlobRoutes::missing(const http::Request& request) {
+    ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const std::vector<std::string> digests, parse_digest_list(body));
     Json missing = Json::array();
     for (const std::string& sha256 : digests) {
-        const auto size = blobs_.size_of(sha256);
-        if (size.ok()) continue;
-        if (size.error().code != ErrorCode::kNotFound) return size.error();
-        missing.push_back(sha256);
+        ATOLL_TRY(const bool is_there, blobs_.touch(sha256));
+        if (!is_there) missing.push_back(sha256);
     }
     return http::Response::json(200, {{"missing", std::move(missing)}});
 }

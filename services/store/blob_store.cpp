@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "shared/base/file.h"
@@ -28,6 +29,13 @@ Status sync_directory(const fs::path& directory) {
     const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid() || ::fsync(fd.get()) != 0) return disk_error("syncing a blob's directory");
     return {};
+}
+
+bool is_older(const fs::path& path, std::chrono::seconds age) {
+    struct stat info{};
+    if (::stat(path.c_str(), &info) != 0) return false;
+    const auto since = std::chrono::system_clock::now().time_since_epoch() - std::chrono::seconds(info.st_mtim.tv_sec);
+    return since >= age;
 }
 
 // Creates root/ab/cd durably: a synced blob below a directory that a power cut takes away would be lost with it.
@@ -64,18 +72,52 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
     const std::string actual = digest::sha256(bytes);
     if (actual != sha256) return invalid_argument("sha256", "the body's sha256 is " + actual + ", not " + sha256);
     const fs::path path = root_ / relative_path(sha256);
-    if (const auto size = size_of(sha256); size.ok() && *size == bytes.size()) return Stored::kThereAlready;
+    if (const auto size = size_of(sha256); size.ok() && *size == bytes.size()) {
+        ATOLL_TRY(const bool is_there, touch(sha256));
+        if (is_there) return Stored::kThereAlready;
+    }
     const fs::path temporary = root_ / "tmp" / new_id();
     Status status = write_temporary(temporary, bytes);
     if (status.ok()) status = make_parents(root_, path);
-    // Two writers of one blob rename the same bytes: whoever is last changes nothing.
-    if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = disk_error("naming a blob");
+    if (status.ok()) status = publish(temporary, path);
     if (!status.ok()) {
         ::unlink(temporary.c_str());
         return status.error();
     }
     ATOLL_RETURN_IF_ERROR(sync_directory(path.parent_path()));
     return Stored::kNew;
+}
+
+// Two writers of one blob rename the same bytes: whoever is last changes nothing.
+Status BlobStore::publish(const fs::path& temporary, const fs::path& path) {
+    const std::lock_guard lock(ages_);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return disk_error("naming a blob");
+    return {};
+}
+
+Result<bool> BlobStore::touch(const std::string& sha256) {
+    const std::lock_guard lock(ages_);
+    if (::utimensat(AT_FDCWD, (root_ / relative_path(sha256)).c_str(), nullptr, 0) == 0) return true;
+    if (errno == ENOENT) return false;
+    return disk_error("touching a blob");
+}
+
+std::vector<std::string> BlobStore::older_than(const std::string& first_digits, std::chrono::seconds age) const {
+    std::vector<std::string> names;
+    std::error_code ignored;
+    for (const auto& entry : fs::recursive_directory_iterator(root_ / first_digits, ignored)) {
+        const std::string name = entry.path().filename();
+        if (digest::is_sha256(name) && is_older(entry.path(), age)) names.push_back(name);
+    }
+    return names;
+}
+
+Result<bool> BlobStore::remove_if_older(const std::string& sha256, std::chrono::seconds age) {
+    const fs::path path = root_ / relative_path(sha256);
+    const std::lock_guard lock(ages_);
+    if (!is_older(path, age)) return false;
+    if (::unlink(path.c_str()) != 0) return disk_error("removing a blob");
+    return true;
 }
 
 Status BlobStore::write_temporary(const fs::path& path, std::string_view bytes) {

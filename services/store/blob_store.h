@@ -1,11 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shared/base/result.h"
 
@@ -23,6 +26,13 @@ class BlobStore {
     // full. Either way nothing becomes visible.
     Result<Stored> put(const std::string& sha256, std::string_view bytes);
 
+    // Makes the blob as young as a new one; false if there is none. Whoever is told that a blob is there counts on it.
+    Result<bool> touch(const std::string& sha256);
+    // The blobs whose name begins with these two digits and that were last stored or touched so long ago or longer.
+    std::vector<std::string> older_than(const std::string& first_digits, std::chrono::seconds age) const;
+    // Removes the blob if it is still that old. A reader that has opened it reads on.
+    Result<bool> remove_if_older(const std::string& sha256, std::chrono::seconds age);
+
     // kNotFound (field: the digest) if there is no such blob.
     Result<std::uint64_t> size_of(const std::string& sha256) const;
     // At most `count` bytes from `offset`; fewer at the end.
@@ -37,9 +47,11 @@ class BlobStore {
 
   private:
     explicit BlobStore(std::filesystem::path root) : root_(std::move(root)) {}
+    Status publish(const std::filesystem::path& temporary, const std::filesystem::path& path);
     Status write_temporary(const std::filesystem::path& path, std::string_view bytes);
 
     std::filesystem::path root_;
+    std::mutex ages_;  // held to look at a blob's age and act on it
     std::function<int()> write_hook_;
 };
 

@@ -41,6 +41,28 @@ TEST_F(BlobStoreTest, ABlobIsReadBackWholeAndInPart) {
         << "the gateway serves files by this path";
 }
 
+TEST_F(BlobStoreTest, ABlobIsRemovedOnlyWhenNobodyHasStoredOrTouchedItForLong) {
+    ASSERT_TRUE(blobs_->put(sha256_, bytes_).ok());
+    const auto path = root_ / BlobStore::relative_path(sha256_);
+    const std::string first = sha256_.substr(0, 2);
+    const std::chrono::hours day{24};
+    const auto grow_old = [&] { fs::last_write_time(path, fs::file_time_type::clock::now() - 2 * day); };
+    EXPECT_TRUE(blobs_->older_than(first, day).empty());
+    EXPECT_FALSE(blobs_->remove_if_older(sha256_, day).value());
+    grow_old();
+    EXPECT_EQ(blobs_->older_than(first, day), std::vector{sha256_});
+    EXPECT_TRUE(blobs_->touch(sha256_).value());
+    EXPECT_FALSE(blobs_->remove_if_older(sha256_, day).value()) << "touched";
+    grow_old();
+    EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kThereAlready);
+    EXPECT_FALSE(blobs_->remove_if_older(sha256_, day).value()) << "stored again";
+    grow_old();
+    EXPECT_TRUE(blobs_->remove_if_older(sha256_, day).value());
+    EXPECT_FALSE(blobs_->remove_if_older(sha256_, day).value()) << "gone already";
+    EXPECT_FALSE(blobs_->touch(sha256_).value());
+    EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kNew);
+}
+
 TEST_F(BlobStoreTest, BytesThatHashToAnotherNameAreNotKept) {
     const auto stored = blobs_->put(sha256_, "other bytes");
     ASSERT_FALSE(stored.ok());

@@ -17,6 +17,9 @@ constexpr std::size_t kDigestsMax = 4096;
 constexpr std::size_t kDescriptionBytesMax = 4096;
 constexpr std::size_t kMetricsBytesMax = 64U << 10;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 53;
+constexpr std::int64_t kUploadFactor = 4;
+constexpr std::int64_t kUploadAllowanceBytes = std::int64_t{64}
+                                               << 20;  // small models have large tokenizers beside them
 
 bool contains(const std::vector<std::string>& list, const std::string& item) {
     return std::find(list.begin(), list.end(), item) != list.end();
@@ -142,6 +145,16 @@ Status may_read_version(const auth::Principal& principal, const std::string& dig
     if (reads_everything(principal)) return {};
     if (principal.scope && contains(principal.scope->read_versions, digest)) return {};
     return permission_denied("this token may not read version " + digest);
+}
+
+Status may_write_blobs(const auth::Principal& principal) {
+    if (principal.role != auth::Role::kFacility) return {};
+    if (principal.scope && !principal.scope->write_model.empty()) return {};
+    return permission_denied("this token's task hands in no model: it may not store blobs");
+}
+
+std::int64_t upload_quota(std::int64_t readable_bytes) {
+    return kUploadFactor * readable_bytes + kUploadAllowanceBytes;
 }
 
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version) {

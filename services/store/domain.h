@@ -41,6 +41,10 @@ Result<std::vector<std::string>> parse_digest_list(const nlohmann::json& body); 
 // Everyone but a facility may read all; a facility's token only its scope's read_versions.
 bool reads_everything(const auth::Principal& principal);
 Status may_read_version(const auth::Principal& principal, const std::string& digest);
+// A facility stores blobs only for an update that it is to hand in.
+Status may_write_blobs(const auth::Principal& principal);
+// Bytes that one attempt may upload, when its token reads versions of so many: room for wider types and repeats.
+std::int64_t upload_quota(std::int64_t readable_bytes);
 // Admin and operator may write; a facility only an update of its own job to its own model, from what it may read.
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
 

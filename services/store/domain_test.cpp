@@ -114,6 +114,16 @@ TEST(StoreDomainTest, OnlyAdminsAndOperatorsWriteAnything) {
     }
 }
 
+TEST(StoreDomainTest, OnlyATokenThatHandsInAModelStoresBlobs) {
+    EXPECT_TRUE(may_write_blobs(facility()).ok());
+    Principal evaluating = facility();
+    evaluating.scope->write_model.clear();
+    EXPECT_EQ(may_write_blobs(evaluating).error().code, ErrorCode::kPermissionDenied);
+    Principal person;
+    person.role = Role::kOperator;
+    EXPECT_TRUE(may_write_blobs(person).ok());
+}
+
 TEST(StoreDomainTest, AFacilityReadsOnlyTheVersionsOfItsToken) {
     EXPECT_TRUE(may_read_version(facility(), kBase).ok());
     EXPECT_EQ(may_read_version(facility(), kOther).error().code, ErrorCode::kPermissionDenied);

@@ -115,6 +115,8 @@ Status ModelRoutes::check_parents(const NewVersion& version) {
 
 Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const std::string& model,
                                            const NewVersion& version, const std::string& subject) {
+    ATOLL_RETURN_IF_ERROR(keep_blobs(transaction));
+    ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));  // once more: none has gone since, none goes now
     ATOLL_TRY(InsertedVersion saved, insert_version(transaction, model, version, subject));
     if (saved.is_new) {
         const std::string key = version.job ? *version.job : model;

@@ -10,6 +10,7 @@ Result<Options> parse_options(const json::Json& own) {
     options.root = reader.required_string("root");
     options.accel_prefix = reader.string_or("accel_prefix", "");
     options.put_concurrency = reader.integer_or("put_concurrency", options.put_concurrency, 1, 1024);
+    options.unused_blob_hours = reader.integer_or("unused_blob_hours", options.unused_blob_hours, 0, 24 * 366);
     options.topic_prefix = reader.string_or("topic_prefix", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (!options.root.is_absolute()) return invalid_argument("store.root", "must be an absolute path");

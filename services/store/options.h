@@ -14,7 +14,8 @@ struct Options {
     std::filesystem::path root;        // of the blobs; this process owns it
     std::string accel_prefix;          // internal location of the gateway that serves root; empty: bytes go through us
     std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 64 MiB each at worst
-    std::string topic_prefix;          // of Kafka topics, for tests
+    std::int64_t unused_blob_hours = 24;  // blobs that no version needs go after that long; 0: never
+    std::string topic_prefix;             // of Kafka topics, for tests
 };
 
 // kInvalidArgument naming the option ("store.root").

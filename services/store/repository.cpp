@@ -8,6 +8,7 @@
 namespace atl::store {
 namespace {
 
+constexpr const char* kSweepLock = "hashtextextended('atoll.store.sweep', 0)";
 std::string time_column(const std::string& column) {
     return pg::rfc3339(column) + " AS " + column;
 }
@@ -189,6 +190,40 @@ Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, con
                                     time_column("updated_at"),
                                 {model, tag, digest, subject}));
     return Json{{"model", model}, {"tag", tag}, {"digest", digest}, {"updated_at", rows.text(0, "updated_at")}};
+}
+
+Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT coalesce(sum(size_bytes), 0)::bigint AS bytes FROM manifests"
+                                                " WHERE digest IN (SELECT jsonb_array_elements_text($1::jsonb))",
+                                                {Json(versions)}));
+    return rows.integer(0, "bytes");
+}
+
+Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
+                          std::int64_t bytes_max) {
+    ATOLL_TRY(
+        const auto counted,
+        connection.query(
+            "INSERT INTO uploads AS u (task, attempt, bytes) SELECT $1, $2, $3::bigint WHERE $3::bigint <= $4::bigint"
+            " ON CONFLICT (task, attempt) DO UPDATE SET bytes = u.bytes + excluded.bytes"
+            " WHERE u.bytes + excluded.bytes <= $4::bigint",
+            {scope.task, scope.attempt, bytes, bytes_max}));
+    return counted.affected() == 1;
+}
+
+Status keep_blobs(pg::Transaction& transaction) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock_shared(") + kSweepLock + ")"));
+    return {};
+}
+
+Result<std::vector<std::string>> unneeded_blobs(pg::Transaction& transaction, const std::vector<std::string>& blobs) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock(") + kSweepLock + ")"));
+    ATOLL_TRY(const auto rows, transaction.query("SELECT value FROM jsonb_array_elements_text($1::jsonb)"
+                                                 " WHERE NOT EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)",
+                                                 {Json(blobs)}));
+    std::vector<std::string> unneeded;
+    for (int row = 0; row < rows.size(); ++row) unneeded.push_back(rows.text(row, "value"));
+    return unneeded;
 }
 
 Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,

@@ -36,6 +36,17 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
                      const std::string& digest, const std::string& subject);
 
+// The sizes of these versions together.
+Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);
+// Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`.
+Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
+                          std::int64_t bytes_max);
+
+// Held to the end of the transaction by who makes a version, from looking for its blobs on: none of them goes then.
+Status keep_blobs(pg::Transaction& transaction);
+// Which of these blobs no version needs, with nobody making one until the end of the transaction.
+Result<std::vector<std::string>> unneeded_blobs(pg::Transaction& transaction, const std::vector<std::string>& blobs);
+
 // Whether one of these versions needs the blob.
 Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,
                                const std::string& blob);

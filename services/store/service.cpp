@@ -4,6 +4,7 @@
 #include "services/store/embedded.h"
 #include "services/store/model_routes.h"
 #include "services/store/options.h"
+#include "services/store/sweep.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
 
@@ -16,7 +17,8 @@ class RunningStore : public service::Running {
         : blobs_(std::move(blobs)),
           blob_routes_(context.pool, *blobs_, options, context.metrics),
           model_routes_(context.pool, *blobs_, options),
-          relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics) {
+          relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics),
+          sweeper_(context.pool, *blobs_, std::chrono::hours(options.unused_blob_hours), context.metrics) {
         blob_routes_.add_to(context.server);
         model_routes_.add_to(context.server);
     }
@@ -26,6 +28,7 @@ class RunningStore : public service::Running {
     BlobRoutes blob_routes_;
     ModelRoutes model_routes_;
     events::Relay relay_;
+    Sweeper sweeper_;
 };
 
 }  // namespace
@@ -33,7 +36,7 @@ class RunningStore : public service::Running {
 std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
-    static const pg::Migration all[] = {{1, first}, {2, kSchema0002MomentumSql}};
+    static const pg::Migration all[] = {{1, first}, {2, kSchema0002MomentumSql}, {3, kSchema0003UploadsSql}};
     return all;
 }
 

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <set>
+#include <thread>
 
+#include "services/store/repository.h"
+#include "services/store/sweep.h"
 #include "services/store/test_store.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
@@ -325,6 +329,92 @@ TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
     EXPECT_EQ(status(Method::kPost, "/v1/models/out/versions", update), 201);
     EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/models/out/versions").body).at("items").at(0).at("created_by"),
               "leonardo");
+}
+
+TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
+    create_model("base");
+    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    http::Client site = facility({base}, "out");
+    const auto upload = [&](char letter, std::size_t bytes) {
+        const std::string body(bytes, letter);
+        return call(site, Method::kPut, "/v1/blobs/" + digest::sha256(body), body);
+    };
+    constexpr std::size_t kHalf = 32U << 20;  // of what an attempt has beside four times its base
+    EXPECT_EQ(upload('a', kHalf).status, 201);
+    EXPECT_EQ(upload('b', kHalf).status, 201);
+    EXPECT_EQ(upload('a', kHalf).status, 200) << "what is there costs nothing";
+    EXPECT_EQ(upload('c', 24).status, 201) << "four times the base";
+    const auto refused = upload('d', 1);
+    EXPECT_EQ(refused.status, 413);
+    EXPECT_NE(refused.body.find("attempt 1 of task task1"), std::string::npos) << refused.body;
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + digest::sha256("d")).status, 404);
+    EXPECT_EQ(put("d"), digest::sha256("d")) << "people have no quota";
+    http::Client evaluating = facility({base}, "");
+    EXPECT_EQ(call(evaluating, Method::kPut, "/v1/blobs/" + digest::sha256("e"), "e").status, 403);
+    EXPECT_EQ(call(evaluating, Method::kPost, "/v1/blobs/missing", R"({"digests":[]})").status, 403);
+}
+
+TEST_F(StoreTest, BlobsThatNoVersionNeedsGoWhenTheyAreOld) {
+    create_model("llama");
+    const std::string needed = put("needed");
+    const std::string unused = put("unused");
+    const std::string wanted = put("wanted");
+    const std::string fresh = put("fresh");
+    create_version("llama", stored({{"weights.bin", "needed"}}));
+    const auto path_of = [&](const std::string& sha256) {
+        return temporary_.path() / "blobs" / BlobStore::relative_path(sha256);
+    };
+    const std::chrono::hours day{24};
+    for (const std::string& sha256 : {needed, unused, wanted})
+        std::filesystem::last_write_time(path_of(sha256), std::filesystem::file_time_type::clock::now() - 2 * day);
+    // Whoever is told that a blob is there counts on it.
+    const auto missing = call(Method::kPost, "/v1/blobs/missing", {{"digests", {wanted, std::string(64, '0')}}});
+    EXPECT_EQ(Json::parse(missing.body).at("missing").size(), 1U);
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    EXPECT_EQ(sweep(store_->pool(), *blobs, day).value(), 1);
+    EXPECT_FALSE(std::filesystem::exists(path_of(unused)));
+    for (const std::string& sha256 : {needed, wanted, fresh}) EXPECT_TRUE(std::filesystem::exists(path_of(sha256)));
+    EXPECT_EQ(sweep(store_->pool(), *blobs, day).value(), 0);
+    const Json manifest = {
+        {"schema", 1},
+        {"files", {{{"path", "weights.bin"}, {"size", 6}, {"chunks", {{{"sha256", unused}, {"size", 6}}}}}}}};
+    EXPECT_EQ(call(Method::kPost, "/v1/models/llama/versions", {{"manifest", manifest}}).status, 422) << "it is gone";
+    EXPECT_EQ(put("unused"), unused);
+    EXPECT_EQ(call(Method::kPost, "/v1/models/llama/versions", {{"manifest", manifest}}).status, 201);
+}
+
+TEST_F(StoreTest, ASweepWaitsForWhoIsMakingAVersion) {
+    create_model("llama");
+    const std::string sha256 = put("late");
+    std::filesystem::last_write_time(temporary_.path() / "blobs" / BlobStore::relative_path(sha256),
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    auto connection = store_->pool().acquire().value();
+    auto making = pg::Transaction::begin(*connection).value();
+    ASSERT_TRUE(keep_blobs(making).ok());  // as a request does before it looks for its blobs
+    std::atomic<bool> swept = false;
+    std::jthread sweeping([&] {
+        EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 0);
+        swept = true;
+    });
+    const auto waiting = [&] {
+        auto other = store_->pool().acquire().value();
+        return other
+                   ->query(
+                       "SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND "
+                       "database ="
+                       " (SELECT oid FROM pg_database WHERE datname = current_database())")
+                   .value()
+                   .integer(0, "n") > 0;
+    };
+    ASSERT_TRUE(eventually(waiting));
+    EXPECT_FALSE(swept);
+    ASSERT_TRUE(
+        making.query("INSERT INTO manifests (digest, body, size_bytes, file_count) VALUES ('m', '', 4, 1)").ok());
+    ASSERT_TRUE(making.query("INSERT INTO manifest_blobs (manifest, blob) VALUES ('m', $1)", {sha256}).ok());
+    ASSERT_TRUE(making.commit().ok());
+    sweeping.join();
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + sha256).status, 200);
 }
 
 TEST_F(StoreTest, WithoutTheRightTokenThereIsNothing) {
