@@ -11,7 +11,16 @@ using json::Json;
 
 constexpr int kRounds = 3;
 
-class KillServiceTest : public testing::TestWithParam<const char*> {
+// What is killed, and at which event of the second round.
+struct Death {
+    const char* component;
+    const char* event;
+};
+
+constexpr char kTraining[] = "atoll.round.opened.v1";
+constexpr char kAggregating[] = "atoll.round.closed.v1";
+
+class KillServiceTest : public testing::TestWithParam<Death> {
   protected:
     static void SetUpTestSuite() {
         federation_ = std::make_unique<e2e::SmallFederation>();
@@ -27,14 +36,15 @@ std::unique_ptr<e2e::SmallFederation> KillServiceTest::federation_;
 
 TEST_P(KillServiceTest, AJobSurvivesItsDeathInARoundAndCountsEveryUpdateOnce) {
     e2e::SmallFederation& federation = *federation_;
-    const std::string name = std::string("kill-") + GetParam();
+    const auto [component, at] = GetParam();
+    const std::string name = std::string("kill-") + component + (at == std::string(kTraining) ? "" : "-late");
     const auto id = federation.coordinator().submit(federation.job_spec(name, kRounds));
     ASSERT_TRUE(id.ok()) << id.error().message;
     bool killed = false;
     const auto on_event = [&](const Json& event) {
-        if (killed || event["type"] != "atoll.round.opened.v1" || event["data"]["round"] != 2) return;
+        if (killed || event["type"] != at || event["data"]["round"] != 2) return;
         killed = true;
-        ASSERT_TRUE(federation.kill_component(GetParam()).ok());
+        ASSERT_TRUE(federation.kill_component(component).ok());
         const Status status = federation.up();
         ASSERT_TRUE(status.ok()) << status.error().message;
     };
@@ -49,9 +59,16 @@ TEST_P(KillServiceTest, AJobSurvivesItsDeathInARoundAndCountsEveryUpdateOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, KillServiceTest,
-                         testing::Values("registry", "store", "dispatch", "aggregation", "gateway", "kafka",
-                                         "postgres"),
-                         [](const auto& one) { return std::string(one.param); });
+                         testing::Values(Death{"registry", kTraining}, Death{"store", kTraining},
+                                         Death{"dispatch", kTraining}, Death{"aggregation", kTraining},
+                                         Death{"gateway", kTraining}, Death{"kafka", kTraining},
+                                         Death{"postgres", kTraining}, Death{"store", kAggregating},
+                                         Death{"dispatch", kAggregating}, Death{"aggregation", kAggregating},
+                                         Death{"kafka", kAggregating}, Death{"postgres", kAggregating}),
+                         [](const auto& one) {
+                             return std::string(one.param.component) +
+                                    (one.param.event == std::string(kTraining) ? "WhileTraining" : "WhileAggregating");
+                         });
 
 }  // namespace
 }  // namespace atl

@@ -42,7 +42,7 @@ ServiceProcess::ServiceProcess(const std::string& name, const nlohmann::json& co
     const auto config_file = directory / (name + label + ".yaml");
     nlohmann::json complete = config;
     complete["listen_address"] = "127.0.0.1";
-    complete["port"] = 0;
+    complete["port"] = config.value("port", 0);
     check(write_file_atomic(config_file, complete.dump()).ok(), "cannot write the configuration");
     const auto pid = start_daemon({program_directory() / ("atoll-" + name), "--config", config_file},
                                   {.log = log_file_, .environment = {}, .directory = directory});

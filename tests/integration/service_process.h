@@ -11,8 +11,8 @@ namespace atl {
 // A service's program, as it was built, run as a process of its own until the object dies.
 class ServiceProcess {
   public:
-    // Runs atoll-NAME on a free port of loopback and waits until it is ready. `config` is the configuration without
-    // address and port; its file and the log are kept in `directory`, under `label`.
+    // Runs atoll-NAME on loopback and waits until it is ready. `config` is the configuration without address, and
+    // without port where any free one will do; its file and the log are kept in `directory`, under `label`.
     ServiceProcess(const std::string& name, const nlohmann::json& config, const std::filesystem::path& directory,
                    const std::string& label = {});
     ServiceProcess(const ServiceProcess&) = delete;

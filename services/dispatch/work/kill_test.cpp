@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
+#include <map>
 #include <random>
 
 #include "services/dispatch/test_support.h"
@@ -30,7 +32,7 @@ class KillTest : public DispatchTest {
         const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "atoll-dispatch";
         const auto started =
             start_daemon({program.string(), "--config", config_.string()},
-                         {.log = directory_.path() / "dispatch.log", .environment = {}, .directory = {}});
+                         {.log = directory_.path() / "dispatch.log", .environment = environment_, .directory = {}});
         ASSERT_TRUE(started.ok()) << started.error().message;
         process_ = *started;
     }
@@ -57,8 +59,68 @@ class KillTest : public DispatchTest {
 
     std::uint16_t port_ = 0;
     std::filesystem::path config_;
+    std::map<std::string, std::string> environment_;
     pid_t process_ = 0;
 };
+
+// A place in the course of a training where the site's programs can be made to wait.
+struct Instant {
+    const char* step;     // of the attempt
+    const char* program;  // of the site that waits in it, and that notes each of its starts
+};
+
+class KillInstantTest : public KillTest, public testing::WithParamInterface<Instant> {
+  protected:
+    // The site's `sync`, which the local batch system calls before a submission has taken effect.
+    void add_slow_sync() {
+        constexpr const char* kSync = R"sh(#!/bin/sh
+here=${0%/*}/programs
+case $1 in jobid.*) echo "$1" >>"$here/sync"; while [ -e "$here/sync.waits" ]; do sleep 0.05; done ;; esac
+exec /bin/sync "$@"
+)sh";
+        const auto file = directory_.path() / "sync";
+        ASSERT_TRUE(write_file_atomic(file, kSync).ok());
+        std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+        environment_["PATH"] = directory_.path().string() + ":" + std::getenv("PATH");
+    }
+    bool both_are_at(const std::string& step) {
+        auto connection = pg::connect(conninfo_, "dispatch").value();
+        return connection.query("SELECT 1 FROM attempts WHERE step = $1", {step})->size() == 2;
+    }
+};
+
+TEST_P(KillInstantTest, AJobGoesOnAndTrainsOnce) {
+    const auto [step, program] = GetParam();
+    add_slow_sync();
+    start_program();
+    ASSERT_TRUE(is_ready()) << read_file(directory_.path() / "dispatch.log").value();
+    add_facilities();
+    ASSERT_TRUE(write_file_atomic(fake(std::string(program) + ".waits"), "").ok());
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    const std::string notes = std::string(program) == "train" ? "runs" : program;
+    ASSERT_TRUE(eventually([&] { return lines(notes).size() == 2 && both_are_at(step); })) << lines(notes).size();
+    kill_program();
+    start_program();
+    ASSERT_TRUE(is_ready());
+    std::filesystem::remove(fake(std::string(program) + ".waits"));
+    ASSERT_TRUE(eventually([&] { return job_state(job) != "running"; }))
+        << get("/v1/jobs/" + job + "/rounds").dump(2) << read_file(directory_.path() / "dispatch.log").value();
+    EXPECT_EQ(job_state(job), "completed") << get("/v1/jobs/" + job).at("error");
+    std::map<std::string, int> starts;
+    for (const auto& line : lines("runs")) ++starts[line.substr(0, line.find(' '))];
+    EXPECT_EQ(starts.size(), 2U) << "no attempt was lost";
+    for (const auto& [operation, count] : starts) EXPECT_EQ(count, 1) << operation;
+    const auto closed = aggregation_->closed_rounds();
+    ASSERT_EQ(closed.size(), 1U);
+    EXPECT_EQ(closed[0].at("updates").size(), 2U);
+}
+
+INSTANTIATE_TEST_SUITE_P(While, KillInstantTest,
+                         testing::Values(Instant{"staging", "stage"}, Instant{"submitting", "sync"},
+                                         Instant{"running", "train"}, Instant{"collecting", "push"}),
+                         [](const auto& one) { return std::string(one.param.step); });
 
 TEST_F(KillTest, WhatItHeldWhenItWasKilledIsTakenUpAtOnceByItsNextProcess) {
     config_ = config_file(port_, /*lease_s=*/600);  // far longer than this test waits

@@ -1,0 +1,107 @@
+// The store's program killed while it takes blobs.
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <iterator>
+#include <memory>
+#include <random>
+
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+#include "shared/model_store/transfer.h"
+#include "tests/integration/service_process.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Json;
+
+constexpr std::size_t kFileBytes = 96U << 20;  // twelve chunks
+constexpr int kKills = 3;
+
+class StoreKillTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        const auto keys = auth::generate_keys().value();
+        ASSERT_TRUE(write_file_atomic(directory_.path() / "public.pem", keys.public_pem).ok());
+        auth::Principal principal;
+        principal.subject = "admin";
+        principal.role = auth::Role::kAdmin;
+        const std::uint16_t port = free_port();
+        config_ = {{"postgres", stack().create_database()},
+                   {"kafka_brokers", stack().kafka()},
+                   {"public_key_file", (directory_.path() / "public.pem").string()},
+                   {"request_bytes_max", 65 << 20},
+                   {"port", port},
+                   {"store", {{"root", root().string()}, {"topic_prefix", stack().unique("t") + "."}}}};
+        transfer_.store.base_url = "http://127.0.0.1:" + std::to_string(port);
+        transfer_.store.token =
+            auth::Issuer::from_pem(keys.private_pem).value().issue(principal, std::chrono::hours(1)).value();
+        transfer_.store.attempts_max = 20;  // it is away for as long as it takes to start
+        start();
+    }
+    fs::path root() const { return directory_.path() / "blobs"; }
+    void start() {
+        store_.reset();
+        store_ = std::make_unique<ServiceProcess>("store", config_, directory_.path());
+    }
+    std::size_t being_written() const {
+        std::error_code ignored;
+        return static_cast<std::size_t>(std::distance(fs::directory_iterator(root() / "tmp", ignored), {}));
+    }
+    // Whatever has a blob's name must be whole.
+    int count_whole_blobs() const {
+        int count = 0;
+        for (const auto& entry : fs::recursive_directory_iterator(root())) {
+            if (!entry.is_regular_file() || entry.path().parent_path() == root() / "tmp") continue;
+            EXPECT_EQ(digest::sha256(read_file(entry.path()).value()), entry.path().filename().string());
+            ++count;
+        }
+        return count;
+    }
+
+    TemporaryDirectory directory_;
+    Json config_;
+    model_store::TransferOptions transfer_;
+    std::unique_ptr<ServiceProcess> store_;
+};
+
+TEST_F(StoreKillTest, AnUploadGoesOnAndNothingHalfWrittenHasAName) {
+    std::mt19937_64 random(7);
+    std::string bytes(kFileBytes, '\0');
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+        const std::uint64_t word = random();
+        std::memcpy(&bytes[at], &word, sizeof word);
+    }
+    const fs::path model = directory_.path() / "model";
+    fs::create_directories(model);
+    ASSERT_TRUE(write_file_atomic(model / "weights.bin", bytes).ok());
+    auto upload = std::async(std::launch::async, [&] { return model_store::upload_directory(model, transfer_); });
+    const auto is_over = [&] { return upload.wait_for(std::chrono::seconds(0)) == std::future_status::ready; };
+    int kills = 0;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (kills < kKills && !is_over() && std::chrono::steady_clock::now() < deadline) {
+        if (being_written() == 0) continue;  // a write takes milliseconds: no pause between looks
+        store_->kill();
+        ++kills;
+        count_whole_blobs();
+        start();
+    }
+    const auto uploaded = upload.get();
+    ASSERT_TRUE(uploaded.ok()) << uploaded.error().message << store_->log();
+    EXPECT_GT(kills, 0) << "every blob was written between two looks";
+    EXPECT_EQ(count_whole_blobs(), 12);
+    http::Client client(transfer_.store);
+    ASSERT_TRUE(client.post_json("/v1/models", {{"name", "demo"}}, "model").ok());
+    const auto version = model_store::create_version(client, "demo", uploaded->manifest, {});
+    EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
+}
+
+}  // namespace
+}  // namespace atl
