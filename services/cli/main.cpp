@@ -15,7 +15,10 @@ constexpr const char* kAbout =
 
   atoll up                                    start a coordinator on this machine
   atoll facility add leonardo --ssh leonardo --work-dir /scratch/me/atoll
-  atoll job submit job.yaml && atoll job watch newest)";
+  atoll job submit job.yaml && atoll job watch newest
+
+Environment: ATOLL_CA_FILE, a PEM file of the authority that vouches for the gateway; ATOLL_CLIENT_CERTIFICATE and
+ATOLL_CLIENT_KEY, PEM files for a gateway that takes only clients with a certificate (--tls-client-ca).)";
 
 void add_global_flags(CLI::App& program, Context& context) {
     context.state_directory = default_state_directory();

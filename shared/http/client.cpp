@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <csignal>
+#include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -220,7 +221,17 @@ class Client::Impl {
         curl_easy_setopt(handle, CURLOPT_TCP_KEEPALIVE, 1L);
         curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
         curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(options_.timeout.count()));
-        if (!options_.ca_file.empty()) curl_easy_setopt(handle, CURLOPT_CAINFO, options_.ca_file.c_str());
+        set_certificates(handle);
+    }
+
+    // What the caller does not say comes from the environment: a machine's certificate is the same for all it calls.
+    void set_certificates(CURL* handle) const {
+        const auto set = [&](CURLoption option, const char* file) {
+            if (file != nullptr && *file != '\0') curl_easy_setopt(handle, option, file);
+        };
+        set(CURLOPT_CAINFO, options_.ca_file.empty() ? std::getenv("ATOLL_CA_FILE") : options_.ca_file.c_str());
+        set(CURLOPT_SSLCERT, std::getenv("ATOLL_CLIENT_CERTIFICATE"));
+        set(CURLOPT_SSLKEY, std::getenv("ATOLL_CLIENT_KEY"));
     }
 
     static void set_method(CURL* handle, Method method, std::string_view body) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -226,12 +227,17 @@ TEST_F(GatewayTest, NginxOwnErrorsAreProblems) {
     EXPECT_NE(header.body.find("longer than 16 KiB"), std::string::npos) << header.body;
 }
 
+// A key and a certificate for 127.0.0.1 that vouches for itself.
+void make_certificate(const std::string& key, const std::string& certificate) {
+    const auto made = run_command({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                                   "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj",
+                                   "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"});
+    ASSERT_TRUE(made.ok() && made->exit_code == 0) << made->err;
+}
+
 TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
     const auto file = [this](const char* name) { return (directory_.path() / name).string(); };
-    const auto made = run_command({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                                   "-nodes", "-keyout", file("key.pem"), "-out", file("cert.pem"), "-days", "2",
-                                   "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"});
-    ASSERT_TRUE(made.ok() && made->exit_code == 0) << made->err;
+    make_certificate(file("key.pem"), file("cert.pem"));
     ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
     options_.public_listen = loopback(choose_ports(0)->gateway);
     options_.certificate = file("cert.pem");
@@ -243,6 +249,32 @@ TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
     EXPECT_FALSE(http::Client(elsewhere).get_json("/store/v1/things/a").ok()) << "nobody vouches for the certificate";
     elsewhere.ca_file = file("cert.pem");
     const auto answer = http::Client(elsewhere).get_json("/store/v1/things/a");
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(answer->at("path"), "/v1/things/a");
+}
+
+TEST_F(GatewayTest, WithAClientAuthorityOnlyClientsWithItsCertificateGetAnything) {
+    const auto file = [this](const char* name) { return (directory_.path() / name).string(); };
+    make_certificate(file("key.pem"), file("cert.pem"));
+    make_certificate(file("client-key.pem"), file("client.pem"));
+    ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
+    options_.certificate = file("cert.pem");
+    options_.certificate_key = file("key.pem");
+    options_.client_ca = file("client.pem");
+    const auto argv = prepare_gateway(options_);
+    ASSERT_TRUE(argv.ok()) << argv.error().message;
+    ASSERT_TRUE(start_recorded(*argv, pid_file(), directory_.path() / "nginx.log").ok());
+    http::ClientOptions options;
+    options.base_url = "https://" + options_.listen;
+    ::setenv("ATOLL_CA_FILE", file("cert.pem").c_str(), 1);
+    const auto refused = http::Client(options).call(Method::kGet, "/store/v1/things/a");
+    ASSERT_TRUE(refused.ok()) << refused.error().message;
+    EXPECT_EQ(refused->status, 400);
+    EXPECT_NE(refused->body.find("ATOLL_CLIENT_CERTIFICATE"), std::string::npos) << refused->body;
+    ::setenv("ATOLL_CLIENT_CERTIFICATE", file("client.pem").c_str(), 1);
+    ::setenv("ATOLL_CLIENT_KEY", file("client-key.pem").c_str(), 1);
+    const auto answer = http::Client(options).get_json("/store/v1/things/a");
+    for (const char* name : {"ATOLL_CA_FILE", "ATOLL_CLIENT_CERTIFICATE", "ATOLL_CLIENT_KEY"}) ::unsetenv(name);
     ASSERT_TRUE(answer.ok()) << answer.error().message;
     EXPECT_EQ(answer->at("path"), "/v1/things/a");
 }
