@@ -141,7 +141,7 @@ TEST_P(ContractTest, EachOperationIsOpenToItsRolesAndToNoOther) {
                 continue;
             }
             EXPECT_NE(answer.status, 401) << by;
-            if (role != Role::kFacility) EXPECT_NE(answer.status, 403) << by;  // a facility's scope refuses as well
+            EXPECT_TRUE(answer.status != 403 || role == Role::kFacility) << by;  // its scope refuses as well
             EXPECT_LT(answer.status, 500) << by << ": " << answer.body;
         }
     }
@@ -160,7 +160,7 @@ TEST_P(ContractTest, WhatIsDescribedIsServed) {
         EXPECT_NE(answer.status, 405) << what(operation, "");
         EXPECT_LT(answer.status, 500) << what(operation, answer.body.c_str());
         EXPECT_EQ(answer.body.find("there is nothing at this path"), std::string::npos) << what(operation, "");
-        if (operation.is_public) EXPECT_EQ(answer.status, 200) << what(operation, "");
+        EXPECT_TRUE(answer.status == 200 || !operation.is_public) << what(operation, "");
         if (answer.status >= 400)
             expect_problem(answer, answer.status, what(operation, "as admin"), operation.method != Method::kHead);
     }
@@ -189,7 +189,8 @@ TEST_P(ContractTest, WhatIsNotDescribedIsNotServed) {
 }
 
 TEST_P(ContractTest, TheGatewayServesNothingElse) {
-    for (const std::string path : {"/v1/jobs", "/internal/blobs/aa", "/" + service(), "/nothing"})
+    for (const std::string& path :
+         {std::string("/v1/jobs"), std::string("/internal/blobs/aa"), "/" + service() + "x/v1"})
         expect_problem(stack_->call("", Method::kGet, path, ""), 404, "gateway GET " + path);
 }
 

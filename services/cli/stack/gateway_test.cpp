@@ -118,7 +118,7 @@ TEST_F(GatewayTest, ABlobMayHave64MiBAndAnythingElseOne) {
         ASSERT_TRUE(refused.ok()) << refused.error().message;
         EXPECT_EQ(refused->status, 413);
         EXPECT_EQ(refused->headers.at("content-type"), "application/problem+json");
-        EXPECT_EQ(nlohmann::json::parse(refused->body)["type"], "too-large");
+        EXPECT_EQ(nlohmann::json::parse(refused->body)["type"], "urn:atoll:problem:too-large");
     }
 }
 
