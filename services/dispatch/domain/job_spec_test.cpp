@@ -108,45 +108,47 @@ TEST(JobSpecTest, OnlyARateThatTheJobNamesCanFallOverTheRounds) {
         << "one participant names its own, the other does not";
     value["lr_over_rounds"] = "constant";
     EXPECT_TRUE(parse_job_spec(value).ok());
-    TEST(JobSpecTest, ARoundIsNotWaitedForForEver) {
-        Json value = valid_job();
-        value.erase("round_deadline_s");
-        EXPECT_EQ(parse_job_spec(value)->round_deadline_s, 7 * 24 * 3600);
-        value["round_deadline_s"] = 60;
-        EXPECT_EQ(parse_job_spec(value)->round_deadline_s, 60);
-        Json stored = to_json(parse_job_spec(value).value());
-        stored.erase("round_deadline_s");
-        EXPECT_FALSE(job_spec_from_stored(stored).round_deadline_s) << "of an earlier release";
-    }
+}
 
-    TEST(JobSpecTest, MoreParticipantsThanATokenCanNameAreRefusedWithTheLimit) {
-        Json value = valid_job();
-        const auto participants = [](std::size_t count) {
-            Json list = Json::array();
-            for (std::size_t i = 0; i < count; ++i)
-                list.push_back({{"facility", "site-" + std::to_string(i)}, {"dataset", "text"}});
-            return list;
-        };
-        value["participants"] = participants(kParticipantsMax);
-        EXPECT_TRUE(parse_job_spec(value).ok());
-        value["participants"] = participants(kParticipantsMax + 1);
-        const auto refused = parse_job_spec(value);
-        ASSERT_FALSE(refused.ok());
-        EXPECT_EQ(refused.error().field, "participants");
-        EXPECT_NE(refused.error().message.find("at most 128"), std::string::npos) << refused.error().message;
-    }
+TEST(JobSpecTest, ARoundIsNotWaitedForForEver) {
+    Json value = valid_job();
+    value.erase("round_deadline_s");
+    EXPECT_EQ(parse_job_spec(value)->round_deadline_s, 7 * 24 * 3600);
+    value["round_deadline_s"] = 60;
+    EXPECT_EQ(parse_job_spec(value)->round_deadline_s, 60);
+    Json stored = to_json(parse_job_spec(value).value());
+    stored.erase("round_deadline_s");
+    EXPECT_FALSE(job_spec_from_stored(stored).round_deadline_s) << "of an earlier release";
+}
 
-    TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
-        Json value = {{"facility", "leonardo"},
-                      {"dataset", "fortunes-it"},
-                      {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
-                      {"input", "raw/../../secret"},
-                      {"seq_len", 128}};
-        EXPECT_EQ(parse_preparation_spec(value).error().field, "input");
-        value["input"] = "raw/it.jsonl";
-        ASSERT_TRUE(parse_preparation_spec(value).ok()) << parse_preparation_spec(value).error().message;
-        EXPECT_EQ(parse_preparation_spec(value)->batching, "packing");
-    }
+TEST(JobSpecTest, MoreParticipantsThanATokenCanNameAreRefusedWithTheLimit) {
+    Json value = valid_job();
+    const auto participants = [](std::size_t count) {
+        Json list = Json::array();
+        for (std::size_t i = 0; i < count; ++i)
+            list.push_back({{"facility", "site-" + std::to_string(i)}, {"dataset", "text"}});
+        return list;
+    };
+    value["participants"] = participants(kParticipantsMax);
+    EXPECT_TRUE(parse_job_spec(value).ok());
+    value["participants"] = participants(kParticipantsMax + 1);
+    const auto refused = parse_job_spec(value);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().field, "participants");
+    EXPECT_NE(refused.error().message.find("at most 128"), std::string::npos) << refused.error().message;
+}
+
+TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
+    Json value = {{"facility", "leonardo"},
+                  {"dataset", "fortunes-it"},
+                  {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                  {"input", "raw/../../secret"},
+                  {"seq_len", 128}};
+    EXPECT_EQ(parse_preparation_spec(value).error().field, "input");
+    value["input"] = "raw/it.jsonl";
+    ASSERT_TRUE(parse_preparation_spec(value).ok()) << parse_preparation_spec(value).error().message;
+    EXPECT_EQ(parse_preparation_spec(value)->batching, "packing");
+}
 
 }  // namespace
 }  // namespace atl::dispatch
