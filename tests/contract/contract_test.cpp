@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 
+#include "shared/digest/digest.h"
 #include "tests/contract/running_stack.h"
 
 namespace atl::contract {
@@ -192,6 +193,24 @@ TEST_P(ContractTest, TheGatewayServesNothingElse) {
     for (const std::string& path :
          {std::string("/v1/jobs"), std::string("/internal/blobs/aa"), "/" + service() + "x/v1"})
         expect_problem(stack_->call("", Method::kGet, path, ""), 404, "gateway GET " + path);
+}
+
+TEST_P(ContractTest, TheTokenOfALargestJobsEvaluationPassesTheGateway) {
+    if (service() != "store") return;
+    // Dispatch takes 128 participants: each of their updates, and the global model.
+    std::vector<std::string> versions;
+    for (int i = 0; i < 128 + 1; ++i) versions.push_back(digest::sha256(std::to_string(i)));
+    const auto answer =
+        stack_->call("store", Method::kGet, "/v1/versions/" + versions[0], stack_->token_reading(versions));
+    expect_problem(answer, 404, "a version that the token names");
+    std::size_t largest = versions.size();
+    for (;; ++largest) {
+        versions.push_back(versions[0]);
+        const std::string token = stack_->token_reading(versions);
+        if (stack_->call("store", Method::kGet, "/v1/versions/" + versions[0], token).status == 400) break;
+    }
+    RecordProperty("versions_max", static_cast<int>(largest));
+    EXPECT_LT(largest, 256U) << "the gateway takes longer lines than it says";
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, ContractTest, testing::Values("registry", "store", "dispatch", "aggregation"),

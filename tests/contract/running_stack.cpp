@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "shared/base/id.h"
 #include "shared/base/subprocess.h"
 
 namespace atl::contract {
@@ -96,15 +97,28 @@ std::vector<Operation> RunningStack::operations(const std::string& service) cons
     return operations;
 }
 
-std::string RunningStack::token(auth::Role role, std::chrono::seconds life) const {
+std::string RunningStack::sign(auth::Principal principal, std::chrono::seconds life) const {
     const auto pem = read_file(description_.at("private_key").get<std::string>());
     check(pem.ok(), pem.ok() ? "" : pem.error().message);
+    return auth::Issuer::from_pem(*pem).value().issue(std::move(principal), life).value();
+}
+
+std::string RunningStack::token(auth::Role role, std::chrono::seconds life) const {
     auth::Principal principal;
     principal.subject = "contract";
     principal.role = role;
     if (role == auth::Role::kFacility)
         principal.scope = auth::TaskScope{"none", "none", "none", "1", {kNoDigest}, "none"};
-    return auth::Issuer::from_pem(*pem).value().issue(principal, life).value();
+    return sign(std::move(principal), life);
+}
+
+std::string RunningStack::token_reading(const std::vector<std::string>& versions) const {
+    const std::string name(63, 'n');
+    auth::Principal principal;
+    principal.subject = name;
+    principal.role = auth::Role::kFacility;
+    principal.scope = auth::TaskScope{name, new_id(), new_id(), "100", versions, name};
+    return sign(std::move(principal), std::chrono::hours(1));
 }
 
 }  // namespace atl::contract

@@ -39,8 +39,11 @@ class RunningStack {
 
     // A token that the stack's own key signed; a facility's scope names the things of path_of_none().
     std::string token(auth::Role role, std::chrono::seconds life = std::chrono::hours(1)) const;
+    // A facility's, of a task that reads these versions; every name in it is as long as it may be.
+    std::string token_reading(const std::vector<std::string>& versions) const;
 
   private:
+    std::string sign(auth::Principal principal, std::chrono::seconds life) const;
     std::filesystem::path state() const { return directory_.path() / "stack"; }
 
     TemporaryDirectory directory_{"atoll-contract"};

@@ -20,7 +20,7 @@ struct SiteData {
 };
 
 // With "evaluation": {"models": "all"} a task's token names every update of a round, about 90 bytes each, and has to
-// fit into a header line of 16 KiB, which is what gateways take: 170 or so would.
+// fit into a header line of 16 KiB, which is what the gateway takes: 175 do (contract test).
 constexpr std::size_t kParticipantsMax = 128;
 
 struct Participant {
