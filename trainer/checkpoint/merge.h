@@ -5,6 +5,7 @@
 
 #include "shared/base/result.h"
 #include "trainer/checkpoint/load.h"
+#include "trainer/tensor/tensor.h"
 
 namespace atl::checkpoint {
 
