@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -81,6 +82,23 @@ class TokenizeResumeTest : public testing::TestWithParam<const char*> {
         fs::remove_all(options_.out);
         return expected;
     }
+    // A process that may write no file beyond `bytes`, as on a full disk.
+    void run_without_room(rlim_t bytes) const {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            const rlimit limit{bytes, bytes};
+            ::signal(SIGXFSZ, SIG_IGN);
+            if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
+            const auto report = tokenize(options_);
+            const bool is_named = !report.ok() && report.error().code != ErrorCode::kInvalidArgument &&
+                                  report.error().message.find("data.safetensors") != std::string::npos;
+            ::_exit(is_named ? 0 : 1);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+        EXPECT_FALSE(fs::exists(options_.out));
+    }
     void expect_same(const TokenizeReport& report, const Expected& expected) const {
         EXPECT_EQ(report.fingerprint, expected.report.fingerprint);
         EXPECT_EQ(report.tokens_truncated, expected.report.tokens_truncated);
@@ -149,10 +167,25 @@ TEST_F(TokenizeResumeTest, ATornRecordAndAShortFileCostOnlyTheirParts) {
     expect_same(torn, expected);
     fs::remove_all(options_.out);
     run_until_killed(3);
+    const std::string lines = read_file(parts).value();
+    damage(parts, static_cast<std::int64_t>(lines.find('\n')) + 1);  // the second record is no JSON
+    const TokenizeReport damaged = run();
+    EXPECT_EQ(damaged.parts_found, 1);
+    expect_same(damaged, expected);
+    fs::remove_all(options_.out);
+    run_until_killed(3);
     fs::resize_file(partial() / "data/data.safetensors", 600);
     const TokenizeReport short_file = run();
     EXPECT_EQ(short_file.parts_found, 0);
     expect_same(short_file, expected);
+}
+
+TEST_F(TokenizeResumeTest, AFullDiskIsAnErrorThatNamesTheFileAndTheNextRunGoesOn) {
+    const Expected expected = uninterrupted();
+    run_without_room(expected.data.size() / 3);  // that of the inputs' ids and something more
+    const TokenizeReport report = run();
+    EXPECT_GT(report.parts_found, 0);
+    expect_same(report, expected);
 }
 
 TEST_F(TokenizeResumeTest, OtherInputOrOptionsBeginAnew) {

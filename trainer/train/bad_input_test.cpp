@@ -141,6 +141,10 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
     }
     expect_refused(train("out", {"--steps", "1", "--val-data", path("data")}), "another tokenizer");
     expect_refused(run({"eval", "--model", path("model"), "--data", path("data")}), "another tokenizer");
+    std::filesystem::remove(path("model") + "/tokenizer.json");
+    std::filesystem::copy(tokenizers / "opt/vocab.json", path("model"));
+    std::filesystem::copy(tokenizers / "opt/merges.txt", path("model"));
+    expect_refused(run({"eval", "--model", path("model"), "--data", path("data")}), "another tokenizer");
 }
 
 TEST_F(BadInputTest, AMissingModelOrDataIsNamed) {
@@ -161,6 +165,21 @@ TEST_F(BadInputTest, ATokenOutsideTheVocabularyIsRefusedWhereverItIs) {
                                 ranks);
         expect_refused(result, "90");
         EXPECT_NE(result.err.find("bad.safetensors"), std::string::npos) << result.err;
+        expect_refused(train("out", {"--steps", "1", "--val-data", path("bad.safetensors")}, ranks), "90 in row 3");
+        expect_refused(run({"eval", "--model", path("model"), "--data", path("bad.safetensors")}, ranks),
+                       "90 in row 3");
+    }
+}
+
+TEST_F(BadInputTest, ALabelOutsideTheVocabularyIsRefused) {
+    const std::vector<std::int32_t> ids(16 * 4, 5);
+    std::vector<std::int32_t> labels = ids;
+    labels[18] = -1;
+    write_data("bad.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    for (const char* command : {"train", "eval"}) {
+        std::vector<std::string> arguments = {command, "--model", path("model"), "--data", path("bad.safetensors")};
+        if (command == std::string("train")) arguments.insert(arguments.end(), {"--out", path("out"), "--steps", "1"});
+        expect_refused(run(arguments), "label -1 in row 1, column 2");
     }
 }
 
