@@ -1,6 +1,7 @@
 """Tokenisation beside the reference libraries: MB/s of text on two threads, and the peak memory.
 
-    python bench/trainer/tokenize_compare.py --trainer build/release/bin/atoll-trainer --out DIR [--rounds 5] [--megabytes 40]
+    python bench/trainer/tokenize_compare.py --trainer build/release/bin/atoll-trainer --out DIR [--rounds 5]
+        [--megabytes 40] [--only byte_level]
 
 Needs a Python with sentencepiece and tokenizers. The text is Debian's fortunes (fortunes-it, fortunes-cs, fortunes) in
 random order with repetition, as JSON lines. Each library encodes it in turns with `atoll-trainer tokenize`, each in a
@@ -24,6 +25,7 @@ LLAMA3_EXPRESSION = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 BATCH = 2000
+KINDS = ("sentencepiece", "byte_level")
 
 
 def documents() -> list[str]:
@@ -110,6 +112,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=40)
+    parser.add_argument("--only", choices=KINDS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     corpus = options.out / "corpus.jsonl"
@@ -128,7 +131,7 @@ def main() -> None:
 
     print("| tokenizer | who | MB/s median | min–max | CPU s | peak MiB | ratio median | min–max |")
     print("|---|---|---|---|---|---|---|---|")
-    for kind in ("sentencepiece", "byte_level"):
+    for kind in [options.only] if options.only else KINDS:
         runs = {"peer": [], "atoll": []}
         for _ in range(options.rounds):
             runs["peer"].append(peer(kind))
