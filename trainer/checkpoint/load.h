@@ -38,6 +38,9 @@ class WeightReader {
     // tensor and file: no such tensor, or an element that is NaN or infinite.
     Status read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const;
 
+    // Of one tensor's dtype, shape and bytes; kNotFound.
+    Result<std::string> sha256(std::string_view name) const;
+
     // The tensors of the directory, file by file.
     std::vector<TensorSpec> tensors() const;
     // Of one tensor; kNotFound.

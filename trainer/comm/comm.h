@@ -78,6 +78,14 @@ class Comm {
     Status agree(const Status& mine);
 };
 
+// The outcome that all ranks agree on, with this rank's value.
+template <class T>
+Result<T> agreed(Comm& comm, Result<T> mine) {
+    const Status seen = comm.agree(mine.ok() ? Status() : Status(mine.error()));
+    if (!seen.ok()) return seen.error();
+    return mine;
+}
+
 // The group of one process: no copies, no network.
 std::unique_ptr<Comm> make_self();
 

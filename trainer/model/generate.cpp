@@ -92,6 +92,7 @@ void Generation::step(std::span<const std::int32_t> tokens, std::span<float> log
     for (std::size_t index = 0; index < model_->blocks.size(); ++index) {
         const Block& block = *model_->blocks[index];
         views.clear();
+        weights_->begin_block(index);
         for (const std::size_t group : block.groups()) {
             views.emplace_back(model_->groups[group], weights_->weights(group));
         }
@@ -141,7 +142,8 @@ Status generate(const Model& model, kernels::Backend& backend, WeightSource& wei
     for (std::int64_t made = 0; made < options.tokens_max; ++made) {
         generation.step(next, logits);
         const double draw = static_cast<double>(random() >> 11) * 0x1p-53;
-        const std::int32_t token = sample_token(logits, options.temperature, options.top_p, draw);
+        std::int32_t token = sample_token(logits, options.temperature, options.top_p, draw);
+        if (options.settle) token = options.settle(token);
         if (std::find(ends.begin(), ends.end(), token) != ends.end() || !on_token(token)) break;
         next.assign(1, token);
     }

@@ -15,7 +15,9 @@ namespace atl::model {
 class WeightSource {
   public:
     virtual ~WeightSource() = default;
-    // [element_count] in any storage format; valid until the next call for another block.
+    // The groups of this block are asked for next. Blocks come in their order, over and over.
+    virtual void begin_block(std::size_t) {}
+    // [element_count] in any storage format; valid until the next block begins.
     virtual Tensor weights(std::size_t group) = 0;
 };
 
@@ -48,6 +50,8 @@ struct GenerateOptions {
     double temperature = 0.0;  // 0: greedy
     double top_p = 1.0;        // the smallest set of tokens whose probability reaches it
     std::uint64_t seed = 0;
+    // Where several ranks generate the same text: what all of them take for the token that this one chose.
+    std::function<std::int32_t(std::int32_t)> settle = {};
 };
 
 // Chooses a token from logits [V]. Deterministic: `draw` in [0, 1) decides.

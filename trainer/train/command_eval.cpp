@@ -33,25 +33,15 @@ class EvalCommand final : public Command {
         return {config_.data, "--data", config_.val_samples, config_.cross_document_attention == "on"};
     }
 
-    Result<Division> division(comm::Comm& comm) const {
-        ATOLL_TRY(const Sharding sharding, parse_sharding(config_.sharding));
-        const RankCounts counts = rank_counts(comm);
-        ATOLL_TRY(const int shard_group, plan_shard_group(config_, counts.ranks, counts.on_node));
-        return divide(sharding, comm.rank(), comm.size(), shard_group);
-    }
-
     Result<std::unique_ptr<RunMemory>> prepare(const ModelDirectory& directory, const CheckedData& data,
                                                kernels::Backend& backend, comm::Comm& comm) {
         LayoutOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;
-        const auto divided = division(comm);
-        ATOLL_RETURN_IF_ERROR(comm.agree(divided.ok() ? Status() : Status(divided.error())));
-        options.division = *divided;
-        auto memory = RunMemory::allocate(backend, directory.model, options);
-        ATOLL_RETURN_IF_ERROR(comm.agree(memory.ok() ? Status() : Status(memory.error())));
+        ATOLL_TRY(options.division, comm::agreed(comm, division_of(config_, comm)));
+        ATOLL_TRY(auto memory, comm::agreed(comm, RunMemory::allocate(backend, directory.model, options)));
         const auto load = config_.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
-        ATOLL_RETURN_IF_ERROR(load(directory, (*memory)->store(), backend, comm));
+        ATOLL_RETURN_IF_ERROR(load(directory, memory->store(), backend, comm));
         return memory;
     }
 

@@ -2,84 +2,74 @@
 #include "trainer/data/tokenizer.h"
 #include "trainer/model/generate.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/gathered_weights.h"
 #include "trainer/train/job.h"
 #include "trainer/train/metrics.h"
-#include "trainer/train/storage.h"
+#include "trainer/train/rank_groups.h"
 
 namespace atl::train {
 namespace {
 
-// All weights, whole, on this process.
-class ResidentWeights final : public model::WeightSource {
-  public:
-    explicit ResidentWeights(const ParameterStore& store) : store_(store) {}
-    Tensor weights(std::size_t group) override {
-        return flat_range(store_.weights(group), 0, store_.cut(group).element_count);
-    }
-
-  private:
-    const ParameterStore& store_;
-};
-
+// Every rank computes the whole text, from weights that it keeps or gathers; rank 0 prints it.
 class GenerateCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
-        return {{"model", "model directory with a tokenizer", &config_.model, true},
-                {"adapter", "adapter directory (PEFT) to use with it", &config_.adapter},
-                {"quantize", "none|int8|nf4: what the layers' matrices are kept in", &config_.quantize},
-                {"prompt", "the text to continue", &prompt_, true},
-                {"max-tokens", "tokens at most", &options_.tokens_max},
-                {"temperature", "0: always the likeliest token", &options_.temperature},
-                {"top-p", "draw from the likeliest tokens that together have this probability", &options_.top_p},
-                {"seed", "of the draws", &seed_},
-                {"threads", "the default is the cores that this process may use", &config_.threads}};
+        std::vector<Flag> flags = flags_.flags();
+        flags.push_back({"prompt", "the text to continue", &prompt_, true});
+        flags.push_back({"max-tokens", "tokens at most", &options_.tokens_max});
+        flags.push_back({"temperature", "0: always the likeliest token", &options_.temperature});
+        flags.push_back(
+            {"top-p", "draw from the likeliest tokens that together have this probability", &options_.top_p});
+        return flags;
     }
 
     Status run() override {
-        ATOLL_RETURN_IF_ERROR(check_flags());
-        const auto self = comm::make_self();
-        ATOLL_TRY(const ModelDirectory directory, open_model(config_, *self));
-        ATOLL_TRY(const auto tokenizer, data::Tokenizer::open(config_.model));
-        ATOLL_TRY(const auto backend, open_backend(config_, *self));
-        auto arena = Arena::measuring();
-        ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
-        ATOLL_TRY(tensor::Memory memory, backend->allocate(arena.peak_bytes()));
-        arena = Arena(std::move(memory));
-        auto store = ParameterStore::lay_out(arena, directory.model, Division{}, nullptr);
-        ATOLL_RETURN_IF_ERROR(load_weights(directory, store, *backend, *self));
-        ResidentWeights weights(store);
-        return print_continuation(directory.model, *backend, weights, *tokenizer);
+        ATOLL_TRY(const auto comm, comm::open_world());
+        ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
+        ATOLL_TRY(ModelDirectory directory, open_model(config_, *comm));
+        ATOLL_RETURN_IF_ERROR(comm->agree(set_precision(directory.model, config_)));
+        ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
+        ATOLL_TRY(const auto backend, open_backend(config_, *comm));
+        ATOLL_TRY(const Division division, comm::agreed(*comm, division_of(config_, *comm)));
+        RankGroups ranks(*comm, division);
+        ATOLL_TRY(const auto weights,
+                  comm::agreed(*comm, GatheredWeights::allocate(*backend, directory.model, division, ranks.copy())));
+        const auto load = config_.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
+        ATOLL_RETURN_IF_ERROR(load(directory, weights->store(), *backend, *comm));
+        return print_continuation(directory.model, *backend, *weights, *tokenizer, *comm);
     }
 
   private:
-    Status check_flags() {
+    Status read_flags() {
+        ATOLL_RETURN_IF_ERROR(flags_.apply());
         if (options_.tokens_max < 1) return invalid_argument("--max-tokens", "must be at least 1");
         if (!(options_.temperature >= 0)) return invalid_argument("--temperature", "must not be negative");
         if (!(options_.top_p > 0 && options_.top_p <= 1)) return invalid_argument("--top-p", "must be in (0, 1]");
-        if (config_.quantize != "none" && !parse_quantize(config_.quantize)) {
-            return invalid_argument("--quantize", "'" + config_.quantize + "' is none of none, int8, nf4");
-        }
-        if (config_.threads < 0) return invalid_argument("--threads", "must be at least 1");
-        options_.seed = static_cast<std::uint64_t>(seed_);
+        options_.seed = static_cast<std::uint64_t>(config_.seed);
         return {};
     }
 
-    // Prints what each token adds to the text as soon as it is known to be whole characters.
     Status print_continuation(const model::Model& model, kernels::Backend& backend, model::WeightSource& weights,
-                              const data::Tokenizer& tokenizer) {
+                              const data::Tokenizer& tokenizer, comm::Comm& comm) {
         const std::vector<std::int32_t> prompt = tokenizer.encode_prompt(prompt_);
         std::vector<std::int32_t> ids;
-        ATOLL_RETURN_IF_ERROR(model::generate(model, backend, weights, prompt, options_, [&](std::int32_t token) {
+        // Ranks on different kinds of CPU may differ in the last bit, and must not part over it.
+        options_.settle = [&](std::int32_t token) {
+            comm.broadcast(std::as_writable_bytes(std::span(&token, 1)), 0);
+            return token;
+        };
+        const auto keep = [&](std::int32_t token) {
             ids.push_back(token);
             return true;
-        }));
-        print_line(tokenizer.decode(ids));
+        };
+        ATOLL_RETURN_IF_ERROR(comm.agree(model::generate(model, backend, weights, prompt, options_, keep)));
+        if (comm.rank() == 0) print_line(tokenizer.decode(ids));
         return {};
     }
 
     RunConfig config_;
+    ConfigFlags flags_{config_, kGenerate};
     std::string prompt_;
-    std::int64_t seed_ = 0;
     model::GenerateOptions options_;
 };
 

@@ -5,8 +5,8 @@
 
 namespace atl::train {
 
-// The flags of `train`, `eval` or `plan` from the one table of options, with --config. They are told to `config`; a
-// flag on the command line wins over the same key of the file, wherever it stands.
+// The flags of `train`, `eval`, `plan` or `generate` from the one table of options, with --config. They are told to
+// `config`; a flag on the command line wins over the same key of the file, wherever it stands.
 class ConfigFlags {
   public:
     ConfigFlags(RunConfig& config, Commands command) : config_(config), command_(command) {}

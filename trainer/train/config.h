@@ -11,7 +11,8 @@
 
 #include "shared/base/result.h"
 
-// What a run shall do: the flags of `train`, `eval` and `plan`, which are also the keys of run.json (with _ for -).
+// What a run shall do: the flags of `train`, `eval`, `plan` and `generate`, which are also the keys of run.json (with _
+// for -).
 namespace atl::train {
 
 struct RunConfig {
@@ -77,7 +78,7 @@ struct RunConfig {
 };
 
 // Which commands an option belongs to.
-enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kAll = 7 };
+enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kGenerate = 8, kAll = 7, kEvery = 15 };
 
 using Member =
     std::variant<std::int64_t RunConfig::*, double RunConfig::*, bool RunConfig::*, std::string RunConfig::*>;

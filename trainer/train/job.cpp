@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "shared/digest/digest.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/storage.h"
@@ -13,14 +14,6 @@ namespace {
 Status require_path(const std::string& path, const char* flag) {
     if (path.empty()) return invalid_argument(flag, "is required");
     return {};
-}
-
-// The outcome that all ranks agree on, with this rank's value.
-template <class T>
-Result<T> agreed(comm::Comm& comm, Result<T> mine) {
-    const Status seen = comm.agree(mine.ok() ? Status() : Status(mine.error()));
-    if (!seen.ok()) return seen.error();
-    return mine;
 }
 
 Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
@@ -79,6 +72,11 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     return {};
 }
 
+// Loads what base_digest() takes of the program, a few MB, so that a plan counts it.
+void load_digest(const ModelDirectory& directory) {
+    if (directory.adapters) digest::sha256("");
+}
+
 Status check_trainable(const RunConfig& config) {
     if (config.quantize == "none" || config.lora_rank > 0 || !config.adapter.empty()) return {};
     return invalid_argument("--quantize", "'" + config.quantize +
@@ -107,7 +105,7 @@ Status set_precision(model::Model& model, const RunConfig& config) {
 
 Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
     if (config.model.empty()) return comm.agree(require_path(config.model, "--model")).error();
-    return agreed(comm, open_with_adapters(config));
+    return comm::agreed(comm, open_with_adapters(config));
 }
 
 DataChoice training_data(const RunConfig& config) {
@@ -120,7 +118,14 @@ DataChoice validation_data(const RunConfig& config) {
 
 Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
     if (choice.path.empty()) return comm.agree(require_path(choice.path, choice.flag)).error();
-    return agreed(comm, open_and_check(choice, directory, comm));
+    return comm::agreed(comm, open_and_check(choice, directory, comm));
+}
+
+Result<Division> division_of(const RunConfig& config, comm::Comm& comm) {
+    ATOLL_TRY(const Sharding sharding, parse_sharding(config.sharding));
+    const RankCounts counts = rank_counts(comm);
+    ATOLL_TRY(const int shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
+    return divide(sharding, comm.rank(), comm.size(), shard_group);
 }
 
 RankCounts rank_counts(comm::Comm& comm) {
@@ -132,6 +137,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(ModelDirectory directory, open_model(config, comm));
+    load_digest(directory);
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {
@@ -157,7 +163,7 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
 
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm) {
     const int share = std::max(1, plan::usable_cores() / comm.ranks_on_node());
-    return agreed(comm, kernels::make_cpu_backend(config.threads > 0 ? static_cast<int>(config.threads) : share));
+    return comm::agreed(comm, kernels::make_cpu_backend(config.threads > 0 ? static_cast<int>(config.threads) : share));
 }
 
 }  // namespace atl::train

@@ -57,6 +57,9 @@ struct RankCounts {
 };
 RankCounts rank_counts(comm::Comm& comm);
 
+// How the ranks of comm share a model that is only read. The same outcome on every rank.
+Result<Division> division_of(const RunConfig& config, comm::Comm& comm);
+
 // Errors name the flag or the file. Every rank takes part and gets the same outcome.
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
 LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);

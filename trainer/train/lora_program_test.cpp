@@ -167,6 +167,26 @@ TEST_F(LoraProgramTest, AResumedRunWritesTheSameBits) {
     EXPECT_EQ(bytes_of("part") == bytes_of("whole"), true);
 }
 
+TEST_F(LoraProgramTest, ATrainingGoesOnWithTheBaseItBeganWithAndNoOther) {
+    const auto go_on = [&](const std::string& model, int ranks) {
+        return run(
+            {"train", "--model", path(model), "--data", path("data.safetensors"), "--out", path("out"), "--steps", "5",
+             "--global-batch-size", "4", "--lora-rank", "4", "--resume", "--time-limit", kAtOnce, "--threads", "1"},
+            ranks);
+    };
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("other"), "--seed", "2"}).exit_code, 0);
+    std::filesystem::copy(path("model"), path("moved"));
+    ASSERT_EQ(go_on("model", 1).exit_code, 0);
+    for (const int ranks : {1, 2}) {
+        const auto other = go_on("other", ranks);
+        EXPECT_EQ(other.exit_code, 2);
+        EXPECT_NE(other.err.find("'base_model'"), std::string::npos) << other.err;
+    }
+    const auto moved = go_on("moved", 2);
+    EXPECT_EQ(moved.exit_code, 0) << moved.err;
+    EXPECT_EQ(lines_of(moved.out).back()["steps"], 2);
+}
+
 TEST_F(LoraProgramTest, WhatMakesNoSenseIsRefusedByName) {
     ASSERT_EQ(train_lora("adapter", {"--steps", "0"}).exit_code, 0);
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {

@@ -8,6 +8,7 @@
 
 #include "shared/base/file.h"
 #include "trainer/plan/node.h"
+#include "trainer/train/base_digest.h"
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
 
@@ -59,6 +60,9 @@ Status Trainer::start() {
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
+    if (job_.directory.adapters) {
+        ATOLL_TRY(base_digest_, base_digest(job_.directory, comm_));
+    }
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
@@ -259,7 +263,8 @@ std::string Trainer::identity() const {
                                {"max_grad_norm", config.max_grad_norm}};
     if (job_.directory.adapters) {
         const model::LoraOptions& lora = job_.directory.adapters->options;
-        identity.update({{"lora_rank", lora.rank},
+        identity.update({{"base_model", base_digest_},
+                         {"lora_rank", lora.rank},
                          {"lora_alpha", lora.alpha},
                          {"lora_dropout", lora.dropout},
                          {"lora_targets", lora.targets}});

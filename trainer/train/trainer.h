@@ -53,6 +53,7 @@ class Trainer {
     StopRequest stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
+    std::string base_digest_;  // of the frozen model under adapters
     double final_loss_ = 0;
     double started_s_ = 0;        // on the steady clock
     std::int64_t run_steps_ = 0;  // done by this process

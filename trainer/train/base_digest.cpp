@@ -1,0 +1,53 @@
+#include "trainer/train/base_digest.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "shared/digest/digest.h"
+
+namespace atl::train {
+namespace {
+
+constexpr std::size_t kDigestChars = 64;
+
+std::vector<std::string> own_tensors(const model::Model& model) {
+    std::vector<std::string> names;
+    for (const model::ParameterGroup& group : model.groups) {
+        if (group.is_adapter) continue;
+        for (const model::Parameter& parameter : group.parameters) names.push_back(parameter.name);
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+// The digests of tensors rank, rank + ranks, …, one after another.
+Result<std::string> digests_of(const checkpoint::WeightReader& weights, const std::vector<std::string>& names, int rank,
+                               int ranks) {
+    std::string digests;
+    for (auto i = static_cast<std::size_t>(rank); i < names.size(); i += static_cast<std::size_t>(ranks)) {
+        ATOLL_TRY(const std::string digest, weights.sha256(names[i]));
+        digests += digest;
+    }
+    return digests;
+}
+
+}  // namespace
+
+Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm) {
+    const std::vector<std::string> names = own_tensors(directory.model);
+    ATOLL_TRY(std::string mine, comm::agreed(comm, digests_of(*directory.weights, names, comm.rank(), comm.size())));
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    const std::size_t rows = (names.size() + ranks - 1) / ranks;  // of a rank, the last ones perhaps empty
+    mine.resize(rows * kDigestChars);
+    std::string all(mine.size() * ranks, '\0');
+    comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    digest::Sha256 sha256;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        sha256.update(names[i]);
+        sha256.update(std::string_view(all).substr((i % ranks * rows + i / ranks) * kDigestChars, kDigestChars));
+    }
+    return sha256.finish();
+}
+
+}  // namespace atl::train

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "trainer/comm/comm.h"
+#include "trainer/train/weights_io.h"
+
+namespace atl::train {
+
+// The sha256 of a model directory's own tensors, by name: their formats, shapes and bytes, however they are spread over
+// files. So a training of adapters knows its base again. The ranks hash a part of the tensors each; all get the same
+// outcome.
+Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm);
+
+}  // namespace atl::train
