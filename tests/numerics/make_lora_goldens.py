@@ -4,12 +4,15 @@
 Usage: make_lora_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transformers, peft, safetensors; written with torch
                                                       2.15, transformers 5.23 and peft 0.21.2, CPU, one thread, fp64)
 
-The base is that of `atoll-trainer init --seed 3` with goldens/training/config.json (the same bits everywhere), the rows
-are those of make_training_goldens.py. Writes
-  adapter/              an adapter on every linear as peft saves it (fp32), with an A and a B that are not zero
+The bases are those of `atoll-trainer init --seed 3` with goldens/training/config.json and goldens/training/opt/config.json
+(the same bits everywhere), the rows are those of make_training_goldens.py. Writes into OUT_DIR, and into OUT_DIR/opt,
+  adapter/              an adapter on every linear of the layers as peft saves it (fp32), with an A and a B that are not
+                        zero
   golden.safetensors    of the first four rows: "loss", "gradient:NAME" of each A and B; "merged:NAME" of two weights
                         after merge_and_unload
   steps.json            {"loss": [20], "grad_norm": [20]} of AdamW from that adapter
+  steps_dropout.json    the same with peft's lora_dropout at 0.25, where what is dropped is what atoll-trainer drops with
+                        --seed 7
 """
 
 import json
@@ -18,29 +21,34 @@ import subprocess
 import sys
 import tempfile
 
+import numpy
 import peft
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, OPTForCausalLM
 
-from make_training_goldens import BATCH, ROWS, STEPS, VOCABULARY, rows
+from make_training_goldens import BATCH, LENGTH, ROWS, STEPS, VOCABULARY, rows
 
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-MERGED = ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"]
+CASES = {  # directory: (model, linears, weights whose merged values are kept)
+    "": (LlamaForCausalLM, ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+         ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"]),
+    "opt": (OPTForCausalLM, ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"],
+            ["model.decoder.layers.0.self_attn.v_proj.weight", "model.decoder.layers.1.fc2.weight"]),
+}
+DROPOUT, SEED = 0.25, 7
 
 
-def base(config, trainer):
+def base(kind, config, trainer):
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run([trainer, "init", "--config", config, "--out", directory, "--seed", "3"], check=True)
-        return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
+        return kind.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
 
 
-def make_adapter(config, trainer, out):
+def make_adapter(model, targets, out):
     """In fp32, so that everybody begins with the same bits."""
     torch.manual_seed(5)
-    model = peft.get_peft_model(base(config, trainer), peft.LoraConfig(
-        r=4, lora_alpha=8, target_modules=TARGETS, task_type="CAUSAL_LM"))
+    model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM"))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
@@ -52,45 +60,99 @@ def make_adapter(config, trainer, out):
     (out / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
+def philox(stream, first, count):
+    """Words first … first + count of Philox 4x32-10 with the key SEED: trainer/kernels/cpu/random.inl."""
+    low = numpy.uint64(0xffffffff)
+    blocks = numpy.arange(first // 4, (first + count + 3) // 4, dtype=numpy.uint64)
+    words = [blocks & low, blocks >> numpy.uint64(32), numpy.full_like(blocks, stream & 0xffffffff),
+             numpy.full_like(blocks, stream >> 32)]
+    key = [SEED & 0xffffffff, SEED >> 32]
+    for _ in range(10):
+        a, b = numpy.uint64(0xD2511F53) * words[0], numpy.uint64(0xCD9E8D57) * words[2]
+        words = [(b >> numpy.uint64(32)) ^ words[1] ^ numpy.uint64(key[0]), b & low,
+                 (a >> numpy.uint64(32)) ^ words[3] ^ numpy.uint64(key[1]), a & low]
+        key = [(key[0] + 0x9E3779B9) & 0xffffffff, (key[1] + 0xBB67AE85) & 0xffffffff]
+    return numpy.stack(words, 1).reshape(-1)[first % 4:first % 4 + count]
+
+
+class Dropout(torch.nn.Module):
+    """lora_dropout that drops what atoll-trainer drops: by the linear's name and by where a row stands in the training."""
+
+    first_row = 0
+
+    def __init__(self, name):
+        super().__init__()
+        self.stream = 0xcbf29ce484222325  # FNV-1a
+        for byte in name.encode():
+            self.stream = (self.stream ^ byte) * 0x100000001b3 % 2**64
+
+    def forward(self, x):
+        words = philox(self.stream, Dropout.first_row * LENGTH * x.shape[-1], x.numel())
+        kept = torch.from_numpy((words >= round(DROPOUT * 2**32)).reshape(tuple(x.shape)))
+        return x * kept / (1 - DROPOUT)
+
+
+def drop(model):
+    prefix = "base_model.model."
+    for name, module in model.named_modules():
+        if hasattr(module, "lora_dropout"):
+            assert name.startswith(prefix)
+            module.lora_dropout["default"] = Dropout(name[len(prefix):])
+    return model
+
+
 def loss_of(model, ids, labels):
     logits = model(input_ids=ids).logits
     return cross_entropy(logits[:, :-1].reshape(-1, VOCABULARY), labels[:, 1:].reshape(-1), ignore_index=-100)
 
 
-def main():
-    out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
-    torch.set_num_threads(1)
-    config = out.parent / "training" / "config.json"
-    make_adapter(config, trainer, out / "adapter")
-    model = peft.PeftModel.from_pretrained(base(config, trainer), out / "adapter", is_trainable=True).double()
+def steps_of(model):
+    ids, labels = rows()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=5e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
+    losses, norms = [], []
+    for step in range(STEPS):
+        Dropout.first_row = step * BATCH
+        at = [(step * BATCH + i) % ROWS for i in range(BATCH)]
+        loss = loss_of(model, ids[at], labels[at])
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(trained, 1.0)))
+        losses.append(loss.item())
+        optimizer.step()
+    return json.dumps({"loss": losses, "grad_norm": norms}, indent=1) + "\n"
+
+
+def make_case(kind, targets, merged, config, trainer, out):
+    out.mkdir(exist_ok=True)
+    make_adapter(base(kind, config, trainer), targets, out / "adapter")
+
+    def adapted():
+        return peft.PeftModel.from_pretrained(base(kind, config, trainer), out / "adapter", is_trainable=True).double()
+
+    model = adapted()
     ids, labels = rows()
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert sorted(n.replace(".default", "") for n in trained) == sorted(
         load_file(str(out / "adapter" / "adapter_model.safetensors")))
-
     loss = loss_of(model, ids[:BATCH], labels[:BATCH])
     loss.backward()
     golden = {"loss": loss.detach().reshape(1).float()}
     for name, parameter in trained.items():
         golden["gradient:" + name.replace(".default", "")] = parameter.grad.float().contiguous()
-    model.zero_grad()
-
-    optimizer = torch.optim.AdamW(trained.values(), lr=5e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.1)
-    losses, norms = [], []
-    for step in range(STEPS):
-        at = [(step * BATCH + i) % ROWS for i in range(BATCH)]
-        loss = loss_of(model, ids[at], labels[at])
-        optimizer.zero_grad()
-        loss.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(trained.values(), 1.0)))
-        losses.append(loss.item())
-        optimizer.step()
-    (out / "steps.json").write_text(json.dumps({"loss": losses, "grad_norm": norms}, indent=1) + "\n")
-
-    merged = peft.PeftModel.from_pretrained(base(config, trainer), out / "adapter").double().merge_and_unload()
-    weights = merged.state_dict()
-    golden.update({"merged:" + name: weights[name].float().contiguous() for name in MERGED})
+    weights = adapted().merge_and_unload().state_dict()
+    golden.update({"merged:" + name: weights[name].float().contiguous() for name in merged})
     save_file(golden, str(out / "golden.safetensors"))
+
+    (out / "steps.json").write_text(steps_of(adapted()))
+    (out / "steps_dropout.json").write_text(steps_of(drop(adapted())))
+
+
+def main():
+    out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    for directory, (kind, targets, merged) in CASES.items():
+        make_case(kind, targets, merged, out.parent / "training" / directory / "config.json", trainer, out / directory)
 
 
 main()

@@ -84,7 +84,7 @@ Result<std::map<std::string, model::Parameter>> quantized_matrices(const MergeOp
     if (!options.quantize) return matrices;
     ATOLL_TRY(const model::ModelConfig config, model::load_config(options.model));
     ATOLL_TRY(model::Model model, model::make_model(config));
-    ATOLL_RETURN_IF_ERROR(model::quantize_layers(model, *options.quantize));
+    model::quantize_layers(model, *options.quantize);
     for (const model::ParameterGroup& group : model.groups) {
         for (const model::Parameter& parameter : group.parameters) {
             if (tensor::is_quantized(parameter.stored)) matrices.emplace(parameter.name, parameter);

@@ -20,7 +20,7 @@ struct MergeOptions {
     // quantised base; absent: the model's own weights.
     std::optional<tensor::DType> quantize;
 };
-// kInvalidArgument: an adapter that is not for this model, or a model whose layers cannot be quantised.
+// kInvalidArgument: an adapter that is not for this model.
 Status merge_adapter(const MergeOptions& options);
 
 }  // namespace atl::checkpoint

@@ -123,7 +123,7 @@ class Backend {
     // out again, from known moments.
     virtual void layernorm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& moments,
                                  const Tensor& out) = 0;
-    // As rmsnorm_backward, with the gradient of the bias.
+    // As rmsnorm_backward, with the gradient of the bias, which is not written where it is empty either.
     virtual void layernorm_backward(const Tensor& x, const Tensor& weight, const Tensor& moments,
                                     const Tensor& out_gradient, const Tensor& residual_gradient,
                                     const Tensor& x_gradient, const Tensor& weight_gradient,
@@ -168,6 +168,18 @@ class Backend {
     // gate_up_gradient may be gate_up. Also writes the forward result again, into out (may be out_gradient).
     virtual void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
                                  const Tensor& out) = 0;
+
+    // --- dropout (Srivastava et al., JMLR 15, 2014) ---
+    // out [N, C] = x / (1 − probability) or, with that probability, 0; out may be x. Whether an element is kept depends
+    // on seed, stream and the element's index alone, counted from first_element on (Philox 4x32-10): the same call
+    // again keeps the same ones, so the backward pass needs no mask.
+    struct Dropout {
+        double probability;  // in [0, 1)
+        std::uint64_t seed;
+        std::uint64_t stream;
+        std::int64_t first_element;
+    };
+    virtual void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) = 0;
 
     // --- softmax and cross entropy ---
     // losses [N] = log(sum(exp(logits [N, V]))) − logits[target], 0 where targets (int32 [N]) is −100.

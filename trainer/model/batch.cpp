@@ -102,7 +102,8 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
               view(storage_.targets),
               view(storage_.positions),
               view(storage_.segment_starts),
-              storage_.rope_table};
+              storage_.rope_table,
+              rows.first_row};
     backend.copy_from_host(rows.input_ids.data(), batch_.input_ids);
     backend.copy_from_host(targets_.data(), batch_.targets);
     backend.copy_from_host(positions_.data(), batch_.positions);

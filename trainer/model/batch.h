@@ -27,6 +27,7 @@ struct Batch {
     tensor::Tensor positions;       // int32 [B, T]: from 0 in each document
     tensor::Tensor segment_starts;  // int32 [B, T]: where in the row this token's document begins
     tensor::Tensor rope_table;      // fp32 [T, D]: see kernels::Backend::rope_forward
+    std::int64_t first_row = 0;     // where its first sequence stands in the whole training's order
 };
 
 // A micro-batch as the data has it, row-major [B, T]. Labels are not shifted: as in transformers, the logits at t are
@@ -40,6 +41,7 @@ struct BatchRows {
     std::span<const std::int32_t> input_ids;
     std::span<const std::int32_t> labels;
     std::span<const std::int32_t> segment_ids;
+    std::int64_t first_row = 0;  // Batch::first_row
 };
 
 // A batch's device memory and the staging for it; made once, loaded for every micro-batch of this shape or of fewer

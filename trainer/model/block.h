@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,6 +96,9 @@ struct Context {
     PartialSums* partial_sums = nullptr;
     // False when nothing before this block trains: backward may leave the input's gradient undefined.
     bool input_gradient_needed = true;
+    // In training what adapters' dropout draws from; absent: nothing is dropped. What is dropped depends on this, on
+    // where a row stands in the training's order and on the linear's name, so not on the ranks.
+    std::optional<std::uint64_t> dropout_seed = {};
 };
 
 // What the head writes and how it scales.

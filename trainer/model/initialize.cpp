@@ -24,13 +24,6 @@ Words philox(Words counter, std::uint64_t key_bits) {
     return counter;
 }
 
-// 64-bit FNV-1a.
-std::uint64_t hash_of(std::string_view name) {
-    std::uint64_t hash = 0xcbf29ce484222325ULL;
-    for (const char byte : name) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
-    return hash;
-}
-
 // Two independent standard normal values from two words (Box and Muller).
 std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
     const double radius = std::sqrt(-2.0 * std::log((first + 1.0) * 0x1p-32));
@@ -52,10 +45,16 @@ std::array<double, 4> uniforms(const Words& words) {
 
 }  // namespace
 
+std::uint64_t stream_of(std::string_view name) {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char byte : name) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
+    return hash;
+}
+
 void initialize(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
     if (parameter.init == Init::kOnes) return std::fill(values.begin(), values.end(), 1.0F);
     if (parameter.init == Init::kZeros) return std::fill(values.begin(), values.end(), 0.0F);
-    const std::uint64_t stream = hash_of(parameter.name);
+    const std::uint64_t stream = stream_of(parameter.name);
     for (std::size_t at = 0; at < values.size();) {
         const std::uint64_t element = static_cast<std::uint64_t>(begin) + at, block = element / 4;
         const Words words = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),

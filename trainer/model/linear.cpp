@@ -2,8 +2,9 @@
 
 #include <cmath>
 
-namespace atl::model {
+#include "trainer/model/initialize.h"
 
+namespace atl::model {
 LinearRun::LinearRun(const ParameterGroup& base, std::size_t first, std::size_t count) : first_(first), count_(count) {
     inputs_ = base.parameters[first].shape[1];
     for (std::size_t index = first; index < first + count; ++index) outputs_ += base.parameters[index].shape[0];
@@ -21,6 +22,7 @@ std::vector<std::string> LinearRun::modules(const ParameterGroup& base) const {
 void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, ParameterGroup& adapters) {
     rank_ = options.rank;
     scale_ = options.scale();
+    dropout_ = options.dropout;
     first_a_ = adapters.parameters.size();
     const auto prefix = [](const Parameter& parameter) { return "base_model.model." + module_of(parameter); };
     std::vector<const Parameter*> adapted;
@@ -29,7 +31,8 @@ void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, Pa
         const Parameter& parameter = base.parameters[index];
         if (options.covers(module_of(parameter))) {
             adapted.push_back(&parameter);
-            adapters_.push_back({0, column, parameter.shape[0]});
+            adapters_.push_back(
+                {adapters.parameters.size(), 0, column, parameter.shape[0], stream_of(module_of(parameter))});
             adapters.add({.name = prefix(parameter) + ".lora_A.weight",
                           .shape = {rank_, inputs_},
                           .init = Init::kUniform,
@@ -45,8 +48,20 @@ void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, Pa
     }
 }
 
-std::int64_t LinearRun::workspace_bytes(std::int64_t) const {
-    return 0;
+Tensor LinearRun::cut_dropped(tensor::Arena& arena, std::int64_t rows) const {
+    return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, inputs_});
+}
+
+std::int64_t LinearRun::workspace_bytes(std::int64_t rows) const {
+    if (dropout_ == 0 || adapters_.empty()) return 0;
+    tensor::Arena arena = tensor::Arena::measuring();
+    cut_dropped(arena, rows);
+    return arena.peak_bytes();
+}
+
+void LinearRun::drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const {
+    const std::int64_t first_element = context.batch.first_row * context.batch.shape.length * inputs_;
+    context.backend.dropout({dropout_, *context.dropout_seed, adapter.stream, first_element}, x, out);
 }
 
 // A quantised matrix has factors of its own, so each is a product of its own.
@@ -81,7 +96,16 @@ void LinearRun::forward(const Context& context, std::span<const GroupView> group
     kernels::Backend& backend = context.backend;
     multiply(context, groups[0], x, y);
     if (adapters_.empty()) return;
-    backend.matmul(x, false, groups[1].stacked_weight(first_a_, adapters_.size()), true, low, false);
+    if (drops(context)) {
+        const tensor::Arena::Scope scope(context.workspace);
+        const Tensor dropped = cut_dropped(context.workspace, x.rows());
+        for (std::size_t i = 0; i < adapters_.size(); ++i) {
+            drop(context, adapters_[i], x, dropped);
+            backend.matmul(dropped, false, groups[1].weight(adapters_[i].a), true, low_of(low, i), false);
+        }
+    } else {
+        backend.matmul(x, false, groups[1].stacked_weight(first_a_, adapters_.size()), true, low, false);
+    }
     backend.scale(low, scale_);
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
@@ -106,8 +130,17 @@ void LinearRun::input_gradient(const Context& context, std::span<const GroupView
     kernels::Backend& backend = context.backend;
     multiply_back(context, groups[0], y_gradient, x_gradient);
     if (adapters_.empty()) return;
-    const Tensor a = groups[1].stacked_weight(first_a_, adapters_.size());
-    backend.matmul(low_gradient, false, a, false, x_gradient, true);
+    if (!drops(context)) {
+        const Tensor a = groups[1].stacked_weight(first_a_, adapters_.size());
+        return backend.matmul(low_gradient, false, a, false, x_gradient, true);
+    }
+    const tensor::Arena::Scope scope(context.workspace);
+    const Tensor through = cut_dropped(context.workspace, x_gradient.rows());
+    for (std::size_t i = 0; i < adapters_.size(); ++i) {
+        backend.matmul(low_of(low_gradient, i), false, groups[1].weight(adapters_[i].a), false, through, false);
+        drop(context, adapters_[i], through, through);
+        backend.add(x_gradient, through, x_gradient);
+    }
 }
 
 void LinearRun::weight_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
@@ -118,7 +151,18 @@ void LinearRun::weight_gradient(const Context& context, std::span<const GroupVie
     }
     if (adapters_.empty()) return;
     const bool accumulate = groups[1].accumulate();
-    backend.matmul(low_gradient, true, x, false, groups[1].stacked_gradient(first_a_, adapters_.size()), accumulate);
+    if (drops(context)) {
+        const tensor::Arena::Scope scope(context.workspace);
+        const Tensor dropped = cut_dropped(context.workspace, x.rows());
+        for (std::size_t i = 0; i < adapters_.size(); ++i) {
+            drop(context, adapters_[i], x, dropped);
+            backend.matmul(low_of(low_gradient, i), true, dropped, false, groups[1].gradient(adapters_[i].a),
+                           accumulate);
+        }
+    } else {
+        backend.matmul(low_gradient, true, x, false, groups[1].stacked_gradient(first_a_, adapters_.size()),
+                       accumulate);
+    }
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
         backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, low_of(low, i), false,

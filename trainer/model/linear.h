@@ -43,10 +43,15 @@ class LinearRun {
 
   private:
     struct Adapter {
-        std::size_t b = 0;         // its index in the adapters' group
+        std::size_t a = 0, b = 0;  // the indices of its matrices in the adapters' group
         std::int64_t column = 0;   // of y, where its matrix begins
         std::int64_t columns = 0;  // of y
+        std::uint64_t stream = 0;  // of random numbers, for dropout: by its name
     };
+    bool drops(const Context& context) const { return dropout_ > 0 && context.dropout_seed; }
+    // What is left of x [N, in], or of its gradient, for one adapter.
+    void drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const;
+    Tensor cut_dropped(tensor::Arena& arena, std::int64_t rows) const;  // [N, in]
     void multiply(const Context& context, const GroupView& base, const Tensor& x, const Tensor& y) const;
     void multiply_back(const Context& context, const GroupView& base, const Tensor& y_gradient,
                        const Tensor& x_gradient) const;
@@ -58,6 +63,7 @@ class LinearRun {
     std::size_t first_a_ = 0;
     std::int64_t rank_ = 0;
     float scale_ = 0;
+    double dropout_ = 0;
     std::vector<Adapter> adapters_;
 };
 

@@ -55,10 +55,6 @@ std::string module_of(const Parameter& parameter) {
 }
 
 Status add_adapters(Model& model, const LoraOptions& options) {
-    const auto takes_none = [](const auto& block) { return block->linears().empty(); };
-    if (std::ranges::all_of(model.blocks, takes_none)) {
-        return invalid_argument("--lora-rank", "adapters for models of this architecture are not built yet");
-    }
     for (const std::string& target : options.targets) {
         if (target != kAllLinear && !has_target(model, target)) return unknown_target(model, target);
     }

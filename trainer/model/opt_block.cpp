@@ -30,12 +30,25 @@ enum OptPlace : std::size_t {
     kSecond,
     kSecondBias,
 };
+// The runs of matrices that share their input, in OptBlock::linears().
+enum OptRun : std::size_t { kQkv, kOut, kFirstRun, kSecondRun };
+
+std::vector<LinearRun> opt_runs(const ParameterGroup& group) {
+    return {{group, kQueryWeight, 3}, {group, kOutWeight, 1}, {group, kFirst, 1}, {group, kSecond, 1}};
+}
+
+// A bias's gradient, unless it is frozen.
+void bias_gradient(const Context& context, const GroupView& group, const Tensor& gradient, std::size_t first,
+                   std::size_t count = 1) {
+    if (group.trains()) context.backend.sum_rows(gradient, group.stacked_gradient(first, count), group.accumulate());
+}
 
 }  // namespace
 
 OptBlock::OptBlock(const ModelConfig& config, std::int64_t layer, std::size_t group)
     : name_("layers." + std::to_string(layer)),
       groups_{group},
+      linears_(opt_runs(make_group(config, layer))),
       hidden_(config.hidden_size),
       feed_forward_(config.intermediate_size),
       heads_(config.num_attention_heads),
@@ -94,7 +107,14 @@ OptBlock::Saved OptBlock::cut_saved(Arena& arena, const BatchShape& shape, Categ
         .hidden = cut({rows, hidden_}),
         .hidden_moments = cut({rows, 2}),
         .activation = cut({rows, feed_forward_}),
+        .low = {cut_low(arena, kQkv, rows, category), cut_low(arena, kOut, rows, category),
+                cut_low(arena, kFirstRun, rows, category), cut_low(arena, kSecondRun, rows, category)},
     };
+}
+
+Tensor OptBlock::cut_low(Arena& arena, std::size_t run, std::int64_t rows, Category category) const {
+    const std::int64_t columns = linears_[run].low_columns();
+    return columns == 0 ? Tensor() : arena.allocate(category, DType::kF32, {rows, columns});
 }
 
 std::int64_t OptBlock::saved_bytes(const BatchShape& shape) const {
@@ -107,18 +127,23 @@ OptBlock::AttentionScratch OptBlock::cut_attention(Arena& arena, std::int64_t ro
     const auto cut = [&](std::int64_t columns) {
         return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
     };
-    AttentionScratch scratch{.normed = cut(hidden_), .attention_gradient = {}, .qkv_gradient = {}};
+    AttentionScratch scratch;
+    scratch.normed = cut(hidden_);
     if (!backward) return scratch;
     scratch.attention_gradient = cut(hidden_);
     scratch.qkv_gradient = cut(3 * hidden_);
+    scratch.qkv_low_gradient = cut_low(arena, kQkv, rows, Category::kWorkspace);
+    scratch.out_low_gradient = cut_low(arena, kOut, rows, Category::kWorkspace);
     return scratch;
 }
 
 OptBlock::FeedForwardScratch OptBlock::cut_feed_forward(Arena& arena, std::int64_t rows, bool backward) const {
-    FeedForwardScratch scratch{.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_}),
-                               .activation_gradient = {}};
-    if (backward)
-        scratch.activation_gradient = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_});
+    FeedForwardScratch scratch;
+    scratch.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_});
+    if (!backward) return scratch;
+    scratch.activation_gradient = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_});
+    scratch.first_low_gradient = cut_low(arena, kFirstRun, rows, Category::kWorkspace);
+    scratch.second_low_gradient = cut_low(arena, kSecondRun, rows, Category::kWorkspace);
     return scratch;
 }
 
@@ -128,8 +153,10 @@ std::int64_t OptBlock::workspace_bytes(const kernels::Backend& backend, const Ba
         Arena first = Arena::measuring(), second = Arena::measuring();
         cut_attention(first, shape.rows(), backward);
         cut_feed_forward(second, shape.rows(), backward);
-        attention[backward] = first.peak_bytes() + backend.attention_workspace_bytes(attention_shape(shape));
-        feed_forward[backward] = second.peak_bytes();
+        const auto of_run = [&](std::size_t run) { return linears_[run].workspace_bytes(shape.rows()); };
+        attention[backward] = first.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
+                                                             of_run(kQkv), of_run(kOut)});
+        feed_forward[backward] = second.peak_bytes() + std::max({of_run(kOut), of_run(kFirstRun), of_run(kSecondRun)});
     }
     return std::max(saved_bytes(shape) + std::max(attention[0], feed_forward[0]),
                     std::max(attention[1], feed_forward[1]));
@@ -147,45 +174,47 @@ void OptBlock::forward(const Context& context, std::span<const GroupView> groups
     Arena kept = Arena::borrowing(saved, saved == nullptr ? 0 : saved_bytes(shape));
     const Saved activations = saved == nullptr ? cut_saved(context.workspace, shape, Category::kWorkspace)
                                                : cut_saved(kept, shape, Category::kActivations);
-    attention_forward(context, groups[0], input, activations, nullptr);
-    feed_forward_forward(context, groups[0], input, activations, output);
+    attention_forward(context, groups, input, activations, nullptr);
+    feed_forward_forward(context, groups, input, activations, output);
 }
 
 void OptBlock::infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                      const Tensor& output, LayerCache& cache) const {
     const Arena::Scope scope(context.workspace);
     const Saved activations = cut_saved(context.workspace, context.batch.shape, Category::kWorkspace);
-    attention_forward(context, groups[0], input, activations, &cache);
-    feed_forward_forward(context, groups[0], input, activations, output);
+    attention_forward(context, groups, input, activations, &cache);
+    feed_forward_forward(context, groups, input, activations, output);
     cache.past += context.batch.shape.length;
 }
 
 // saved.qkv and saved.attention from x; h is left to the second half.
-void OptBlock::attention_forward(const Context& context, const GroupView& group, const Tensor& input,
-                                 const Saved& saved, LayerCache* cache) const {
+void OptBlock::attention_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+                                 LayerCache* cache) const {
     kernels::Backend& backend = context.backend;
+    const GroupView& group = groups[0];
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), false);
     backend.layernorm_forward(input, group.weight(kAttentionNorm), group.weight(kAttentionNormBias), epsilon_,
                               scratch.normed, saved.input_moments);
-    backend.matmul(scratch.normed, false, group.stacked_weight(kQueryWeight, 3), true, saved.qkv, false);
+    linears_[kQkv].forward(context, groups, scratch.normed, saved.qkv, saved.low[kQkv]);
     backend.add_bias(saved.qkv, group.stacked_weight(kQueryBias, 3), {}, saved.qkv);
     attend(context, attention_shape(context.batch.shape), saved.qkv, cache, saved.attention, saved.log_sum_exp);
 }
 
-void OptBlock::feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input,
-                                    const Saved& saved, const Tensor& output) const {
+void OptBlock::feed_forward_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+                                    const Tensor& output) const {
     kernels::Backend& backend = context.backend;
+    const GroupView& group = groups[0];
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = cut_feed_forward(context.workspace, input.rows(), false);
-    backend.matmul(saved.attention, false, group.weight(kOutWeight), true, saved.hidden, false);
+    linears_[kOut].forward(context, groups, saved.attention, saved.hidden, saved.low[kOut]);
     complete_sum(context, saved.hidden);
     backend.add_bias(saved.hidden, group.weight(kOutBias), input, saved.hidden);
     backend.layernorm_forward(saved.hidden, group.weight(kFinalNorm), group.weight(kFinalNormBias), epsilon_,
                               scratch.normed, saved.hidden_moments);
-    backend.matmul(scratch.normed, false, group.weight(kFirst), true, saved.activation, false);
+    linears_[kFirstRun].forward(context, groups, scratch.normed, saved.activation, saved.low[kFirstRun]);
     backend.bias_relu(saved.activation, group.weight(kFirstBias));
-    backend.matmul(saved.activation, false, group.weight(kSecond), true, output, false);
+    linears_[kSecondRun].forward(context, groups, saved.activation, output, saved.low[kSecondRun]);
     complete_sum(context, output);
     backend.add_bias(output, group.weight(kSecondBias), saved.hidden, output);
 }
@@ -196,55 +225,62 @@ void OptBlock::backward(const Context& context, std::span<const GroupView> group
     Arena kept = Arena::borrowing(saved, saved_bytes(context.batch.shape));
     const Saved activations = cut_saved(kept, context.batch.shape, Category::kActivations);
     // The gradient of h lives where that of x will.
-    feed_forward_backward(context, groups[0], activations, output_gradient, input_gradient);
-    attention_backward(context, groups[0], input, activations, input_gradient, input_gradient);
+    feed_forward_backward(context, groups, activations, output_gradient, input_gradient);
+    attention_backward(context, groups, input, activations, input_gradient, input_gradient);
 }
 
-void OptBlock::feed_forward_backward(const Context& context, const GroupView& group, const Saved& saved,
+void OptBlock::feed_forward_backward(const Context& context, Groups groups, const Saved& saved,
                                      const Tensor& output_gradient, const Tensor& hidden_gradient) const {
     kernels::Backend& backend = context.backend;
-    const bool accumulate = group.accumulate();
+    const GroupView& group = groups[0];
+    const LinearRun &first = linears_[kFirstRun], &second = linears_[kSecondRun];
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = cut_feed_forward(context.workspace, output_gradient.rows(), true);
     const Tensor& gradient = scratch.activation_gradient;
-    backend.matmul(output_gradient, false, group.weight(kSecond), false, gradient, false);
-    backend.matmul(output_gradient, true, saved.activation, false, group.gradient(kSecond), accumulate);
-    backend.sum_rows(output_gradient, group.gradient(kSecondBias), accumulate);
+    second.low_gradient(context, groups, output_gradient, scratch.second_low_gradient);
+    second.input_gradient(context, groups, output_gradient, scratch.second_low_gradient, gradient);
+    second.weight_gradient(context, groups, output_gradient, saved.activation, saved.low[kSecondRun],
+                           scratch.second_low_gradient);
+    bias_gradient(context, group, output_gradient, kSecondBias);
     backend.relu_backward(saved.activation, gradient);
-    backend.sum_rows(gradient, group.gradient(kFirstBias), accumulate);
+    bias_gradient(context, group, gradient, kFirstBias);
     backend.layernorm_apply(saved.hidden, group.weight(kFinalNorm), group.weight(kFinalNormBias), saved.hidden_moments,
                             scratch.normed);
-    backend.matmul(gradient, true, scratch.normed, false, group.gradient(kFirst), accumulate);
-    backend.matmul(gradient, false, group.weight(kFirst), false, scratch.normed, false);
+    first.low_gradient(context, groups, gradient, scratch.first_low_gradient);
+    first.weight_gradient(context, groups, gradient, scratch.normed, saved.low[kFirstRun], scratch.first_low_gradient);
+    first.input_gradient(context, groups, gradient, scratch.first_low_gradient, scratch.normed);
     complete_sum(context, scratch.normed);
     backend.layernorm_backward(saved.hidden, group.weight(kFinalNorm), saved.hidden_moments, scratch.normed,
                                output_gradient, hidden_gradient, group.gradient(kFinalNorm),
-                               group.gradient(kFinalNormBias), accumulate);
+                               group.gradient(kFinalNormBias), group.accumulate());
 }
 
-void OptBlock::attention_backward(const Context& context, const GroupView& group, const Tensor& input,
-                                  const Saved& saved, const Tensor& hidden_gradient,
-                                  const Tensor& input_gradient) const {
+void OptBlock::attention_backward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+                                  const Tensor& hidden_gradient, const Tensor& input_gradient) const {
     kernels::Backend& backend = context.backend;
-    const bool accumulate = group.accumulate();
+    const GroupView& group = groups[0];
+    const LinearRun &qkv = linears_[kQkv], &out = linears_[kOut];
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), true);
-    backend.matmul(hidden_gradient, false, group.weight(kOutWeight), false, scratch.attention_gradient, false);
-    backend.matmul(hidden_gradient, true, saved.attention, false, group.gradient(kOutWeight), accumulate);
-    backend.sum_rows(hidden_gradient, group.gradient(kOutBias), accumulate);
+    out.low_gradient(context, groups, hidden_gradient, scratch.out_low_gradient);
+    out.input_gradient(context, groups, hidden_gradient, scratch.out_low_gradient, scratch.attention_gradient);
+    out.weight_gradient(context, groups, hidden_gradient, saved.attention, saved.low[kOut], scratch.out_low_gradient);
+    bias_gradient(context, group, hidden_gradient, kOutBias);
     backend.attention_backward(attention_shape(context.batch.shape), saved.qkv, context.batch.segment_starts,
                                saved.attention, saved.log_sum_exp, scratch.attention_gradient, scratch.qkv_gradient,
                                context.workspace);
-    backend.sum_rows(scratch.qkv_gradient, group.stacked_gradient(kQueryBias, 3), accumulate);
+    bias_gradient(context, group, scratch.qkv_gradient, kQueryBias, 3);
     backend.layernorm_apply(input, group.weight(kAttentionNorm), group.weight(kAttentionNormBias), saved.input_moments,
                             scratch.normed);
-    backend.matmul(scratch.qkv_gradient, true, scratch.normed, false, group.stacked_gradient(kQueryWeight, 3),
-                   accumulate);
-    backend.matmul(scratch.qkv_gradient, false, group.stacked_weight(kQueryWeight, 3), false, scratch.normed, false);
+    qkv.low_gradient(context, groups, scratch.qkv_gradient, scratch.qkv_low_gradient);
+    qkv.weight_gradient(context, groups, scratch.qkv_gradient, scratch.normed, saved.low[kQkv],
+                        scratch.qkv_low_gradient);
+    if (!context.input_gradient_needed) return;
+    qkv.input_gradient(context, groups, scratch.qkv_gradient, scratch.qkv_low_gradient, scratch.normed);
     complete_sum(context, scratch.normed);
     backend.layernorm_backward(input, group.weight(kAttentionNorm), saved.input_moments, scratch.normed,
                                hidden_gradient, input_gradient, group.gradient(kAttentionNorm),
-                               group.gradient(kAttentionNormBias), accumulate);
+                               group.gradient(kAttentionNormBias), group.accumulate());
 }
 
 double OptBlock::forward_flops(const BatchShape& shape) const {

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trainer/model/block.h"
 #include "trainer/model/config.h"
+#include "trainer/model/linear.h"
 
 // The blocks of OPT (Zhang et al., arXiv:2205.01068) as transformers has them: learned positions, layer norms before
 // attention and feed-forward, biases everywhere, ReLU. Legend as in kernels/backend.h; P channels of the embedding
@@ -56,6 +59,8 @@ class OptBlock final : public Block {
 
     const std::string& name() const override { return name_; }
     const std::vector<std::size_t>& groups() const override { return groups_; }
+    std::span<LinearRun> linears() override { return linears_; }
+    void use_adapters(std::size_t group) override { groups_.push_back(group); }
     std::int64_t saved_bytes(const BatchShape& shape) const override;
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
@@ -70,39 +75,49 @@ class OptBlock final : public Block {
 
   private:
     struct Saved {
-        Tensor input_moments;   // [N, 2]
-        Tensor qkv;             // [N, 3C]
-        Tensor attention;       // [N, C]
-        Tensor log_sum_exp;     // [B, H, T]
-        Tensor hidden;          // [N, C]: h
-        Tensor hidden_moments;  // [N, 2]
-        Tensor activation;      // [N, F]: after ReLU
+        Tensor input_moments;       // [N, 2]
+        Tensor qkv;                 // [N, 3C]
+        Tensor attention;           // [N, C]
+        Tensor log_sum_exp;         // [B, H, T]
+        Tensor hidden;              // [N, C]: h
+        Tensor hidden_moments;      // [N, 2]
+        Tensor activation;          // [N, F]: after ReLU
+        std::array<Tensor, 4> low;  // of each run's adapters, [N, n·r]; empty without
     };
     struct AttentionScratch {
         Tensor normed;              // [N, C], then its gradient
         Tensor attention_gradient;  // [N, C], backward only
         Tensor qkv_gradient;        // [N, 3C], backward only
+        Tensor qkv_low_gradient;    // backward only, as all gradients of low
+        Tensor out_low_gradient;
     };
     struct FeedForwardScratch {
         Tensor normed;               // [N, C], then its gradient
         Tensor activation_gradient;  // [N, F], backward only
+        Tensor first_low_gradient;
+        Tensor second_low_gradient;
     };
     Saved cut_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
     AttentionScratch cut_attention(tensor::Arena& arena, std::int64_t rows, bool backward) const;
     FeedForwardScratch cut_feed_forward(tensor::Arena& arena, std::int64_t rows, bool backward) const;
+    // [N, n·r] for the adapters of a run; empty when it has none.
+    Tensor cut_low(tensor::Arena& arena, std::size_t run, std::int64_t rows, tensor::Category category) const;
     kernels::AttentionShape attention_shape(const BatchShape& shape) const;
 
-    void attention_forward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+    using Groups = std::span<const GroupView>;  // the layer's, then its adapters'
+
+    void attention_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
                            LayerCache* cache) const;
-    void feed_forward_forward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+    void feed_forward_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
                               const Tensor& output) const;
-    void feed_forward_backward(const Context& context, const GroupView& group, const Saved& saved,
-                               const Tensor& output_gradient, const Tensor& hidden_gradient) const;
-    void attention_backward(const Context& context, const GroupView& group, const Tensor& input, const Saved& saved,
+    void feed_forward_backward(const Context& context, Groups groups, const Saved& saved, const Tensor& output_gradient,
+                               const Tensor& hidden_gradient) const;
+    void attention_backward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
                             const Tensor& hidden_gradient, const Tensor& input_gradient) const;
 
     std::string name_;
     std::vector<std::size_t> groups_;
+    std::vector<LinearRun> linears_;  // query, key and value; out; first; second
     std::int64_t hidden_, feed_forward_, heads_;
     float epsilon_;
 };

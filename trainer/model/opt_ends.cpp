@@ -185,7 +185,8 @@ void OptHeadBlock::backward(const Context& context, std::span<const GroupView> g
     chunked_loss_backward(context, scratch.features, groups.back().weight(table_), scratch.logits, *loss,
                           groups.back().gradient(table_), groups.back().accumulate(), gradients);
     if (projects_) {
-        backend.matmul(gradients, true, scratch.normed, false, head.gradient(kProjectOut), head.accumulate());
+        if (head.trains())
+            backend.matmul(gradients, true, scratch.normed, false, head.gradient(kProjectOut), head.accumulate());
         backend.matmul(gradients, false, head.weight(kProjectOut), false, input_gradient, false);
     }
     backend.layernorm_backward(input, head.weight(kLastNorm), scratch.moments, input_gradient, {}, input_gradient,

@@ -24,6 +24,7 @@ struct EngineOptions {
     bool train = true;          // false: evaluation only, nothing is kept for a backward pass
     GradientReduce::Options reduce;
     Recompute recompute = Recompute::kNone;
+    std::uint64_t seed = 0;  // of the adapters' dropout
 };
 
 // Runs a model's blocks forward and backward over one micro-batch after another, gathering weights before each block
@@ -47,9 +48,9 @@ class Engine {
     void lay_out_activations(Arena& arena, kernels::Backend& backend);
     std::span<const model::GroupView> views(std::size_t block, std::span<const Tensor> weights,
                                             std::span<const GradientReduce::Lent> gradients);
-    // Null batch: only takes part in the gathers.
+    // Null batch: only takes part in the gathers. Without a seed nothing is dropped.
     void forward(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch, std::size_t block,
-                 const model::Loss& loss);
+                 const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
     void backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss);
     bool again(std::size_t block) const { return options_.train && recomputes(options_.recompute, *model_, block); }

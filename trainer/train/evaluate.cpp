@@ -11,7 +11,7 @@ namespace atl::train {
 std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data::Dataset& dataset,
                        const data::RowOrder& order, std::int64_t begin, std::int64_t count, data::Batch& buffer) {
     dataset.read(order, begin, count, buffer);
-    const model::BatchRows rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids};
+    const model::BatchRows rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids, begin};
     const auto targets = memory.batch().load(backend, rows);
     check(targets.ok(), targets.ok() ? "" : "rows that were checked do not load: " + targets.error().message);
     return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});

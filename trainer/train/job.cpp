@@ -88,8 +88,7 @@ Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
     ATOLL_TRY(ModelDirectory directory, open_model(std::filesystem::path(config.model)));
     ATOLL_TRY(auto adapters, adapters_of(config));
     if (adapters) ATOLL_RETURN_IF_ERROR(add_adapters(directory, std::move(*adapters)));
-    if (const auto format = parse_quantize(config.quantize))
-        ATOLL_RETURN_IF_ERROR(model::quantize_layers(directory.model, *format));
+    if (const auto format = parse_quantize(config.quantize)) model::quantize_layers(directory.model, *format);
     return directory;
 }
 
@@ -153,7 +152,8 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
     options.engine = {{job.batch.micro, job.seq_len()},
                       true,
                       {job.batch.accumulation, job.config.deterministic ? job.batch.global : 0},
-                      job.recompute};
+                      job.recompute,
+                      static_cast<std::uint64_t>(job.config.seed)};
     options.division = divide(job.sharding, rank, ranks, job.shard_group);
     options.optimizer = &job.optimizer;
     options.offload_optimizer = job.config.offload_optimizer == "nvme";

@@ -11,7 +11,33 @@ namespace {
 
 class LoraProgramTest : public ProgramTest {
   protected:
-    std::string adapter() const { return (goldens_ / "lora" / "adapter").string(); }
+    // The goldens of Llama, or of "opt".
+    void take(const std::string& model) {
+        golden_ = model.empty() ? "training" : "training/" + model;
+        folder_ = goldens_ / "lora" / model;
+        make_golden_base();
+    }
+    std::string adapter() const { return (folder_ / "adapter").string(); }
+
+    // The 20 steps of the golden numbers in `file`, with further flags.
+    void expect_golden_steps(const std::string& file, const std::vector<std::string>& flags, int ranks) const {
+        const auto text = read_file(folder_ / file);
+        ASSERT_TRUE(text.ok());
+        const auto golden = nlohmann::json::parse(*text);
+        std::vector<std::string> arguments = {"train", "--model", path("golden"), "--data", path("golden.safetensors")};
+        arguments.insert(arguments.end(), {"--adapter", adapter(), "--out", path("out"), "--steps", "20"});
+        arguments.insert(arguments.end(), {"--global-batch-size", "4", "--shuffle", "off", "--lr", "5e-3"});
+        arguments.insert(arguments.end(), {"--beta2", "0.98", "--weight-decay", "0.1", "--threads", "1"});
+        arguments.insert(arguments.end(), flags.begin(), flags.end());
+        const auto result = run(arguments, ranks);
+        const auto losses = member(result.out, "loss");
+        const auto norms = member(result.out, "grad_norm");
+        ASSERT_EQ(losses.size(), 20U) << result.err;
+        for (std::size_t i = 0; i < 20; ++i) {
+            EXPECT_NEAR(losses[i] / golden["loss"][i].get<double>(), 1, 1e-5) << "step " << i + 1;
+            EXPECT_NEAR(norms[i] / golden["grad_norm"][i].get<double>(), 1, 1e-4) << "step " << i + 1;
+        }
+    }
 
     std::vector<float> floats(const std::filesystem::path& file, const std::string& name) const {
         const auto opened = safetensors::File::open(file);
@@ -37,71 +63,88 @@ class LoraProgramTest : public ProgramTest {
     }
 
     const std::filesystem::path goldens_ = ATOLL_GOLDEN_DIR;
+    std::filesystem::path folder_ = goldens_ / "lora";
 };
 
 TEST_F(LoraProgramTest, TheFirstTwentyStepsAreThoseOfPeft) {
-    make_golden_base();
-    const auto text = read_file(goldens_ / "lora" / "steps.json");
-    ASSERT_TRUE(text.ok());
-    const auto golden = nlohmann::json::parse(*text);
-    const std::vector<std::string> arguments = {"train",
-                                                "--model",
-                                                path("golden"),
-                                                "--data",
-                                                path("golden.safetensors"),
-                                                "--out",
-                                                path("out"),
-                                                "--steps",
-                                                "20",
-                                                "--adapter",
-                                                adapter(),
-                                                "--global-batch-size",
-                                                "4",
-                                                "--shuffle",
-                                                "off",
-                                                "--lr",
-                                                "5e-3",
-                                                "--beta2",
-                                                "0.98",
-                                                "--weight-decay",
-                                                "0.1",
-                                                "--max-grad-norm",
-                                                "1"};
-    for (const int ranks : {1, 2}) {
-        const auto result = run(arguments, ranks);
-        const auto losses = member(result.out, "loss");
-        const auto norms = member(result.out, "grad_norm");
-        ASSERT_EQ(losses.size(), 20U) << result.err;
-        for (std::size_t i = 0; i < 20; ++i) {
-            EXPECT_NEAR(losses[i] / golden["loss"][i].get<double>(), 1, 1e-5) << "step " << i + 1;
-            EXPECT_NEAR(norms[i] / golden["grad_norm"][i].get<double>(), 1, 1e-4) << "step " << i + 1;
-        }
+    for (const char* model : {"", "opt"}) {
+        take(model);
+        for (const int ranks : {1, 2}) expect_golden_steps("steps.json", {}, ranks);
     }
 }
 
-TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) {
-    make_golden_base();
-    const auto merged = run({"merge", "--model", path("golden"), "--adapter", adapter(), "--out", path("merged")});
-    ASSERT_EQ(merged.exit_code, 0) << merged.err;
-    const std::filesystem::path golden = goldens_ / "lora" / "golden.safetensors";
-    for (const char* name : {"model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"}) {
-        const auto expected = floats(golden, std::string("merged:") + name);
-        const auto values = floats(path("merged") + "/model.safetensors", name);
-        const auto before = floats(path("golden") + "/model.safetensors", name);
-        ASSERT_EQ(values.size(), expected.size());
-        for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-6) << name;
-        EXPECT_NE(values, before);
-    }
-    const auto eval = [&](std::vector<std::string> more) {
-        std::vector<std::string> arguments = {"eval", "--data", path("golden.safetensors")};
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        const auto result = run(arguments);
-        EXPECT_EQ(result.exit_code, 0) << result.err;
-        return member(result.out, "loss").at(0);
+TEST_F(LoraProgramTest, WithDropoutTheStepsAreThoseOfPeftWhateverTheRanks) {
+    const std::vector<std::string> dropout = {"--lora-dropout", "0.25", "--seed", "7"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.end(), dropout.begin(), dropout.end());
+        return more;
     };
-    const double apart = eval({"--model", path("golden"), "--adapter", adapter()});
-    EXPECT_NEAR(eval({"--model", path("merged")}) / apart, 1, 1e-5);
-    EXPECT_GT(std::abs(eval({"--model", path("golden")}) / apart - 1), 1e-4);
+    for (const char* model : {"", "opt"}) {
+        take(model);
+        expect_golden_steps("steps_dropout.json", dropout, 1);
+        expect_golden_steps("steps_dropout.json", with({"--grad-accum", "4", "--activation-checkpointing", "full"}), 1);
+        expect_golden_steps("steps_dropout.json", with({"--sharding", "full_shard"}), 2);
+        expect_golden_steps("steps_dropout.json", with({"--deterministic"}), 4);
+    }
+}
+
+TEST_F(LoraProgramTest, DropoutIsForTrainingAloneAndItsBitsDoNotDependOnTheRun) {
+    const std::vector<std::string> flags = {
+        "--steps", "4", "--global-batch-size", "4", "--deterministic", "--lora-dropout", "0.5", "--lr", "2e-2"};
+    const auto with = [&](const std::vector<std::string>& more) {
+        auto all = flags;
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    ASSERT_EQ(train_lora("one", flags).exit_code, 0);
+    ASSERT_EQ(train_lora("two", with({"--sharding", "full_shard"}), 2).exit_code, 0);
+    EXPECT_EQ(bytes_of("two") == bytes_of("one"), true);
+    ASSERT_EQ(train_lora("part", with({"--time-limit", kAtOnce})).exit_code, 0);
+    ASSERT_EQ(train_lora("part", with({"--resume", "--activation-checkpointing", "full"}), 2).exit_code, 0);
+    EXPECT_EQ(bytes_of("part") == bytes_of("one"), true);
+    ASSERT_EQ(train_lora("other", with({"--seed", "1", "--shuffle", "off"})).exit_code, 0);
+    EXPECT_EQ(bytes_of("other") == bytes_of("one"), false);
+
+    const auto loss = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"eval", "--data", path("data.safetensors")});
+        return member(run(more).out, "loss").at(0);
+    };
+    const double apart = loss({"--model", path("model"), "--adapter", path("one")});
+    EXPECT_EQ(loss({"--model", path("model"), "--adapter", path("one")}), apart);
+    ASSERT_EQ(run({"merge", "--model", path("model"), "--adapter", path("one"), "--out", path("merged"), "--save-dtype",
+                   "fp32"})
+                  .exit_code,
+              0);
+    EXPECT_NEAR(loss({"--model", path("merged")}) / apart, 1, 1e-5);
+}
+
+TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) {
+    const std::vector<std::pair<std::string, std::vector<std::string>>> models = {
+        {"", {"model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"}},
+        {"opt", {"model.decoder.layers.0.self_attn.v_proj.weight", "model.decoder.layers.1.fc2.weight"}}};
+    for (const auto& [model, names] : models) {
+        take(model);
+        const auto merged = run({"merge", "--model", path("golden"), "--adapter", adapter(), "--out", path("merged")});
+        ASSERT_EQ(merged.exit_code, 0) << merged.err;
+        EXPECT_EQ(merged.err, "");
+        for (const std::string& name : names) {
+            const auto expected = floats(folder_ / "golden.safetensors", "merged:" + name);
+            const auto values = floats(path("merged") + "/model.safetensors", name);
+            const auto before = floats(path("golden") + "/model.safetensors", name);
+            ASSERT_EQ(values.size(), expected.size());
+            for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-6) << name;
+            EXPECT_NE(values, before);
+        }
+        const auto eval = [&](std::vector<std::string> more) {
+            more.insert(more.begin(), {"eval", "--data", path("golden.safetensors")});
+            const auto result = run(more);
+            EXPECT_EQ(result.exit_code, 0) << result.err;
+            return member(result.out, "loss").at(0);
+        };
+        const double apart = eval({"--model", path("golden"), "--adapter", adapter()});
+        EXPECT_NEAR(eval({"--model", path("merged")}) / apart, 1, 1e-5);
+        EXPECT_GT(std::abs(eval({"--model", path("golden")}) / apart - 1), 1e-4);
+    }
 }
 
 TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {

@@ -79,6 +79,8 @@ class CpuBackend final : public Backend {
     void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
                          const Tensor& out) override;
 
+    void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) override;
+
     void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override;
     void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
                                 const Tensor& losses) override;

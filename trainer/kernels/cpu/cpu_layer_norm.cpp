@@ -50,8 +50,8 @@ void CpuBackend::layernorm_backward(const Tensor& x, const Tensor& weight, const
     check_size(out_gradient, rows * columns);
     check_size(x_gradient, rows * columns);
     check_size(moments, 2 * rows);
-    check_size(weight_gradient, columns);
-    check_size(bias_gradient, columns);
+    if (!weight_gradient.empty()) check_size(weight_gradient, columns);
+    if (!bias_gradient.empty()) check_size(bias_gradient, columns);
     const float* const weights = norm_weight(weight, columns);
     const float* const residual = residual_gradient.empty() ? nullptr : residual_gradient.f32();
     partial_gradients_.assign(static_cast<std::size_t>(2 * kLayerNormTiles * columns), 0.0F);
@@ -61,13 +61,16 @@ void CpuBackend::layernorm_backward(const Tensor& x, const Tensor& weight, const
         loops_.layernorm_backward({begin, end, columns}, x.f32(), weights, moments.f32(), out_gradient.f32(), residual,
                                   x_gradient.f32(), partial, partial + columns);
     });
-    if (!accumulate) zero(weight_gradient);
-    if (!accumulate) zero(bias_gradient);
-    for (std::int64_t part = 0; part < kLayerNormTiles; ++part) {
-        const float* const partial = partial_gradients_.data() + part * 2 * columns;
-        loops_.add(weight_gradient.f32(), partial, weight_gradient.f32(), columns);
-        loops_.add(bias_gradient.f32(), partial + columns, bias_gradient.f32(), columns);
-    }
+    const auto add_up = [&](const Tensor& gradient, std::int64_t offset) {
+        if (gradient.empty()) return;
+        if (!accumulate) zero(gradient);
+        for (std::int64_t part = 0; part < kLayerNormTiles; ++part) {
+            const float* const partial = partial_gradients_.data() + part * 2 * columns + offset;
+            loops_.add(gradient.f32(), partial, gradient.f32(), columns);
+        }
+    };
+    add_up(weight_gradient, 0);
+    add_up(bias_gradient, columns);
 }
 
 void CpuBackend::add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) {

@@ -1,6 +1,8 @@
 // The layers of CpuBackend: each function checks the shapes, cuts the work into tiles and calls the loops.
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
 
@@ -167,6 +169,26 @@ void CpuBackend::swiglu_backward(const Tensor& gate_up, const Tensor& out_gradie
         for (std::int64_t row = begin; row < end; ++row) {
             loops_.swiglu_backward(gate_up.f32() + 2 * row * columns, out_gradient.f32() + row * columns,
                                    gate_up_gradient.f32() + 2 * row * columns, out.f32() + row * columns, columns);
+        }
+    });
+}
+
+void CpuBackend::dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) {
+    constexpr std::int64_t kDropped = 1024;  // elements at a time
+    check(x.contiguous() && out.contiguous() && out.element_count() == x.element_count(), "dropout: other sizes");
+    const auto below = static_cast<std::uint64_t>(std::llround(dropout.probability * 0x1p32));
+    const float factor = static_cast<float>(1.0 / (1.0 - dropout.probability));
+    for_ranges(x.element_count(), kTileElements, [&](std::int64_t tile_begin, std::int64_t tile_end) {
+        std::array<std::uint16_t, kDropped> low, high;  // NOLINT: filled when they are used
+        for (std::int64_t begin = tile_begin; begin < tile_end; begin += kDropped) {
+            const std::int64_t count = std::min(kDropped, tile_end - begin);
+            loops_.random_halves(dropout.seed, static_cast<std::int64_t>(dropout.stream), dropout.first_element + begin,
+                                 low.data(), high.data(), count);
+            for (std::int64_t i = 0; i < count; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                const std::uint64_t draw = std::uint64_t{high[at]} << 16 | low[at];
+                out.f32()[begin + i] = draw < below ? 0.0F : x.f32()[begin + i] * factor;
+            }
         }
     });
 }
