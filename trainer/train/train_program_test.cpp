@@ -130,6 +130,23 @@ TEST_F(TrainProgramTest, WeightsThatRank0SendsAreThoseThatEachRankReads) {
     EXPECT_EQ(member(got.out, "loss"), member(read.out, "loss")) << got.err;
 }
 
+TEST_F(TrainProgramTest, TheWeightsThatOnlyRank0HasAreThoseOfAllRanks) {
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("other"), "--seed", "2"}).exit_code, 0);
+    // Rank 0 is given the model, the others another one.
+    const auto eval = [&](const std::string& more) {
+        const std::string script = "[ \"$OMPI_COMM_WORLD_RANK\" = 0 ] && model=" + path("model") +
+                                   " || model=" + path("other") +
+                                   "; exec " ATOLL_TRAINER " eval --model $model --data " + path("data.safetensors") +
+                                   " --sharding full_shard " + more;
+        const auto result = run_command({ATOLL_MPIRUN, "2", "sh", "-c", script});
+        EXPECT_TRUE(result.ok());
+        return member(result->out, "loss").at(0);
+    };
+    const auto alone = run({"eval", "--model", path("model"), "--data", path("data.safetensors")});
+    EXPECT_NEAR(eval("--broadcast-from-rank0"), member(alone.out, "loss").at(0), 1e-6);
+    EXPECT_GT(std::abs(eval("") - member(alone.out, "loss").at(0)), 1e-4) << "control: each rank reads its own";
+}
+
 TEST_F(TrainProgramTest, AWeightThatIsNotANumberIsNamedWhoeverReadsIt) {
     const std::string file = path("model") + "/model.safetensors";
     std::string bytes = weights("model");
