@@ -50,6 +50,7 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
     if (failed < task.attempts_max && !is_permanent && !task.cancel_requested) {
         finish(change, TaskState::kPending, Step::kFailed);
         change.next_in_ms = backoff_ms(failed, pace);
+        add_event(change, "atoll.task.retrying.v1", {{"error", why}});
         return;
     }
     task.error = task.facility + ": " + to_string(task.kind) +
@@ -59,8 +60,8 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
     add_event(change, "atoll.task.failed.v1", {{"error", task.error}});
 }
 
-// What a site's program says is kept only as far as it is numbers. (What a failed one wrote to standard error is kept
-// too, its last 500 bytes: no program of ours writes text of a dataset there.)
+// What a site's program says is kept only as far as it is numbers. (Of what a failed one wrote to standard error the
+// reason is kept too, failure_text(): no program of ours writes text of a dataset there.)
 Json numbers_of(const Json& line) {
     Json numbers = Json::object();
     for (const auto& [key, value] : line.items())

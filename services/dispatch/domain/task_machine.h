@@ -28,7 +28,7 @@ struct Watched {
     std::vector<json::Json> lines;           // new lines of stdout.jsonl
     std::int64_t log_offset = 0;             // after them
     bool log_is_drained = true;              // no more lines were there
-    std::string stderr_tail;                 // when it ended with a failure
+    std::string stderr_tail;                 // why, when it ended with a failure: failure_text()
     std::optional<BatchState> batch_answer;  // when the batch system was asked,
     std::int64_t batch_asked_ms = 0;         // at this time
 };

@@ -114,7 +114,9 @@ TEST(TaskMachineTest, AFailedAttemptMakesANewOneUntilTheMaximum) {
     const TaskChange first = apply(at_step(Step::kRunning), ended(1), kPace, 0);
     EXPECT_EQ(first.task.state, TaskState::kPending);
     EXPECT_GT(first.next_in_ms, 0);
-    EXPECT_TRUE(first.events.empty());
+    ASSERT_EQ(first.events.size(), 1U) << "whoever watches learns why there is another attempt";
+    EXPECT_EQ(first.events[0].type, "atoll.task.retrying.v1");
+    EXPECT_EQ(first.events[0].data.at("attempt"), 1);
     Task second = begin_attempt(first.task).task;
     EXPECT_EQ(operation_name(second), "atoll-t1-2");
     second.attempt->step = Step::kRunning;

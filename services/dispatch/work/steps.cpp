@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "services/dispatch/db/tasks.h"
+#include "services/dispatch/site/failure_text.h"
 #include "services/dispatch/site/job_script.h"
 #include "services/dispatch/work/preparation.h"
 
@@ -12,7 +13,8 @@ namespace {
 using json::Json;
 
 constexpr std::chrono::hours kTokenLife{2};  // longer than a transfer may take
-constexpr std::int64_t kStderrBytes = 500;
+constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
+constexpr std::size_t kFailureBytesMax = 500;
 
 Outcome outcome_of(const Error& error) {
     std::string why = printable(error.message);  // parts of it may be the site's
@@ -171,7 +173,7 @@ Outcome Steps::watch(const Task& task, Site& site, std::int64_t now_ms) {
     if (watched.exit_code && *watched.exit_code != 0 && watched.log_is_drained) {
         const auto tail = site.tail(directory + "/stderr.log", kStderrBytes);
         if (!tail.ok()) return outcome_of(tail.error());
-        watched.stderr_tail = *tail;
+        watched.stderr_tail = failure_text(*tail, kFailureBytesMax);
     }
     if (!watched.exit_code && should_ask_batch(*task.attempt, pace(site.facility()), now_ms)) {
         const auto answer = batch_answer(task, site, now_ms);

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace atl::dispatch {
+
+// Why a batch job failed, from the end of its stderr.log: the lines of atoll-trainer (with the indented ones under
+// them), else what is not mpirun's own notices, else everything. Whole lines, the last ones, at most `bytes_max` bytes;
+// only a single line that is longer is cut, at its end.
+std::string failure_text(std::string_view log_end, std::size_t bytes_max);
+
+}  // namespace atl::dispatch
