@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -47,6 +48,20 @@ Result<Matrix> find_matrix(const safetensors::File& file, const char* name, cons
     if (tensor->shape.size() != 2 || (!shape.empty() && tensor->shape != shape))
         return in_file(file.path(), quoted + " has another shape than [rows, seq_len] of input_ids");
     return Matrix(file.bytes(*tensor), tensor->shape[1]);
+}
+
+// A user's first idea is to give the text itself: it would be refused for its header of absurd length.
+Status refuse_text(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    char begin[9] = {};  // of a .safetensors file: the header's length, little endian, and its '{'
+    file.read(begin, sizeof begin);
+    const std::string_view bytes(begin, static_cast<std::size_t>(file.gcount()));
+    const bool is_compressed = bytes.starts_with("\x1f\x8b") || bytes.starts_with("\x28\xb5\x2f\xfd");
+    const bool is_text = !bytes.empty() && std::ranges::all_of(bytes, [](unsigned char c) {
+        return c >= 0x20 || c == '\t' || c == '\n' || c == '\r';
+    });
+    if (!is_compressed && !is_text) return {};
+    return in_file(path, "this is text: run `atoll-trainer tokenize` first and give what it wrote");
 }
 
 Result<DatasetInfo> read_info(const std::filesystem::path& path) {
@@ -101,6 +116,7 @@ Result<Dataset> Dataset::open(const std::filesystem::path& path) {
     if (is_directory) {
         ATOLL_TRY(impl->info, read_info(path / "data.json"));
     }
+    if (!is_directory) ATOLL_RETURN_IF_ERROR(refuse_text(path));
     ATOLL_TRY(impl->file, safetensors::File::open(is_directory ? path / "data.safetensors" : path));
     const safetensors::File& file = *impl->file;
     const safetensors::TensorInfo* ids = file.header().find("input_ids");

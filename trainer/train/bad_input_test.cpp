@@ -204,7 +204,55 @@ TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
 TEST_F(BadInputTest, AnUnknownCommandListsTheCommands) {
     const auto result = run({"tran"});
     EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("did you mean train?"), std::string::npos) << result.err;
     EXPECT_NE(result.err.find("tokenizer-train"), std::string::npos);
+}
+
+TEST_F(BadInputTest, AMistypedFlagIsNamedNotItsValue) {
+    const auto result = train("out", {"--stpes", "3"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.err, "atoll-trainer train: there is no flag --stpes; did you mean --steps?\n");
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"step": 3})").ok());
+    const auto of_file = train("out", {"--config", path("run.json")});
+    EXPECT_NE(of_file.err.find("step (" + path("run.json") + "): there is no such key; did you mean steps?"),
+              std::string::npos)
+        << of_file.err;
+}
+
+TEST_F(BadInputTest, TextGivenAsDataIsRefusedWithTheWayOn) {
+    ASSERT_TRUE(write_file_atomic(path("it.jsonl"), "{\"text\": \"Nel mezzo del cammin\"}\n").ok());
+    ASSERT_TRUE(write_file_atomic(path("short.txt"), "Nel").ok());
+    ASSERT_TRUE(write_file_atomic(path("it.jsonl.gz"), "\x1f\x8b\x08 and so on").ok());
+    for (const char* file : {"it.jsonl", "short.txt", "it.jsonl.gz"})
+        expect_refused(
+            run({"train", "--model", path("model"), "--data", path(file), "--out", path("o"), "--steps", "1"}),
+            "this is text: run `atoll-trainer tokenize` first");
+}
+
+TEST_F(BadInputTest, AModelOrATokenizerIsWrittenOverOnlyByForce) {
+    const std::vector<std::string> init = {"init", "--config", path("config.json"), "--out", path("model"), "--seed"};
+    const auto with = [](std::vector<std::string> arguments, std::vector<std::string> more) {
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return arguments;
+    };
+    const std::string before = read_file(path("model") + "/model.safetensors").value();
+    expect_refused(run(with(init, {"2"})), "--force writes over it");
+    EXPECT_EQ(read_file(path("model") + "/model.safetensors").value(), before);
+    EXPECT_EQ(run(with(init, {"2", "--force"})).exit_code, 0);
+    EXPECT_NE(read_file(path("model") + "/model.safetensors").value(), before);
+
+    ASSERT_TRUE(write_file_atomic(path("text.txt"), "one two three four five six seven\n").ok());
+    const std::vector<std::string> tokenizer = {
+        "tokenizer-train", "--input", path("text.txt"), "--out", path("tokenizer"), "--vocab-size", "280"};
+    EXPECT_EQ(run(tokenizer).exit_code, 0) << run(tokenizer).err;
+    expect_refused(run(tokenizer), "--force writes over it");
+    EXPECT_EQ(run(with(tokenizer, {"--force"})).exit_code, 0);
+}
+
+TEST_F(BadInputTest, TheProgramSaysItsVersion) {
+    const auto result = run({"--version"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_TRUE(result.out.starts_with("atoll-trainer ")) << result.out;
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <sstream>
 
+#include "shared/base/spelling.h"
+
 namespace atl::train {
 namespace {
 
@@ -106,7 +108,7 @@ int run_command(const CommandEntry& entry, int argc, char** argv) {
         std::fputs(app.help().c_str(), stdout);
         return 0;
     } catch (const CLI::ParseError& error) {
-        status = invalid_argument("", error.what());
+        status = invalid_argument("", refusal(app, argc, argv, error.what()));
     }
     if (status.ok()) status = command->run();
     if (!status.ok()) report(entry.name, status.error());
@@ -117,6 +119,28 @@ void print_overview(std::FILE* to, std::span<const CommandEntry> commands) {
     std::fprintf(to, "%s COMMAND [flags]: trains, evaluates and runs language models\n\n", kProgram);
     for (const CommandEntry& entry : commands) std::fprintf(to, "  %-16s %s\n", entry.name, entry.summary);
     std::fprintf(to, "\n%s COMMAND --help shows a command's flags and an example.\n", kProgram);
+}
+
+std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
+    std::vector<std::string> names;
+    for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
+    const std::string meant = nearest(name, names);
+    return std::string(kProgram) + ": there is no command '" + name + "'" +
+           (meant.empty() ? "" : "; did you mean " + meant + "?") + "\n\n";
+}
+
+// CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
+std::string refusal(const CLI::App& app, int argc, char** argv, const std::string& words) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const std::string flag = word.substr(0, word.find('='));
+        if (!flag.starts_with("--") || app.get_option_no_throw(flag) != nullptr) continue;
+        const std::string meant = nearest(flag, known);
+        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : "; did you mean " + meant + "?");
+    }
+    return words;
 }
 
 }  // namespace
@@ -147,9 +171,13 @@ int run_command_line(int argc, char** argv, std::span<const CommandEntry> comman
         print_overview(stdout, commands);
         return 0;
     }
+    if (name == "--version") {
+        std::printf("%s %s\n", kProgram, ATOLL_VERSION);
+        return 0;
+    }
     const auto found = std::ranges::find(commands, name, [](const CommandEntry& entry) { return entry.name; });
     if (found == commands.end()) {
-        if (!name.empty()) std::fprintf(stderr, "%s: there is no command '%s'\n\n", kProgram, name.c_str());
+        if (!name.empty()) std::fputs(unknown_command(name, commands).c_str(), stderr);
         print_overview(stderr, commands);
         return 2;
     }

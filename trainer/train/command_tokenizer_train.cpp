@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "trainer/data/tokenizer_train.h"
 #include "trainer/train/commands.h"
 
@@ -11,11 +13,15 @@ class TokenizerTrainCommand final : public Command {
                 {"template", "text of a document; {{name}} stands for that field of a line", &options_.text_template},
                 {"vocab-size", "pieces, 260 at least", &vocab_size_, true},
                 {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},
-                {"out", "directory for tokenizer.model", &options_.out, true}};
+                {"out", "directory for tokenizer.model", &options_.out, true},
+                {"force", "write over a tokenizer that is in --out", &force_}};
     }
 
     Status run() override {
         if (vocab_size_ < 1 || vocab_size_ > (1 << 24)) return invalid_argument("--vocab-size", "is out of range");
+        const std::filesystem::path model = options_.out / "tokenizer.model";
+        if (!force_ && std::filesystem::exists(model))
+            return invalid_argument("--out", model.string() + " is there already; --force writes over it");
         options_.vocab_size = static_cast<std::int32_t>(vocab_size_);
         return data::train_tokenizer(options_);
     }
@@ -23,6 +29,7 @@ class TokenizerTrainCommand final : public Command {
   private:
     data::TokenizerTrainOptions options_;
     std::int64_t vocab_size_ = 0;
+    bool force_ = false;
 };
 
 }  // namespace

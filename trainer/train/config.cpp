@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "shared/base/file.h"
+#include "shared/base/spelling.h"
 #include "shared/json/json.h"
 
 namespace atl::train {
@@ -89,12 +90,20 @@ const Option* find_key(const std::string& key, Commands command) {
     return nullptr;
 }
 
+std::string near_key(const std::string& key, Commands command) {
+    std::vector<std::string> keys;
+    for (const Option& option : options())
+        if ((option.commands & command) != 0) keys.push_back(option.key());
+    const std::string meant = nearest(key, keys);
+    return meant.empty() ? "" : "; did you mean " + meant + "?";
+}
+
 Status assign_json(RunConfig& config, const json::Json& object, const std::string& file, Commands command) {
     if (!object.is_object()) return invalid_argument(file, "a run configuration is a JSON object");
     for (const auto& [key, value] : object.items()) {
         const std::string name = key + " (" + file + ")";
         const Option* option = find_key(key, command);
-        if (option == nullptr) return invalid_argument(name, "there is no such key");
+        if (option == nullptr) return invalid_argument(name, "there is no such key" + near_key(key, command));
         if (!right_type(option->member, value)) {
             return invalid_argument(name, std::string("must be ") + type_name(option->member));
         }

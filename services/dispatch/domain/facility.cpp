@@ -1,6 +1,7 @@
 #include "services/dispatch/domain/facility.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "shared/service/names.h"
 
@@ -14,6 +15,13 @@ using service::required_name;
 bool is_absolute(const std::string& path) {
     return !path.empty() && path.front() == '/' && path.find('\0') == std::string::npos &&
            path.find('\n') == std::string::npos;
+}
+
+// "/a//b/" and "/a/./b" are the place "/a/b".
+std::string normal_path(const std::string& path) {
+    std::string normal = std::filesystem::path(path).lexically_normal().string();
+    while (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
+    return normal;
 }
 
 // ssh would take a leading dash for an option; the rest is what hosts, aliases and users are made of.
@@ -90,6 +98,7 @@ Result<Facility> parse_facility(const Json& value) {
     if (!reader.string_or("image", "").empty())
         reader.fail("image", "running from an image is not built yet; leave it out and set programs");
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    facility.work_dir = normal_path(facility.work_dir);
     ATOLL_TRY(facility.transport, parse_transport(transport));
     ATOLL_TRY(facility.batch, parse_batch(batch));
     ATOLL_TRY(facility.environment, parse_environment(environment));

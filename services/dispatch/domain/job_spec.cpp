@@ -59,6 +59,16 @@ Result<std::vector<Participant>> parse_participants(const Json& list) {
     return participants;
 }
 
+Status check_each_training(const JobSpec& spec) {
+    for (std::size_t i = 0; i < spec.participants.size(); ++i) {
+        const Participant& one = spec.participants[i];
+        ATOLL_RETURN_IF_ERROR(check_training_together(merge_training_settings(spec.training, one.training),
+                                                      one.training, one.ranks,
+                                                      element("participants", i) + ".training"));
+    }
+    return {};
+}
+
 Result<Strategy> parse_strategy(const Json& value) {
     Strategy strategy;
     if (value.is_null()) {
@@ -180,6 +190,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     ATOLL_TRY(spec.strategy, parse_strategy(strategy));
     ATOLL_RETURN_IF_ERROR(check_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
+    ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, spec));
     return spec;

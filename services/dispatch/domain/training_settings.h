@@ -6,9 +6,16 @@
 
 namespace atl::dispatch {
 
-// Checks an object of training settings (keys of the trainer's run.json) against the one table of keys, types and
-// bounds. `path` is the object's own field name ("training"); the error names the first wrong key.
+// Checks an object of training settings (keys of the trainer's run.json) by the trainer's own table of keys, types,
+// ranges and values (trainer/train/run_settings.json), less the keys that are not a job's to set. `path` is the object's
+// own field name ("training"); the error names the first wrong key.
 Status check_training_settings(const json::Json& settings, const std::string& path);
+
+// Checks what several settings of one participant's training say together, as the trainer would before its first step:
+// `settings` are the merged ones, `overrides` the participant's own (or null), `ranks` its processes. The error names
+// the key where it was set: "training.epochs", or `path` + ".epochs" where the participant's own.
+Status check_training_together(const json::Json& settings, const json::Json& overrides, std::int64_t ranks,
+                               const std::string& path);
 
 // `base` with the members of `overrides` on top.
 json::Json merge_training_settings(json::Json base, const json::Json& overrides);

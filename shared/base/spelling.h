@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace atl {
+
+// The candidate that somebody who typed `word` most likely meant: a few letters wrong, missing, too many or swapped, or
+// the only one that begins with it. Empty if none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace atl

@@ -1,0 +1,27 @@
+#include "shared/base/spelling.h"
+
+#include <gtest/gtest.h>
+
+namespace atl {
+namespace {
+
+const std::vector<std::string> kVerbs = {"init",  "submit", "list",   "show", "watch",
+                                         "pause", "resume", "cancel", "logs"};
+
+TEST(SpellingTest, AWordWithAFewLettersWrongFindsTheRightOne) {
+    for (const auto& [typed, meant] : std::vector<std::pair<std::string, std::string>>{{"lst", "list"},
+                                                                                       {"lsit", "list"},
+                                                                                       {"submti", "submit"},
+                                                                                       {"cancell", "cancel"},
+                                                                                       {"resme", "resume"},
+                                                                                       {"sub", "submit"},
+                                                                                       {"log", "logs"}})
+        EXPECT_EQ(nearest(typed, kVerbs), meant) << typed;
+}
+
+TEST(SpellingTest, AWordThatIsNearNothingFindsNothing) {
+    for (const char* typed : {"delete", "x", "", "s", "frobnicate"}) EXPECT_EQ(nearest(typed, kVerbs), "") << typed;
+}
+
+}  // namespace
+}  // namespace atl
