@@ -79,6 +79,23 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
     return digest;
 }
 
+Status Catalog::require_no_base(const std::string& model, const std::string& field) const {
+    std::string cursor;
+    do {
+        const auto page =
+            get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?limit=1000" + cursor);
+        if (!page.ok() && page.error().code == ErrorCode::kNotFound) return {};
+        if (!page.ok()) return page.error();
+        for (const auto& version : page->value("items", Json::array()))
+            if (version.value("kind", "") == "base")
+                return invalid_argument(field, field + ": the model \"" + model +
+                                                   "\" holds imported versions; give a job's results another name");
+        const Json next = page->value("next", Json());
+        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
+    } while (!cursor.empty());
+    return {};
+}
+
 Status Catalog::ensure_model(const std::string& model, const std::string& idempotency_key) const {
     const auto found = get(Service::kStore, "/v1/models/" + http::percent_encode(model));
     if (found.ok() || found.error().code != ErrorCode::kNotFound) return found.ok() ? Status() : Status(found.error());

@@ -28,6 +28,9 @@ class Catalog {
     // "<path>.version".
     Result<std::string> model_digest(const std::string& model, const std::string& version, const std::string& path,
                                      const std::string& name_key) const;
+    // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among
+    // which a job's updates and global models would get lost.
+    Status require_no_base(const std::string& model, const std::string& field) const;
     // Makes sure that the output model exists.
     Status ensure_model(const std::string& model, const std::string& idempotency_key) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;

@@ -22,6 +22,10 @@ Status require_facility(pg::Connection& connection, const std::string& name, con
 // In order of names, after `after`, at most `limit`.
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
                                                     std::int64_t limit);
+// kConflict that names "work_dir" and the other facility: it lies at the same place (way in, host, directory), where
+// the two would take each other's data and models for their own. Otherwise the place stays free until the transaction
+// ends.
+Status require_own_place(pg::Transaction& transaction, const Facility& facility);
 // kConflict: the name is taken.
 Status insert_facility(pg::Transaction& transaction, const Facility& facility);
 // kConflict that names `field`: the facility has tasks that are not finished. Otherwise it gets none until the

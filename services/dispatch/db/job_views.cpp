@@ -92,6 +92,23 @@ void add_evaluations(const Task& task, Json& evaluations) {
     }
 }
 
+const std::string kPreparationQuery =
+    "SELECT id, spec, created_by, " + pg::rfc3339("created_at") + " AS created_at FROM preparations ";
+
+Json preparation_of(const pg::Rows& rows, int row, const Task& task) {
+    Json view = rows.json(row, "spec");
+    view["id"] = rows.text(row, "id");
+    view["created_by"] = rows.text(row, "created_by");
+    view["created_at"] = rows.text(row, "created_at");
+    view["state"] = to_string(task.state);
+    view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
+    view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
+    view["error"] = task.error;
+    view["version"] = task.result.is_object() ? task.result.at("dataset_version") : Json();
+    view["result"] = task.result;
+    return view;
+}
+
 }  // namespace
 
 Result<Json> job_view(pg::Connection& connection, const std::string& id) {
@@ -156,24 +173,25 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
 }
 
 Result<Json> preparation_view(pg::Connection& connection, const std::string& id) {
-    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT spec, created_by, " + pg::rfc3339("created_at") +
-                                                        " AS created_at FROM preparations WHERE id = $1",
-                                                    {id}));
+    ATOLL_TRY(const pg::Rows rows, connection.query(kPreparationQuery + "WHERE id = $1", {id}));
     if (rows.empty()) return not_found("no preparation " + id);
     ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.preparation_id = $1", {id}));
     check(tasks.size() == 1, "a preparation has one task");
-    const Task& task = tasks.front();
-    Json view = rows.json(0, "spec");
-    view["id"] = id;
-    view["created_by"] = rows.text(0, "created_by");
-    view["created_at"] = rows.text(0, "created_at");
-    view["state"] = to_string(task.state);
-    view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
-    view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
-    view["error"] = task.error;
-    view["version"] = task.result.is_object() ? task.result.at("dataset_version") : Json();
-    view["result"] = task.result;
-    return view;
+    return preparation_of(rows, 0, tasks.front());
+}
+
+Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
+    const std::string page = "WHERE $1 = '' OR id < $1 ORDER BY id DESC LIMIT $2";
+    ATOLL_TRY(const pg::Rows rows, connection.query(kPreparationQuery + page, {after, limit}));
+    ATOLL_TRY(const std::vector<Task> tasks,
+              load_tasks(connection, "t.preparation_id IN (SELECT id FROM preparations " + page + ")", {after, limit}));
+    std::map<std::string, const Task*> by_preparation;
+    for (const Task& task : tasks) by_preparation[task.preparation] = &task;
+    std::vector<Json> items;
+    for (int i = 0; i < rows.size(); ++i)
+        if (const auto task = by_preparation.find(rows.text(i, "id")); task != by_preparation.end())
+            items.push_back(preparation_of(rows, i, *task->second));
+    return items;
 }
 
 }  // namespace atl::dispatch

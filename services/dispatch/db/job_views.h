@@ -17,5 +17,8 @@ Result<std::vector<json::Json>> job_list(pg::Connection& connection, const std::
 Result<json::Json> rounds_view(pg::Connection& connection, const std::string& job);
 
 Result<json::Json> preparation_view(pg::Connection& connection, const std::string& id);
+// Newest first, those before the id `after` if given.
+Result<std::vector<json::Json>> preparation_list(pg::Connection& connection, const std::string& after,
+                                                 std::int64_t limit);
 
 }  // namespace atl::dispatch

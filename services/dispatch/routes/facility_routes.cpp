@@ -29,6 +29,7 @@ Response post_facility(Routing& routing, const Request& request) {
     return service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility facility, parse_facility(body));
+        ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
         ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
         return answer_one(201, stored, request).with("Location", "/v1/facilities/" + facility.name);
@@ -59,7 +60,10 @@ Response patch_facility(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
         const std::string moved = moved_member(stored.facility, patched);
-        if (!moved.empty()) ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
+        if (!moved.empty()) {
+            ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));
+            ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
+        }
         ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
         ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
         return answer_one(200, now, request);

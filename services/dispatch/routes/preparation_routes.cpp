@@ -64,6 +64,14 @@ Response post_preparation(Routing& routing, const Request& request) {
     return response;
 }
 
+Response get_preparations(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
+        return service::list(std::move(items), page, "id");
+    });
+}
+
 Response get_preparation(Routing& routing, const Request& request) {
     return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
@@ -76,6 +84,8 @@ Response get_preparation(Routing& routing, const Request& request) {
 void add_preparation_routes(http::Server& server, Routing& routing) {
     server.route(Method::kPost, "/v1/preparations", writers(),
                  [&routing](const Request& request) { return post_preparation(routing, request); });
+    server.route(Method::kGet, "/v1/preparations", readers(),
+                 [&routing](const Request& request) { return get_preparations(routing, request); });
     server.route(Method::kGet, "/v1/preparations/:id", readers(),
                  [&routing](const Request& request) { return get_preparation(routing, request); });
 }

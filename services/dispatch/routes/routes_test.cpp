@@ -69,6 +69,51 @@ TEST_F(RoutesTest, TheSameFacilityTwiceConflicts) {
     EXPECT_EQ(post("/v1/facilities", facility).status, 409);
 }
 
+TEST_F(RoutesTest, TwoFacilitiesCannotHaveOnePlace) {
+    const auto facility = [&](const std::string& name, const Json& transport, const std::string& directory) {
+        return Json{{"name", name}, {"transport", transport}, {"batch", {{"kind", "local"}}}, {"work_dir", directory}};
+    };
+    const Json local = {{"kind", "local"}};
+    const std::string taken = work_dir("leonardo").string();
+    for (const std::string& same : {taken, taken + "/", work_dir("x/../leonardo").string()}) {
+        const auto answer = post("/v1/facilities", facility("third", local, same));
+        EXPECT_EQ(answer.status, 409) << same;
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), "work_dir");
+        EXPECT_NE(answer.body.find("leonardo"), std::string::npos) << "the other one is named: " << answer.body;
+    }
+    EXPECT_EQ(count("facilities"), 2);
+    EXPECT_EQ(post("/v1/facilities", facility("third", {{"kind", "ssh"}, {"host", "login"}}, taken)).status, 201);
+    EXPECT_EQ(post("/v1/facilities", facility("fourth", {{"kind", "ssh"}, {"host", "login"}}, taken)).status, 409);
+    EXPECT_EQ(post("/v1/facilities", facility("fourth", {{"kind", "ssh"}, {"host", "other"}}, taken)).status, 201);
+    const std::string patch = Json{{"work_dir", taken}}.dump();
+    EXPECT_EQ(client().call(Method::kPatch, "/v1/facilities/karolina", patch, {{{"If-Match", "*"}}, {}})->status, 409);
+    EXPECT_EQ(get("/v1/facilities/karolina").at("work_dir"), work_dir("karolina").string());
+}
+
+TEST_F(RoutesTest, PreparationsAreListedNewestFirst) {
+    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+    std::vector<std::string> made;
+    for (int i = 0; i < 3; ++i)
+        made.push_back(client()
+                           .post_json("/v1/preparations", {{"facility", "leonardo"},
+                                                           {"dataset", "it"},
+                                                           {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                                           {"input", "raw/" + std::to_string(i) + ".jsonl"},
+                                                           {"seq_len", 128}})
+                           .value()
+                           .at("id"));
+    const Json first = get("/v1/preparations?limit=2");
+    ASSERT_EQ(first.at("items").size(), 2U) << first;
+    EXPECT_EQ(first["items"][0]["id"], made[2]);
+    EXPECT_EQ(first["items"][0]["input"], "raw/2.jsonl");
+    EXPECT_TRUE(first["items"][0].contains("state"));
+    const Json second = get("/v1/preparations?limit=2&after=" + first.at("next").get<std::string>());
+    ASSERT_EQ(second.at("items").size(), 1U) << second;
+    EXPECT_EQ(second["items"][0]["id"], made[0]);
+    EXPECT_TRUE(second.at("next").is_null());
+    std::filesystem::remove(fake("stage.waits"));
+}
+
 TEST_F(RoutesTest, ACheckSaysWhatIsMissing) {
     EXPECT_EQ(get("/v1/facilities").at("items").size(), 2U);
     const auto good = post("/v1/facilities/leonardo/check", Json::object());
@@ -105,6 +150,13 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
         {"/model/version", "unknown", "model.version"},
         {"/strategy", {{"name", "magic"}}, "strategy.name"},
         {"/training/speed", 9, "training.speed"},
+        {"/training/epochs", 2, "training.epochs"},  // beside steps
+        {"/training/device", "cuda", "training.device"},
+        {"/training/precision", "fp8", "training.precision"},
+        {"/training/offload_params", "nvme", "training.offload_params"},
+        {"/training/lora_rank", 8, "training.lora_rank"},
+        {"/participants/1/training", {{"shard_group", 2}}, "participants[1].training.shard_group"},
+        {"/output_model", "tiny", "output_model"},  // holds an imported base
         {"/colour", "blue", "colour"},
     };
     for (const auto& wrong : wrongs) {
