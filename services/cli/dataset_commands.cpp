@@ -5,8 +5,10 @@
 #include <thread>
 
 #include "services/cli/commands.h"
+#include "services/cli/farewell.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/usage.h"
 #include "shared/base/id.h"
 
 namespace atl::cli {
@@ -15,12 +17,12 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kRegisterHelp = R"(Registers a corpus by name; its text stays at the facilities. Example:
-  atoll dataset register fortunes-it --language it --license various --template 'scrivi un seguente documento:: {{text}}')";
+  atoll dataset register diaries-it --language it --license restricted --template 'scrivi un seguente documento:: {{text}}')";
 constexpr const char* kPrepareHelp =
     R"(Tokenises the text as a batch job at the facility and registers what came out as the dataset's next version.
 The text itself never leaves the site. Example:
-  atoll dataset prepare fortunes-it --facility leonardo --input corpora/it.jsonl.gz \
-      --tokenizer base@v1 --seq-len 2048 --validation-percent 5)";
+  atoll dataset prepare diaries-it --facility leonardo --input corpora/diaries.jsonl.gz \
+      --tokenizer llama@v1 --seq-len 2048 --validation-percent 5)";
 
 struct Description {
     std::string name, language, license, text_template, description, source;
@@ -51,7 +53,7 @@ Status run_register(const Context& context, const Description& given) {
 Result<json> preparation_request(const Preparation& given) {
     const auto at = given.tokenizer.find('@');
     if (at == std::string::npos || at == 0 || at + 1 == given.tokenizer.size())
-        return invalid_argument("--tokenizer", "give a model and its version or tag, as in base@v1");
+        return invalid_argument("--tokenizer", "give a model and its version or tag, as in llama@v1");
     return json{{"facility", given.facility},
                 {"dataset", given.dataset},
                 {"tokenizer", {{"model", given.tokenizer.substr(0, at)}, {"version", given.tokenizer.substr(at + 1)}}},
@@ -61,8 +63,30 @@ Result<json> preparation_request(const Preparation& given) {
                 {"validation_percent", given.validation_percent}};
 }
 
+std::string version_or_error(const json& preparation) {
+    const std::string error = text(preparation, "error");
+    return error.empty() ? text(preparation, "version") : error;
+}
+
+// Newest first; of one dataset, or of all.
+Status list_preparations(const Context& context, const std::string& dataset) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json all, get_all(client, "/v1/preparations"));
+    json items = json::array();
+    for (const json& item : all)
+        if (dataset.empty() || text(item, "dataset") == dataset) items.push_back(item);
+    if (context.json) return print_json(items);
+    Table table({"preparation", "dataset", "facility", "state", "step", "attempt", "begun", "version or error"});
+    for (const json& item : items)
+        table.add({text(item, "id"), text(item, "dataset"), text(item, "facility"), text(item, "state"),
+                   text(item, "step"), text(item, "attempt"), text(item, "created_at"), version_or_error(item)});
+    std::cout << table.text();
+    return {};
+}
+
 // Asks every half second until the preparation ends; a line whenever its state changes.
 Result<json> follow_preparation(http::Client& client, const std::string& id) {
+    say_on_interrupt("preparation " + id + " goes on without you\n  find it again:  atoll dataset preparations");
     std::string shown;
     for (;;) {
         ATOLL_TRY(const json now, client.get_json("/v1/preparations/" + segment(id)));
@@ -160,8 +184,17 @@ void add_prepare(CLI::App& group, Context& context) {
     command->add_option("--batching", given->batching, "packing or padding")->capture_default_str();
     command->add_option("--validation-percent", given->validation_percent, "documents kept for validation")
         ->capture_default_str();
-    command->add_flag("--no-wait", given->no_wait, "print the preparation's id and return");
+    command->add_flag("--no-wait", given->no_wait,
+                      "print the preparation's id and return; `atoll dataset preparations` finds it again");
     on_run(*command, context, [&context, given] { return run_prepare(context, *given); });
+}
+
+void add_preparations(CLI::App& group, Context& context) {
+    auto* command = group.add_subcommand("preparations", "what was prepared where: state, version, error");
+    const auto dataset = std::make_shared<std::string>();
+    command->add_option("name", *dataset, "of this dataset; default: of all");
+    set_example(*command, "atoll dataset preparations diaries-it");
+    on_run(*command, context, [&context, dataset] { return list_preparations(context, *dataset); });
 }
 
 }  // namespace
@@ -170,13 +203,17 @@ void add_dataset_commands(CLI::App& program, Context& context) {
     auto* group = program.add_subcommand("dataset", "corpora, whose text stays where it is")->require_subcommand(1);
     add_register(*group, context);
     add_prepare(*group, context);
+    add_preparations(*group, context);
+    set_example(*group, "atoll dataset show diaries-it");
     auto* list = group->add_subcommand("list", "all datasets");
+    set_example(*list, "atoll dataset list");
     on_run(*list, context, [&context] { return list_datasets(context); });
     auto* show = group->add_subcommand("show", "one dataset with its versions and site copies");
     const auto name = std::make_shared<std::string>();
     const auto croissant = std::make_shared<bool>(false);
     show->add_option("name", *name, "the dataset")->required();
     show->add_flag("--croissant", *croissant, "as Croissant JSON-LD");
+    set_example(*show, "atoll dataset show diaries-it");
     on_run(*show, context, [&context, name, croissant] { return show_dataset(context, *name, *croissant); });
 }
 

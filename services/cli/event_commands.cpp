@@ -7,12 +7,13 @@
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/usage.h"
 
 namespace atl::cli {
 namespace {
 
 constexpr const char* kEventsHelp =
-    R"(A service that refuses an event parks it with the reason and goes on. When the reason is mended, replay it:
+    R"(A service that refuses an event parks it with the reason and goes on. When the reason is mended, replay it. Examples:
   atoll events list
   atoll events replay 0198f3c2-…
   atoll events replay --all)";
@@ -70,12 +71,14 @@ void add_event_commands(CLI::App& program, Context& context) {
     auto* events = program.add_subcommand("events", "events that a service refused")->footer(kEventsHelp);
     events->require_subcommand(1);
     auto* list = events->add_subcommand("list", "what is parked, and why");
+    set_example(*list, "atoll events list");
     on_run(*list, context, [&context] { return run_list_events(context); });
     auto* replay = events->add_subcommand("replay", "handle parked events again");
     const auto ids = std::make_shared<std::vector<std::string>>();
     const auto all = std::make_shared<bool>(false);
     replay->add_option("ID", *ids, "of parked events");
     replay->add_flag("--all", *all, "every parked event");
+    set_example(*replay, "atoll events replay --all");
     on_run(*replay, context, [&context, ids, all] { return run_replay(context, *ids, *all); });
 }
 

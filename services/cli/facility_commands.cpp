@@ -6,6 +6,7 @@
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/usage.h"
 #include "shared/base/id.h"
 
 namespace atl::cli {
@@ -20,17 +21,24 @@ constexpr const char* kAddHelp = R"(Examples:
 
 --ssh takes a host or an alias of your ~/.ssh/config: ProxyJump, certificates and agents work as they do by hand.)";
 
-struct AddOptions {
+constexpr const char* kSetHelp =
+    R"(Only what is said changes. Where attempts run (the way in, batch system, work directory) changes only while the
+facility has no task under way. Examples:
+  atoll facility set leonardo --programs /leonardo/home/me/atoll/bin
+  atoll facility set leonardo --env HTTPS_PROXY=http://proxy:3128 --slots 2
+  atoll facility set leonardo --file changes.yaml         null takes a field away)";
+
+// What `add` and `set` can say; empty or 0: not said.
+struct FacilityFlags {
     std::string name;
     std::string file;
     bool local = false;
     std::string ssh;
     std::string ssh_config;
-    std::string batch = "local";
-    std::int64_t slots = 1;
+    std::string batch;
+    std::int64_t slots = 0;
     std::string work_dir;
     std::string programs;
-    std::string image;
     std::string launcher;
     std::vector<std::string> environment;
 };
@@ -46,27 +54,35 @@ Result<json> environment_object(const std::vector<std::string>& assignments) {
     return object;
 }
 
-Result<json> facility_from_flags(const AddOptions& options) {
-    if (options.local == !options.ssh.empty())
-        return invalid_argument("--ssh", "say how the facility is reached: either --local or --ssh HOST");
-    if (options.work_dir.empty())
-        return invalid_argument("--work-dir", "--work-dir DIR is needed (absolute, at the site)");
-    json transport = {{"kind", options.local ? "local" : "ssh"}};
-    if (!options.ssh.empty()) transport["host"] = options.ssh;
-    if (!options.ssh_config.empty()) transport["config_file"] = options.ssh_config;
-    json batch = {{"kind", options.batch}};
-    if (options.batch == "local") batch["slots"] = options.slots;
-    json facility = {
-        {"name", options.name}, {"transport", transport}, {"batch", batch}, {"work_dir", options.work_dir}};
-    ATOLL_TRY(const json environment, environment_object(options.environment));
-    if (!environment.empty()) facility["environment"] = environment;
+// The members that the flags name; the rest is left out.
+Result<json> members_from_flags(const FacilityFlags& flags) {
+    if (flags.local && !flags.ssh.empty()) return invalid_argument("--ssh", "either --local or --ssh HOST");
+    json members = json::object();
+    if (flags.local) members["transport"] = {{"kind", "local"}};
+    if (!flags.ssh.empty()) members["transport"] = {{"kind", "ssh"}, {"host", flags.ssh}};
+    if (!flags.ssh_config.empty()) members["transport"]["config_file"] = flags.ssh_config;
+    if (!flags.batch.empty()) members["batch"]["kind"] = flags.batch;
+    if (flags.slots > 0) members["batch"]["slots"] = flags.slots;
+    ATOLL_TRY(const json environment, environment_object(flags.environment));
+    if (!environment.empty()) members["environment"] = environment;
     for (const auto& [key, value] :
-         {std::pair{"programs", options.programs}, {"image", options.image}, {"launcher", options.launcher}})
-        if (!value.empty()) facility[key] = value;
+         {std::pair{"work_dir", flags.work_dir}, {"programs", flags.programs}, {"launcher", flags.launcher}})
+        if (!value.empty()) members[key] = value;
+    return members;
+}
+
+Result<json> facility_from_flags(const FacilityFlags& flags) {
+    if (!flags.local && flags.ssh.empty())
+        return invalid_argument("--ssh", "say how the facility is reached: --local or --ssh HOST");
+    if (flags.work_dir.empty())
+        return invalid_argument("--work-dir", "--work-dir DIR is needed (absolute, at the site)");
+    ATOLL_TRY(json facility, members_from_flags(flags));
+    if (!facility["batch"].contains("kind")) facility["batch"]["kind"] = "local";
+    facility["name"] = flags.name;
     return facility;
 }
 
-Status run_add(const Context& context, const AddOptions& options) {
+Status run_add(const Context& context, const FacilityFlags& options) {
     json facility;
     if (options.file.empty()) {
         ATOLL_TRY(facility, facility_from_flags(options));
@@ -97,10 +113,40 @@ Status list_facilities(const Context& context) {
     return {};
 }
 
+Status print_facility(const Context& context, const json& facility) {
+    if (context.json) return print_json(facility);
+    json shown = facility;
+    shown["transport"] = way_in(facility);
+    shown["batch"] = text(facility, "batch", "kind") + ", " + text(facility, "batch", "slots") + " at once";
+    if (const std::string file = text(facility, "transport", "config_file"); !file.empty()) shown["ssh_config"] = file;
+    return print_members(shown);
+}
+
 Status show_facility(const Context& context, const std::string& name) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json answer, client.get_json("/v1/facilities/" + segment(name)));
-    return print_json(answer);
+    return print_facility(context, answer);
+}
+
+// Changes what it was when it was read, not what somebody else made of it meanwhile.
+Status run_set(const Context& context, const FacilityFlags& options) {
+    json patch;
+    if (options.file.empty()) {
+        ATOLL_TRY(patch, members_from_flags(options));
+    } else {
+        ATOLL_TRY(patch, read_document(options.file));
+    }
+    if (patch.empty())
+        return invalid_argument("", "say what is to change: `atoll facility set --help` lists the flags");
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    const std::string path = "/v1/facilities/" + segment(options.name);
+    ATOLL_TRY(const auto before, client.call(http::Method::kGet, path));
+    ATOLL_RETURN_IF_ERROR(before.check());
+    http::CallOptions call;
+    call.headers = {{"If-Match", before.headers.at("etag")}};
+    ATOLL_TRY(const auto answer, client.call(http::Method::kPatch, path, patch.dump(), call));
+    ATOLL_TRY(const json after, answer.json());
+    return print_facility(context, after);
 }
 
 // Fails when a check does, so that scripts can ask.
@@ -145,29 +191,41 @@ void add_named(CLI::App& group, Context& context, const char* verb, const char* 
     auto* command = group.add_subcommand(verb, about);
     const auto name = std::make_shared<std::string>();
     command->add_option("name", *name, "the facility")->required();
+    set_example(*command, std::string("atoll facility ") + verb + " leonardo");
     on_run(*command, context, [&context, name, body] { return body(context, *name); });
+}
+
+void add_members(CLI::App& command, FacilityFlags& flags) {
+    command.add_option("name", flags.name, "its name: lower-case letters, digits, '.', '_', '-'")->required();
+    command.add_option("--file", flags.file, "fields, JSON or YAML, instead of the flags below");
+    command.add_flag("--local", flags.local, "this machine");
+    command.add_option("--ssh", flags.ssh, "login host, or an alias of ~/.ssh/config");
+    command.add_option("--ssh-config", flags.ssh_config, "another ssh configuration file");
+    command.add_option("--batch", flags.batch, "batch system: local");
+    command.add_option("--slots", flags.slots, "jobs at once, of the local batch system; default: 1")
+        ->check(CLI::Range(1, 1024));
+    command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
+    command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");
+    command.add_option("--launcher", flags.launcher, "how ranks are started; default: the batch system's way");
+    command.add_option("--env", flags.environment, "NAME=VALUE for every batch job; repeatable")
+        ->allow_extra_args(false);
 }
 
 }  // namespace
 
 void add_facility_commands(CLI::App& program, Context& context) {
     auto* group = program.add_subcommand("facility", "the HPC sites that take part")->require_subcommand(1);
+    set_example(*group, "atoll facility add leonardo --ssh leonardo --work-dir /scratch/me/atoll");
     auto* add = group->add_subcommand("add", "register a facility")->footer(kAddHelp);
-    const auto options = std::make_shared<AddOptions>();
-    add->add_option("name", options->name, "its name: lower-case letters, digits, '.', '_', '-'")->required();
-    add->add_option("--file", options->file, "all fields, JSON or YAML, instead of the flags below");
-    add->add_flag("--local", options->local, "this machine");
-    add->add_option("--ssh", options->ssh, "login host, or an alias of ~/.ssh/config");
-    add->add_option("--ssh-config", options->ssh_config, "another ssh configuration file");
-    add->add_option("--batch", options->batch, "batch system: local, slurm, pbs, flux, hq")->capture_default_str();
-    add->add_option("--slots", options->slots, "jobs at once, of the local batch system")->capture_default_str();
-    add->add_option("--work-dir", options->work_dir, "absolute directory at the site for data, models and tasks");
-    add->add_option("--programs", options->programs, "directory of atoll and atoll-trainer at the site");
-    add->add_option("--image", options->image, "Apptainer image at the site with both programs");
-    add->add_option("--launcher", options->launcher, "how ranks are started; default: the batch system's way");
-    add->add_option("--env", options->environment, "NAME=VALUE for every batch job; repeatable");
-    on_run(*add, context, [&context, options] { return run_add(context, *options); });
+    const auto added = std::make_shared<FacilityFlags>();
+    add_members(*add, *added);
+    on_run(*add, context, [&context, added] { return run_add(context, *added); });
+    auto* set = group->add_subcommand("set", "correct what is registered of a facility")->footer(kSetHelp);
+    const auto changed = std::make_shared<FacilityFlags>();
+    add_members(*set, *changed);
+    on_run(*set, context, [&context, changed] { return run_set(context, *changed); });
     auto* list = group->add_subcommand("list", "all facilities");
+    set_example(*list, "atoll facility list");
     on_run(*list, context, [&context] { return list_facilities(context); });
     add_named(*group, context, "show", "one facility, all fields", show_facility);
     add_named(*group, context, "check", "try the way in, the work directory, the programs", run_check);

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "services/cli/commands.h"
+#include "services/cli/job_names.h"
 #include "services/cli/job_watch.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/usage.h"
 #include "shared/base/id.h"
 
 namespace atl::cli {
@@ -18,16 +20,19 @@ using nlohmann::json;
 constexpr const char* kTemplate =
     R"(# A job of Atoll. `atoll job submit job.yaml` sends it, `atoll job watch newest` follows it.
 name: italian-czech
-model: {name: base, version: v1}      # a model version's digest or tag: `atoll model list`
-output_model: italian-czech           # its versions: one update a facility and one global model a round
+model: {name: llama, version: v1}     # a model version's digest or tag: `atoll model list`
+output_model: italian-czech           # a model of its own: an update a facility and a global model each round
 rounds: 12
 participants:                         # each trains on its own data, which never leaves it
-  - {facility: leonardo, dataset: fortunes-it, ranks: 2}
-  - {facility: karolina, dataset: fortunes-cs, ranks: 2}
+  - facility: leonardo                # `atoll facility list`
+    dataset: diaries-it               # `atoll dataset list`
+    # dataset_version: 1              # default: the newest; `atoll dataset show diaries-it`
+    ranks: 2
+  - {facility: karolina, dataset: letters-cs, ranks: 2}
 strategy: {name: fedavg, weighting: uniform}   # or tokens
-training:                             # keys of atoll-trainer's run.json
-  steps: 20
-  batch_size: 16
+training:                             # of a round: flags of `atoll-trainer train` with _ for -
+  steps: 20                           # or epochs
+  batch_size: 16                      # rows a rank and step
   lr: 0.001
 lr_over_rounds: cosine                # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # of a task, before its round fails
@@ -39,16 +44,13 @@ constexpr const char* kJobHelp = R"(Examples:
   atoll job init > job.yaml
   atoll job submit job.yaml --watch
   atoll job watch newest
-  atoll job logs newest --tail 50)";
+  atoll job logs italian-czech --tail 50
+JOB is a job's id, its name where only one has it, or newest.)";
 
-// "newest" stands for the job that was submitted last.
-Result<std::string> resolve(http::Client& client, const std::string& id) {
-    if (id != "newest") return id;
+// "newest" stands for the job that was submitted last, a name for the only job that has it.
+Result<std::string> resolve(http::Client& client, const std::string& given) {
     ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
-    std::string newest;
-    for (const json& job : jobs) newest = std::max(newest, text(job, "id"));  // identifiers sort by creation time
-    if (newest.empty()) return not_found("there is no job yet");
-    return newest;
+    return find_job(jobs, given);
 }
 
 Status run_init(const std::string& file) {
@@ -67,10 +69,10 @@ Status run_submit(const Context& context, const std::string& file, const std::st
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json job, client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key));
     const std::string id = text(job, "id");
-    if (watch) return watch_job(context, id);
-    if (context.json) return print_json(job);
-    std::cout << "submitted job " << id << "; follow it with: atoll job watch " << id << "\n";
-    return {};
+    if (context.json && !watch) return print_json(job);
+    std::ostream& out = context.json ? std::cerr : std::cout;  // with both flags the output is the job's events
+    out << "submitted job " << id << (watch ? "" : "; follow it with: atoll job watch " + id) << std::endl;
+    return watch ? watch_job(context, id) : Status();
 }
 
 Status list_jobs(const Context& context) {
@@ -89,7 +91,7 @@ Status show_job(const Context& context, const std::string& given) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const std::string id, resolve(client, given));
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
-    return print_json(job);
+    return context.json ? print_json(job) : print_members(job);
 }
 
 Status run_watch(const Context& context, const std::string& given) {
@@ -156,7 +158,8 @@ using Body = std::function<Status(const std::string& job)>;
 CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, const char* about, Body body) {
     auto* command = group.add_subcommand(verb, about);
     const auto id = std::make_shared<std::string>();
-    command->add_option("job", *id, "the job's id, or newest")->required();
+    command->add_option("job", *id, "the job's id, its name, or newest")->required();
+    set_example(*command, "atoll " + group.get_name() + " " + verb + " newest");
     on_run(*command, context, [id, body = std::move(body)] { return body(*id); });
     return command;
 }
@@ -165,6 +168,7 @@ void add_init(CLI::App& group, Context& context) {
     auto* init = group.add_subcommand("init", "write a job file to start from");
     const auto file = std::make_shared<std::string>();
     init->add_option("file", *file, "default: standard output");
+    set_example(*init, "atoll job init job.yaml");
     on_run(*init, context, [file] { return run_init(*file); });
 }
 
@@ -176,6 +180,7 @@ void add_submit(CLI::App& group, Context& context) {
     submit->add_option("file", *file, "YAML or JSON; - is standard input (JSON)")->required();
     submit->add_option("--key", *key, "a repeat with the same key submits nothing twice");
     submit->add_flag("--watch", *watch, "follow it to its end");
+    set_example(*submit, "atoll job submit job.yaml --watch");
     on_run(*submit, context, [&context, file, key, watch] { return run_submit(context, *file, *key, *watch); });
 }
 
@@ -187,6 +192,7 @@ void add_logs(CLI::App& group, Context& context) {
                      [&context, task, tail](const std::string& id) { return run_logs(context, id, *task, *tail); });
     logs->add_option("--task", *task, "one task's id; default: all of the current round");
     logs->add_option("--tail", *tail, "newest lines")->capture_default_str();
+    set_example(*logs, "atoll job logs newest --tail 50");
 }
 
 }  // namespace
@@ -196,6 +202,7 @@ void add_job_commands(CLI::App& program, Context& context) {
     add_init(*group, context);
     add_submit(*group, context);
     auto* list = group->add_subcommand("list", "all jobs");
+    set_example(*list, "atoll job list");
     on_run(*list, context, [&context] { return list_jobs(context); });
     add_job_verb(*group, context, "show", "one job, all fields",
                  [&context](const std::string& id) { return show_job(context, id); });
@@ -209,11 +216,13 @@ void add_job_commands(CLI::App& program, Context& context) {
         });
     add_logs(*group, context);
     auto* rounds = program.add_subcommand("round", "rounds of a job")->require_subcommand(1);
+    set_example(*rounds, "atoll round show newest");
     const auto number = std::make_shared<int>(-1);
     auto* show =
         add_job_verb(*rounds, context, "show", "tasks and models of one round, or of all",
                      [&context, number](const std::string& id) { return run_round_show(context, id, *number); });
     show->add_option("round", *number, "its number; default: all");
+    set_example(*show, "atoll round show newest 3");
 }
 
 }  // namespace atl::cli

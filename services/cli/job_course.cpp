@@ -53,29 +53,72 @@ std::string JobCourse::take(const json& event) {
     }
     if (what == "round.closed") return fmt::format("round {}: every update is in, aggregating", integer(data, "round"));
     if (what.rfind("job.", 0) != 0) return {};
-    if (what == "job.completed" || what == "job.failed" || what == "job.cancelled") final_state_ = what.substr(4);
+    if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
+        return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
-    return "job " + name_ + " " + what.substr(4) + (error_.empty() ? "" : ": " + error_);
+    return take_end(what.substr(4));
+}
+
+// The reason is told once: a job mostly fails with what its last task said.
+std::string JobCourse::take_end(const std::string& state) {
+    final_state_ = state;
+    const std::string line = "job " + name_ + " " + state;
+    if (has_told_error()) return line;
+    told_error_ = error_;
+    return line + ": " + error_;
+}
+
+std::string JobCourse::take_state(const std::string& state) {
+    const bool is_paused = state == "paused";
+    if (ended() || is_paused == is_paused_) return {};
+    is_paused_ = is_paused;
+    return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
+}
+
+double JobCourse::Work::mean_tokens_per_s() const {
+    if (tokens_per_s > 0) return tokens_per_s;
+    return s_per_token > 0 ? static_cast<double>(steps_seen) / s_per_token : 0;
+}
+
+void JobCourse::take_training(const std::string& what, const json& data) {
+    Work& work = training_[text(data, "facility")];
+    if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
+        work = Work();
+        work.attempt = attempt;
+    }
+    work.state = what == "progress" ? "running" : what;
+    if (what == "progress") {
+        work.step = integer(data, "step");
+        work.loss = number(data, "loss");
+        if (const double rate = number(data, "tokens_per_s"); rate > 0) ++work.steps_seen, work.s_per_token += 1 / rate;
+    }
+    if (what == "done") {
+        const json metrics = data.value("result", json::object()).value("metrics", json::object());
+        work.tokens_per_s = number(metrics, "tokens_per_s");
+        if (metrics.contains("loss")) work.loss = number(metrics, "loss");
+    }
 }
 
 std::string JobCourse::take_task(const std::string& what, const json& data) {
     const std::string facility = text(data, "facility");
     const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
-    if (trains && integer(data, "round") >= round_) {
-        Work& work = training_[facility];
-        work.state = what == "progress" ? "running" : what;
-        if (what == "progress") {
-            work.step = integer(data, "step");
-            work.loss = number(data, "loss");
-            work.tokens_per_s = number(data, "tokens_per_s");
-        }
-    }
+    if (trains && integer(data, "round") >= round_) take_training(what, data);
     if (what == "progress") return {};  // one a step: only in the picture
+    const std::string error = text(data, "error");
+    if (what == "failed" && !error.empty()) {  // it says which task of which round at which facility
+        told_error_ = error;
+        return error;
+    }
+    if (what == "retrying")
+        return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,
+                           text(data, "kind"), integer(data, "attempt"), error);
     std::string line = fmt::format("round {}  {}  {} {}", integer(data, "round"), facility, text(data, "kind"), what);
-    if (const std::string error = text(data, "error"); !error.empty()) line += ": " + error;
+    if (const std::int64_t attempt = integer(data, "attempt"); attempt > 0)
+        line += fmt::format(", attempt {}", attempt);
+    if (!error.empty()) line += ": " + error;
     if (what == "done" && trains)
-        if (const Work& work = training_[facility]; work.step > 0)
-            line += fmt::format("  loss {}  {:.0f} tokens/s", human_number(work.loss), work.tokens_per_s);
+        if (const Work& work = training_[facility]; work.mean_tokens_per_s() > 0)
+            line += fmt::format("  loss {}  {:.0f} tokens/s", human_number(work.loss), work.mean_tokens_per_s());
     return line;
 }
 
@@ -95,12 +138,12 @@ std::string JobCourse::take_evaluated(const json& data) {
 }
 
 std::string JobCourse::training_table() const {
-    Table table({"facility", "training", "step", "loss", "tokens/s"});
+    Table table({"facility", "training", "attempt", "step", "loss", "tokens/s"});
     for (const auto& [facility, now] : training_) {
         const std::string steps = steps_ > 0 ? fmt::format("{}/{}", now.step, steps_) : std::to_string(now.step);
         const bool began = now.step > 0;
-        table.add({facility, now.state, began ? steps : "", began ? human_number(now.loss) : "",
-                   began ? fmt::format("{:.0f}", now.tokens_per_s) : ""});
+        table.add({facility, now.state, now.attempt > 0 ? std::to_string(now.attempt) : "", began ? steps : "",
+                   began ? human_number(now.loss) : "", began ? fmt::format("{:.0f}", now.mean_tokens_per_s()) : ""});
     }
     return training_.empty() ? std::string() : table.text();
 }
@@ -125,8 +168,9 @@ std::string JobCourse::perplexity_table() const {
 }
 
 std::string JobCourse::picture() const {
-    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, ended() ? "  " + final_state_ : "") +
-           training_table() + perplexity_table();
+    const std::string state = ended() ? "  " + final_state_ : is_paused_ ? "  paused" : "";
+    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state) + training_table() +
+           perplexity_table();
 }
 
 }  // namespace atl::cli

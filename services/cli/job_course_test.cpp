@@ -22,6 +22,7 @@ json progress(int round, int step) {
     return event("atoll.task.progress.v1", {{"round", round},
                                             {"facility", "leonardo"},
                                             {"kind", "train"},
+                                            {"attempt", 1},
                                             {"step", step},
                                             {"loss", 5.25},
                                             {"tokens_per_s", 4300.4}});
@@ -33,7 +34,59 @@ TEST(JobCourseTest, ThePictureShowsEachFacilitysNewestStep) {
     EXPECT_EQ(course.take(progress(2, 7)), "") << "a step is not worth a line";
     const std::string picture = course.picture();
     EXPECT_NE(picture.find("round 2 of 3"), std::string::npos) << picture;
-    EXPECT_NE(picture.find("leonardo  running   7/20  5.25  4300"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("leonardo  running   1        7/20  5.25  4300"), std::string::npos) << picture;
+}
+
+json training(const char* what, int attempt, json more = json::object()) {
+    more.update({{"round", 1}, {"facility", "leonardo"}, {"kind", "train"}, {"attempt", attempt}});
+    return event(("atoll.task." + std::string(what) + ".v1").c_str(), more);
+}
+
+TEST(JobCourseTest, TokensPerSecondAreOfTheRoundNotOfTheLastStep) {
+    JobCourse course = demo_course();
+    course.take(event("atoll.round.opened.v1", {{"round", 1}}));
+    course.take(training("progress", 1, {{"step", 1}, {"loss", 6}, {"tokens_per_s", 100}}));
+    course.take(training("progress", 1, {{"step", 2}, {"loss", 5}, {"tokens_per_s", 300}}));
+    EXPECT_NE(course.picture().find("2/20  5     150"), std::string::npos) << "as many tokens in 4 times and in 4/3\n"
+                                                                           << course.picture();
+    const std::string line =
+        course.take(training("done", 1, {{"result", {{"metrics", {{"loss", 4.5}, {"tokens_per_s", 140}}}}}}));
+    EXPECT_EQ(line, "round 1  leonardo  train done, attempt 1  loss 4.5  140 tokens/s");
+}
+
+TEST(JobCourseTest, AttemptsAreNumberedAndEachBeginsAnew) {
+    JobCourse course = demo_course();
+    course.take(event("atoll.round.opened.v1", {{"round", 1}}));
+    EXPECT_EQ(course.take(training("running", 1)), "round 1  leonardo  train running, attempt 1");
+    course.take(training("progress", 1, {{"step", 7}, {"loss", 6}, {"tokens_per_s", 100}}));
+    EXPECT_EQ(course.take(training("retrying", 1, {{"error", "exit code 1: no space"}})),
+              "round 1  leonardo  train failed at attempt 1, trying again: exit code 1: no space");
+    course.take(training("running", 2));
+    EXPECT_NE(course.picture().find("leonardo  running   2\n"), std::string::npos) << course.picture();
+}
+
+TEST(JobCourseTest, AFailureIsToldOnce) {
+    JobCourse course = demo_course();
+    const std::string why = "leonardo: train of round 1 failed at attempt 3: exit code 2: --lr is wrong";
+    EXPECT_EQ(course.take(training("failed", 3, {{"error", why}})), why);
+    EXPECT_EQ(course.take(event("atoll.job.failed.v1", {{"error", why}})), "job demo failed");
+    EXPECT_TRUE(course.has_told_error());
+    EXPECT_EQ(course.error(), why);
+    JobCourse other = demo_course();
+    other.take(training("failed", 3, {{"error", why}}));
+    EXPECT_EQ(other.take(event("atoll.job.failed.v1", {{"error", "aggregation failed"}})),
+              "job demo failed: aggregation failed")
+        << "another reason is told";
+}
+
+TEST(JobCourseTest, APauseIsShownAndItsEnd) {
+    JobCourse course = demo_course();
+    EXPECT_EQ(course.take_state("running"), "");
+    EXPECT_NE(course.take_state("paused").find("job demo paused"), std::string::npos);
+    EXPECT_EQ(course.take_state("paused"), "") << "no news";
+    EXPECT_NE(course.picture().find("  paused\n"), std::string::npos) << course.picture();
+    EXPECT_EQ(course.take_state("running"), "job demo goes on");
+    EXPECT_EQ(course.picture().find("paused"), std::string::npos);
 }
 
 TEST(JobCourseTest, ANewRoundForgetsTheTasksOfTheOneBefore) {

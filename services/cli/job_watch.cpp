@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "services/cli/farewell.h"
 #include "services/cli/job_course.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
@@ -17,6 +18,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kAwayMax{10};
+constexpr const char* kEventsQuery = "/events?wait=5s&limit=500&after=";  // a pause is seen within that time
 
 // Shows the course as it goes, in one of three ways.
 class Display {
@@ -40,6 +42,7 @@ class Display {
     void note(const std::string& text) {
         if (!live_) std::cerr << text << "\n";
     }
+    bool shows_lines() const { return !as_json_ && !live_; }
 
   private:
     bool as_json_;
@@ -55,8 +58,8 @@ std::string next_cursor(const json& page, const std::string& before) {
     return items.empty() ? before : text(items.back(), "number");
 }
 
-// One page of events, waited for up to 20 s; tries again while the coordinator is away.
-Result<json> next_page(http::Client& client, const std::string& path, Display& display) {
+// Asks again while the coordinator is away.
+Result<json> get_patiently(http::Client& client, const std::string& path, Display& display) {
     const auto deadline = Clock::now() + kAwayMax;
     bool told = false;
     for (;;) {
@@ -68,25 +71,42 @@ Result<json> next_page(http::Client& client, const std::string& path, Display& d
     }
 }
 
+// Pausing a job is no event of it.
+Status show_state(http::Client& client, const std::string& job_path, JobCourse& course, Display& display) {
+    ATOLL_TRY(const json job, get_patiently(client, job_path, display));
+    if (const std::string line = course.take_state(text(job, "state")); display.shows_lines() && !line.empty())
+        std::cout << line << std::endl;
+    return {};
+}
+
+Error unsuccessful(const JobCourse& course, const Display& display, const std::string& id) {
+    std::string what = "the job " + course.final_state();
+    const bool was_told = display.shows_lines() && course.has_told_error();
+    if (!was_told && !course.error().empty()) what += ": " + course.error();
+    if (course.final_state() == "failed") what += "\n  its tasks' own words: atoll job logs " + id;
+    return {ErrorCode::kInternal, what, ""};
+}
+
 }  // namespace
 
 Status watch_job(const Context& context, const std::string& id) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     const std::string job_path = "/v1/jobs/" + segment(id);
     ATOLL_TRY(const json job, client.get_json(job_path));
+    say_on_interrupt("job " + id + " runs on without you\n  watch it again:  atoll job watch " + id +
+                     "\n  end it:          atoll job cancel " + id);
     JobCourse course(job);
     Display display(context.json);
     std::string after = "0";
     while (!course.ended()) {
-        ATOLL_TRY(const json page,
-                  next_page(client, job_path + "/events?wait=20s&limit=500&after=" + segment(after), display));
+        ATOLL_TRY(const json page, get_patiently(client, job_path + kEventsQuery + segment(after), display));
         for (const json& event : page.value("items", json::array())) display.event(event, course.take(event));
+        if (!course.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, course, display));
         display.picture(course.picture());
         after = next_cursor(page, after);
     }
     if (course.final_state() == "completed") return {};
-    return Error{ErrorCode::kInternal,
-                 "the job " + course.final_state() + (course.error().empty() ? "" : ": ") + course.error(), ""};
+    return unsuccessful(course, display, id);
 }
 
 }  // namespace atl::cli

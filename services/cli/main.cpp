@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
+#include "services/cli/usage.h"
 #include "shared/log/log.h"
 
 namespace atl::cli {
@@ -13,6 +15,7 @@ namespace {
 constexpr const char* kAbout =
     R"(Atoll: one language model, trained by many supercomputers, while every text stays where it is.
 
+Examples:
   atoll up                                    start a coordinator on this machine
   atoll facility add leonardo --ssh leonardo --work-dir /scratch/me/atoll
   atoll job submit job.yaml && atoll job watch newest
@@ -33,6 +36,7 @@ void add_global_flags(CLI::App& program, Context& context) {
     program.add_option("--token-file", context.token_file,
                        "file with a bearer token; default: ATOLL_TOKEN, the stack's");
     program.add_flag("--json", context.json, "answer in JSON");
+    program.set_version_flag("--version", std::string("atoll ") + ATOLL_VERSION, "print the version");
 }
 
 int fail(const Context& context, const Error& error) {
@@ -61,8 +65,11 @@ int run(int argc, char** argv) {
     add_aggregate_command(program, context);
     try {
         program.parse(argc, argv);
+    } catch (const CLI::Success& help_or_version) {
+        return program.exit(help_or_version);
     } catch (const CLI::ParseError& error) {
-        return program.exit(error) == 0 ? 0 : 2;
+        context.json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+        return fail(context, explain_usage(program, argc, argv, error.what()));
     }
     const Status status = context.run ? context.run() : Status();
     return status.ok() ? 0 : fail(context, status.error());

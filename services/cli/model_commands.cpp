@@ -6,11 +6,12 @@
 
 #include "services/cli/commands.h"
 #include "services/cli/model_push.h"
+#include "services/cli/model_verify.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/transfer.h"
+#include "services/cli/usage.h"
 #include "shared/base/id.h"
-#include "shared/model_store/remote_file.h"
 
 namespace atl::cli {
 namespace {
@@ -18,8 +19,9 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kPullHelp = R"(Fetches a version into a directory; an interrupted call goes on where it stopped.
-  atoll model pull run1@newest --out ./model
+constexpr const char* kPullHelp =
+    R"(Fetches a version into a directory; an interrupted call goes on where it stopped. Example:
+  atoll model pull italian-czech@newest --out ./model
 MODEL@VERSION takes a digest, a tag, or newest (also without @VERSION).)";
 
 struct Reference {
@@ -152,32 +154,13 @@ Status run_tag(const Context& context, const std::string& reference, const std::
     return {};
 }
 
-// Reads every chunk from the store and compares its digest.
-Status verify_stored(const model_store::Manifest& manifest, const model_store::TransferOptions& options) {
-    const auto clients = std::make_shared<model_store::ClientPool>(options.store);
-    model_store::Progress progress{0, manifest.size_bytes()};
-    std::string buffer;
-    for (const auto& file : manifest.files) {
-        const model_store::RemoteFile remote(clients, file);
-        std::uint64_t offset = 0;
-        for (const auto& chunk : file.chunks) {
-            buffer.resize(chunk.size);
-            ATOLL_RETURN_IF_ERROR(remote.read(offset, std::as_writable_bytes(std::span(buffer))));
-            offset += chunk.size;
-            progress.bytes_done += chunk.size;
-            if (options.progress) options.progress(progress);
-        }
-    }
-    return {};
-}
-
 Status run_verify(const Context& context, const std::string& reference, const fs::path& directory) {
     ATOLL_TRY(const auto options, transfer_options(context, "verifying"));
     http::Client store(options.store);
     ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
     ATOLL_TRY(const auto manifest, model_store::fetch_manifest(store, text(version, "digest")));
     ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
-                                            : model_store::verify_directory(directory, manifest, 2));
+                                            : verify_copy(directory, manifest, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});
     std::cout << "ok: " << manifest.files.size() << " files, " << human_bytes(manifest.size_bytes()) << "\n";
     return {};
@@ -192,6 +175,7 @@ void add_push(CLI::App& group, Context& context) {
         ->capture_default_str();
     push->add_option("--parent", pushed->parents, "digest of a version that it comes from; may be repeated")
         ->allow_extra_args(false);
+    set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");
     on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
 }
 
@@ -221,6 +205,7 @@ void add_push_options(CLI::App& command, PushOptions& given) {
 
 void add_model_commands(CLI::App& program, Context& context) {
     auto* group = program.add_subcommand("model", "models and their versions")->require_subcommand(1);
+    set_example(*group, "atoll model import llama ./llama-3.2-1b --tag v1");
     add_import_command(*group, context);
     add_push(*group, context);
     auto* pull = group->add_subcommand("pull", "fetch a version into a directory")->footer(kPullHelp);
@@ -230,22 +215,26 @@ void add_model_commands(CLI::App& program, Context& context) {
     on_run(*pull, context, [&context, pulled, out] { return run_pull(context, *pulled, *out); });
 
     auto* list = group->add_subcommand("list", "all models");
+    set_example(*list, "atoll model list");
     on_run(*list, context, [&context] { return list_models(context); });
 
     auto* show = group->add_subcommand("show", "MODEL: its versions; MODEL@VERSION: that version");
     const auto shown = add_reference(*show);
+    set_example(*show, "atoll model show italian-czech@newest");
     on_run(*show, context, [&context, shown] { return show_version(context, *shown); });
 
     auto* tag = group->add_subcommand("tag", "point a tag at a version");
     const auto tagged = add_reference(*tag);
     const auto name = std::make_shared<std::string>();
     tag->add_option("tag", *name, "the tag")->required();
+    set_example(*tag, "atoll model tag italian-czech@newest best");
     on_run(*tag, context, [&context, tagged, name] { return run_tag(context, *tagged, *name); });
 
     auto* verify = group->add_subcommand("verify", "compare every byte of a version with its digests");
     const auto verified = add_reference(*verify);
     const auto directory = std::make_shared<fs::path>();
     verify->add_option("--dir", *directory, "compare this directory; default: what the store holds");
+    set_example(*verify, "atoll model verify llama@v1 --dir ./llama-3.2-1b");
     on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
 }
 

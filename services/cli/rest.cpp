@@ -28,6 +28,13 @@ Status print_json(const json& value) {
     return {};
 }
 
+Status print_members(const json& object) {
+    for (const auto& [key, value] : object.items())
+        if (const std::string shown = text(object, key); !shown.empty() && shown != "{}" && shown != "[]")
+            std::cout << key << ": " << shown << "\n";
+    return {};
+}
+
 std::string text(const json& object, const std::string& key) {
     const auto member = object.is_object() ? object.find(key) : object.end();
     if (member == object.end() || member->is_null()) return {};

@@ -6,6 +6,7 @@
 
 #include "services/cli/commands.h"
 #include "services/cli/transfer.h"
+#include "services/cli/usage.h"
 #include "shared/average/files.h"
 #include "shared/http/client.h"
 
@@ -121,6 +122,7 @@ void add_site_commands(CLI::App& program, Context& context) {
     auto* reach = program.add_subcommand("reach", "try the way from this facility to the store");
     const auto reach_options = std::make_shared<SiteOptions>();
     add_address(*reach, *reach_options);
+    set_example(*reach, "atoll reach --store https://coordinator/store");
     on_run(*reach, context, [reach_options] { return run_reach(*reach_options); });
 
     auto* push = program.add_subcommand("push", "hand in an update from this facility")->footer(kPushHelp);

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -9,14 +11,14 @@
 #include "services/cli/rest.h"
 #include "services/cli/stack/gateway.h"
 #include "services/cli/stack/stack.h"
+#include "services/cli/usage.h"
 
 namespace atl::cli {
 namespace {
 
 constexpr const char* kUpHelp =
     R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
-state directory. Starts only what does not run: after a crash, `atoll up` again.
-
+state directory. Starts only what does not run: after a crash, `atoll up` again. Examples:
   atoll up                                   in the default state directory, ports 7400 to 7406
   atoll up --state /srv/atoll --port-base 9000
   atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \
@@ -52,7 +54,20 @@ Status run_up(const Context& context, stack::UpOptions options) {
     return {};
 }
 
-Status run_down(const Context& context, bool delete_data) {
+// Asks on a terminal; elsewhere --yes must have answered already.
+Status confirm_deletion(const std::filesystem::path& state) {
+    if (!std::filesystem::exists(state / "stack.json")) return {};
+    const std::string what = "every job, model, key and token in " + state.string();
+    if (::isatty(STDIN_FILENO) == 0)
+        return invalid_argument("--delete", "--delete deletes " + what + ": give --yes as well to mean it");
+    std::cerr << "delete " << what << "? This cannot be undone. Type yes: " << std::flush;
+    std::string answer;
+    std::getline(std::cin, answer);
+    return answer == "yes" ? Status() : invalid_argument("--delete", "nothing was stopped or deleted");
+}
+
+Status run_down(const Context& context, bool delete_data, bool is_sure) {
+    if (delete_data && !is_sure) ATOLL_RETURN_IF_ERROR(confirm_deletion(context.state_directory));
     auto down = stack::down(context.state_directory, delete_data, reporter());
     if (!down.ok() && down.error().code != ErrorCode::kNotFound) return down.error();
     const stack::DownResult result = down.ok() ? std::move(*down) : stack::DownResult();
@@ -112,6 +127,7 @@ void add_credentials(CLI::App& program, Context& context) {
     auto* command = program.add_subcommand("credentials", "make signing keys and tokens (images and charts use this)");
     const auto out = std::make_shared<std::filesystem::path>();
     command->add_option("--out", *out, "directory for keys/ and tokens/; what is there and lasts is kept")->required();
+    set_example(*command, "atoll credentials --out /srv/atoll");
     on_run(*command, context, [out] { return run_credentials(*out); });
 }
 
@@ -141,10 +157,14 @@ void add_stack_commands(CLI::App& program, Context& context) {
     });
     auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
     const auto delete_data = std::make_shared<bool>(false);
-    down->add_flag("--delete", *delete_data, "afterwards delete everything in the state directory but the logs");
-    on_run(*down, context, [&context, delete_data] { return run_down(context, *delete_data); });
+    const auto is_sure = std::make_shared<bool>(false);
+    down->add_flag("--delete", *delete_data, "afterwards delete everything in the state directory but the logs; asks");
+    down->add_flag("--yes", *is_sure, "do not ask");
+    set_example(*down, "atoll down");
+    on_run(*down, context, [&context, delete_data, is_sure] { return run_down(context, *delete_data, *is_sure); });
     add_credentials(program, context);
     auto* status = program.add_subcommand("status", "what runs on this machine");
+    set_example(*status, "atoll status");
     on_run(*status, context, [&context] { return run_status(context); });
 }
 
@@ -162,6 +182,10 @@ void add_gateway_command(CLI::App& program, Context& context) {
     gateway->add_option("--tls-certificate", options->certificate, "PEM file; with --tls-key: HTTPS");
     gateway->add_option("--tls-key", options->certificate_key, "PEM file");
     gateway->add_option("--tls-client-ca", options->client_ca, "accept only clients with a certificate of this CA");
+    set_example(
+        *gateway,
+        "atoll gateway --listen 0.0.0.0:7400 --registry registry:7401 --store store:7402 --dispatch dispatch:7403 "
+        "\\\n      --aggregation aggregation:7404 --blobs /srv/atoll/blobs --directory /tmp/nginx");
     on_run(*gateway, context, [options] { return run_gateway(*options); });
 }
 

@@ -16,6 +16,7 @@ namespace atl::cli::stack {
 struct Component {
     std::string name;                                         // "postgres", "kafka", "registry", …, "gateway"
     std::string address;                                      // for people
+    std::function<Status()> find = [] { return Status(); };   // its files are there; changes nothing
     std::function<Result<std::vector<std::string>>()> start;  // makes what it needs; returns its command line
     std::function<bool()> ready;                              // one probe, at most a second or two
     std::chrono::seconds start_time_max{60};

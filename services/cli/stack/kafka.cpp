@@ -100,11 +100,18 @@ Status format_storage(const Stack& stack, const fs::path& settings) {
     return internal_error("Kafka's storage cannot be formatted: " + result.err + result.out);
 }
 
+Status find_kafka(const fs::path& jars) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(jars, error)) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with("kafka") && name.ends_with(".jar")) return {};
+    }
+    return invalid_argument("--kafka-jars", "no Kafka in " + jars.string() +
+                                                ": `./dev install` fetches it; or give --kafka-jars DIR (Kafka's libs "
+                                                "directory). Nothing was started");
+}
+
 Result<std::vector<std::string>> start_kafka(const Stack& stack) {
-    if (!fs::exists(stack.kafka_jars))
-        return not_found("no Kafka in " + stack.kafka_jars.string() +
-                             ": `./dev install` fetches it; or give --kafka-jars DIR (Kafka's libs directory)",
-                         "--kafka-jars");
     const fs::path settings = stack.layout.kafka() / "server.properties";
     ATOLL_RETURN_IF_ERROR(write_file_atomic(stack.layout.kafka() / "log4j2.properties", kLogSettings));
     ATOLL_RETURN_IF_ERROR(write_file_atomic(settings, broker_settings(stack)));
@@ -122,6 +129,7 @@ Component kafka_component(const Stack& stack) {
     Component component;
     component.name = "kafka";
     component.address = loopback(stack.ports.kafka);
+    component.find = [jars = stack.kafka_jars] { return find_kafka(jars); };
     component.start = [stack] { return start_kafka(stack); };
     component.ready = [brokers = loopback(stack.ports.kafka), port = stack.ports.kafka] {
         return !port_is_free(port) && kafka::reachable(brokers, std::chrono::seconds(2));

@@ -75,9 +75,18 @@ json settings(const Stack& stack, const std::string& service) {
     return all;
 }
 
+fs::path program_of(const Stack& stack, const std::string& service) {
+    return stack.programs / ("atoll-" + service);
+}
+
+Status find_program(const fs::path& program) {
+    if (fs::exists(program)) return {};
+    return invalid_argument(
+        "--programs", "no program " + program.string() + ": build it, or give --programs DIR. Nothing was started");
+}
+
 Result<std::vector<std::string>> start_service(const Stack& stack, const std::string& service) {
-    const fs::path program = stack.programs / ("atoll-" + service);
-    if (!fs::exists(program)) return not_found("no program " + program.string() + ": build it, or give --programs DIR");
+    const fs::path program = program_of(stack, service);
     const fs::path config = stack.layout.config(service);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(config, to_yaml(settings(stack, service)), 0600));
     return std::vector<std::string>{program.string(), "--config", config.string()};
@@ -115,6 +124,7 @@ Component service_component(const Stack& stack, const std::string& service) {
     Component component;
     component.name = service;
     component.address = "http://" + loopback(stack.ports.of(service));
+    component.find = [program = program_of(stack, service)] { return find_program(program); };
     component.start = [stack, service] { return start_service(stack, service); };
     component.ready = [url = component.address] { return answers(url, "/readyz"); };
     return component;

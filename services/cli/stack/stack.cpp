@@ -227,11 +227,27 @@ Status check_names(const std::vector<std::string>& only) {
     return {};
 }
 
-Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
+// The programs are found, nothing more.
+Stack found_stack(const UpOptions& options, const Layout& layout) {
     Stack stack;
     stack.layout = layout;
     stack.programs = options.programs.empty() ? own_directory() : options.programs;
     stack.kafka_jars = options.kafka_jars.empty() ? find_kafka_jars() : options.kafka_jars;
+    return stack;
+}
+
+// Before anything is made or started.
+Status check_programs(const UpOptions& options, const Layout& layout) {
+    const Stack stack = found_stack(options, layout);
+    for (const auto& wave : kWaves)
+        for (const std::string& name : wave)
+            if (wanted(options, name) && !running_process(layout.pid_file(name)))
+                ATOLL_RETURN_IF_ERROR(component_named(stack, name).find());
+    return {};
+}
+
+Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
+    Stack stack = found_stack(options, layout);
     ATOLL_TRY(stack.ports, ports_for(options, layout));
     ATOLL_TRY(stack.address, address_for(options, layout, any_running(layout)));
     return stack;
@@ -242,6 +258,7 @@ Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
 Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(check_names(options.only));
     const Layout layout{fs::absolute(options.state).lexically_normal()};
+    ATOLL_RETURN_IF_ERROR(check_programs(options, layout));
     ATOLL_RETURN_IF_ERROR(make_directories(layout));
     ATOLL_TRY(const UniqueFd held, lock(layout));
     UpOptions effective = options;

@@ -126,6 +126,20 @@ TEST_F(StackTest, AnUnknownComponentIsRefusedByName) {
     EXPECT_FALSE(std::filesystem::exists(options_.state)) << "nothing changed";
 }
 
+TEST_F(StackTest, WrongDirectoriesOfProgramsStartNothing) {
+    options_.only = {"postgres", "kafka"};
+    options_.kafka_jars = directory_.path();  // it is there, but holds no Kafka
+    const auto without_jars = up(options_, quiet_);
+    ASSERT_FALSE(without_jars.ok());
+    EXPECT_EQ(without_jars.error().field, "--kafka-jars");
+    options_.only = {"postgres", "registry"};
+    options_.programs = directory_.path();
+    const auto without_programs = up(options_, quiet_);
+    ASSERT_FALSE(without_programs.ok());
+    EXPECT_EQ(without_programs.error().field, "--programs");
+    EXPECT_FALSE(std::filesystem::exists(options_.state)) << "nothing changed";
+}
+
 TEST_F(StackTest, ATakenPortIsNamed) {
     const http::TestServer other([](http::Server&) {});
     const std::string port = other.url().substr(other.url().rfind(':') + 1);

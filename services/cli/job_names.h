@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "shared/base/result.h"
+
+namespace atl::cli {
+
+// The id of the job that `given` means, out of all jobs (GET /v1/jobs): an id, "newest", or a name. kInvalidArgument
+// when several jobs have that name (with their ids), kNotFound with the nearest name when none has.
+Result<std::string> find_job(const nlohmann::json& jobs, const std::string& given);
+
+}  // namespace atl::cli

@@ -1,0 +1,35 @@
+#include "services/cli/job_names.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::cli {
+namespace {
+
+const nlohmann::json kJobs = {{{"id", "0199b"}, {"name", "italian"}, {"state", "running"}},
+                              {{"id", "0199a"}, {"name", "czech"}, {"state", "failed"}},
+                              {{"id", "01998"}, {"name", "czech"}, {"state", "completed"}}};
+
+TEST(JobNamesTest, AJobIsFoundByItsIdItsNameOrAsTheNewest) {
+    EXPECT_EQ(find_job(kJobs, "01998").value(), "01998");
+    EXPECT_EQ(find_job(kJobs, "italian").value(), "0199b");
+    EXPECT_EQ(find_job(kJobs, "newest").value(), "0199b");
+}
+
+TEST(JobNamesTest, ANameOfSeveralJobsIsRefusedWithTheirIds) {
+    const auto found = find_job(kJobs, "czech");
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, ErrorCode::kInvalidArgument);
+    for (const char* shown : {"2 jobs are called czech", "0199a (failed)", "01998 (completed)"})
+        EXPECT_NE(found.error().message.find(shown), std::string::npos) << found.error().message;
+}
+
+TEST(JobNamesTest, ANameThatNoJobHasIsNotFoundAndTheNearestIsNamed) {
+    EXPECT_EQ(find_job(kJobs, "itallian").error().message, "there is no job itallian; did you mean italian?");
+    EXPECT_EQ(find_job(kJobs, "x").error().message, "there is no job x");
+    EXPECT_EQ(find_job(nlohmann::json::array(), "newest").error().code, ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace atl::cli

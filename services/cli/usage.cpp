@@ -1,0 +1,104 @@
+#include "services/cli/usage.h"
+
+#include <CLI/CLI.hpp>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/spelling.h"
+
+namespace atl::cli {
+namespace {
+
+std::string full_name(const CLI::App& command) {
+    return command.get_parent() == nullptr ? command.get_name()
+                                           : full_name(*command.get_parent()) + " " + command.get_name();
+}
+
+std::vector<const CLI::App*> commands_of(const CLI::App& command) {
+    return command.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> verbs_of(const CLI::App& command) {
+    std::vector<std::string> names;
+    for (const CLI::App* verb : commands_of(command)) names.push_back(verb->get_name());
+    return names;
+}
+
+const CLI::App* find_verb(const CLI::App& command, const std::string& word) {
+    for (const CLI::App* verb : commands_of(command))
+        if (verb->get_name() == word) return verb;
+    return nullptr;
+}
+
+// The flags that may stand with a command: its own and those of the ones above it.
+std::vector<std::string> flags_of(const CLI::App& command) {
+    std::vector<std::string> names;
+    for (const CLI::App* app = &command; app != nullptr; app = app->get_parent())
+        for (const CLI::Option* option : app->get_options())
+            for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    return names;
+}
+
+const CLI::Option* find_flag(const CLI::App& command, const std::string& flag) {
+    for (const CLI::App* app = &command; app != nullptr; app = app->get_parent())
+        if (const CLI::Option* option = app->get_option_no_throw(flag)) return option;
+    return nullptr;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+    return text;
+}
+
+std::string guess(const std::string& word, const std::vector<std::string>& known) {
+    const std::string meant = nearest(word, known);
+    return meant.empty() ? "" : "; did you mean " + meant + "?";
+}
+
+Error usage_error(const CLI::App& command, const std::string& what) {
+    return invalid_argument("", what + "\n  `" + full_name(command) + " --help` shows what there is");
+}
+
+Error unknown_flag(const CLI::App& command, const std::string& flag) {
+    return usage_error(command, "`" + full_name(command) + "` has no flag " + flag + guess(flag, flags_of(command)));
+}
+
+Error unknown_verb(const CLI::App& command, const std::string& word) {
+    const std::vector<std::string> verbs = verbs_of(command);
+    return usage_error(command, "`" + full_name(command) + "` has no command " + word + guess(word, verbs) +
+                                    (nearest(word, verbs).empty() ? "; there are " + joined(verbs) : ""));
+}
+
+}  // namespace
+
+Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal) {
+    const CLI::App* command = &program;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--") break;
+        if (word.starts_with("-") && word.size() > 1) {
+            const std::string flag = word.substr(0, word.find('='));
+            const CLI::Option* option = find_flag(*command, flag);
+            if (option == nullptr) return unknown_flag(*command, flag);
+            if (flag == word && option->get_expected_min() > 0) ++i;  // its value
+        } else if (!verbs_of(*command).empty()) {
+            const CLI::App* verb = find_verb(*command, word);
+            if (verb == nullptr) return unknown_verb(*command, word);
+            command = verb;
+        }
+    }
+    if (const auto verbs = verbs_of(*command); !verbs.empty())
+        return usage_error(*command, "`" + full_name(*command) + "` needs a command: " + joined(verbs));
+    constexpr std::string_view kMissing = " is required";
+    if (refusal.ends_with(kMissing))
+        return usage_error(
+            *command, "`" + full_name(*command) + "` needs " + refusal.substr(0, refusal.size() - kMissing.size()));
+    return usage_error(*command, refusal);
+}
+
+void set_example(CLI::App& command, const std::string& lines) {
+    command.footer("Example:\n  " + lines);
+}
+
+}  // namespace atl::cli

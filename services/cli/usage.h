@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "shared/base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace atl::cli {
+
+// What is wrong with a command line that CLI11 refused: the word or flag that nobody knows with the nearest that is
+// known, a command that lacks its verb, or else CLI11's own words. kInvalidArgument.
+Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal);
+
+// Gives a command the end of its --help: "Example:" and the lines.
+void set_example(CLI::App& command, const std::string& lines);
+
+}  // namespace atl::cli
