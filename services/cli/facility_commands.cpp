@@ -119,7 +119,7 @@ Status print_facility(const Context& context, const json& facility) {
     shown["transport"] = way_in(facility);
     shown["batch"] = text(facility, "batch", "kind") + ", " + text(facility, "batch", "slots") + " at once";
     if (const std::string file = text(facility, "transport", "config_file"); !file.empty()) shown["ssh_config"] = file;
-    return print_members(shown);
+    return print_members(shown, {"name", "transport", "ssh_config", "batch", "work_dir", "programs", "launcher"});
 }
 
 Status show_facility(const Context& context, const std::string& name) {

@@ -91,7 +91,7 @@ Status show_job(const Context& context, const std::string& given) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const std::string id, resolve(client, given));
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
-    return context.json ? print_json(job) : print_members(job);
+    return context.json ? print_json(job) : print_members(job, {"id", "name", "state", "error", "round", "rounds"});
 }
 
 Status run_watch(const Context& context, const std::string& given) {

@@ -80,7 +80,8 @@ Status show_state(http::Client& client, const std::string& job_path, JobCourse& 
 }
 
 Error unsuccessful(const JobCourse& course, const Display& display, const std::string& id) {
-    std::string what = "the job " + course.final_state();
+    std::string what =
+        std::string("the job ") + (course.final_state() == "cancelled" ? "was " : "") + course.final_state();
     const bool was_told = display.shows_lines() && course.has_told_error();
     if (!was_told && !course.error().empty()) what += ": " + course.error();
     if (course.final_state() == "failed") what += "\n  its tasks' own words: atoll job logs " + id;

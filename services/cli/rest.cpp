@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -28,8 +29,11 @@ Status print_json(const json& value) {
     return {};
 }
 
-Status print_members(const json& object) {
+Status print_members(const json& object, const std::vector<std::string>& first) {
+    std::vector<std::string> keys = first;
     for (const auto& [key, value] : object.items())
+        if (std::find(first.begin(), first.end(), key) == first.end()) keys.push_back(key);
+    for (const std::string& key : keys)
         if (const std::string shown = text(object, key); !shown.empty() && shown != "{}" && shown != "[]")
             std::cout << key << ": " << shown << "\n";
     return {};

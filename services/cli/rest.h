@@ -16,8 +16,8 @@ Result<nlohmann::json> get_all(http::Client& client, const std::string& path);
 // Prints it indented on standard output.
 Status print_json(const nlohmann::json& value);
 
-// Prints an object's members a line each, "key: value"; empty ones are left out.
-Status print_members(const nlohmann::json& object);
+// Prints an object's members a line each, "key: value", those of `first` before the others; empty ones are left out.
+Status print_members(const nlohmann::json& object, const std::vector<std::string>& first);
 
 // A member (or a member's member) as people read it: strings bare, numbers and booleans as they are, "" if absent.
 std::string text(const nlohmann::json& object, const std::string& key);

@@ -12,7 +12,7 @@ namespace {
 
 using json::Json;
 
-constexpr std::chrono::hours kTokenLife{2};  // longer than a transfer may take
+constexpr std::chrono::hours kTokenLife{2};      // longer than a transfer may take
 constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
 constexpr std::size_t kFailureBytesMax = 500;
 
