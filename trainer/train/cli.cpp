@@ -96,6 +96,28 @@ void report(const std::string& command, const Error& error) {
     std::fprintf(stderr, "%s %s: %s%s\n", kProgram, command.c_str(), field.c_str(), error.message.c_str());
 }
 
+std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
+    std::vector<std::string> names;
+    for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
+    const std::string meant = nearest(name, names);
+    return std::string(kProgram) + ": there is no command '" + name + "'" +
+           (meant.empty() ? "" : "; did you mean " + meant + "?") + "\n\n";
+}
+
+// CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
+std::string refusal(const CLI::App& app, int argc, char** argv, const std::string& words) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const std::string flag = word.substr(0, word.find('='));
+        if (!flag.starts_with("--") || app.get_option_no_throw(flag) != nullptr) continue;
+        const std::string meant = nearest(flag, known);
+        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : "; did you mean " + meant + "?");
+    }
+    return words;
+}
+
 int run_command(const CommandEntry& entry, int argc, char** argv) {
     CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
     app.footer(std::string("Example:\n  ") + entry.example);
@@ -119,28 +141,6 @@ void print_overview(std::FILE* to, std::span<const CommandEntry> commands) {
     std::fprintf(to, "%s COMMAND [flags]: trains, evaluates and runs language models\n\n", kProgram);
     for (const CommandEntry& entry : commands) std::fprintf(to, "  %-16s %s\n", entry.name, entry.summary);
     std::fprintf(to, "\n%s COMMAND --help shows a command's flags and an example.\n", kProgram);
-}
-
-std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
-    std::vector<std::string> names;
-    for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
-    const std::string meant = nearest(name, names);
-    return std::string(kProgram) + ": there is no command '" + name + "'" +
-           (meant.empty() ? "" : "; did you mean " + meant + "?") + "\n\n";
-}
-
-// CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
-std::string refusal(const CLI::App& app, int argc, char** argv, const std::string& words) {
-    std::vector<std::string> known;
-    for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        const std::string flag = word.substr(0, word.find('='));
-        if (!flag.starts_with("--") || app.get_option_no_throw(flag) != nullptr) continue;
-        const std::string meant = nearest(flag, known);
-        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : "; did you mean " + meant + "?");
-    }
-    return words;
 }
 
 }  // namespace
