@@ -31,8 +31,14 @@ const std::map<std::string, Json>& table() {
 std::string_view not_of_a_job(std::string_view key) {
     for (const std::string_view own : {"model", "data", "out", "val_data", "resume", "adapter"})
         if (key == own) return "is set by dispatch, not by a job";
+    if (key == "offload_dir") return "is the site's: set TMPDIR in the facility's environment";
     if (key.starts_with("lora_")) return "adapters as updates of a federation are not built yet";
     return {};
+}
+
+// A quantised base is frozen under adapters.
+bool needs_adapters(std::string_view key, const Json& value) {
+    return key == "quantize" && value != "none";
 }
 
 // Only what a job may set.
@@ -180,6 +186,8 @@ Status check_training_settings(const Json& settings, const std::string& path) {
         if (const auto why = not_of_a_job(key); !why.empty())
             return invalid_argument(field, field + ": " + std::string(why));
         ATOLL_RETURN_IF_ERROR(check_value(row->second, value, field));
+        if (needs_adapters(key, value))
+            return invalid_argument(field, field + ": " + std::string(not_of_a_job("lora_rank")));
     }
     return {};
 }
