@@ -54,6 +54,7 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"DELETE /v1/facilities/{name}", "a"},
       {"POST /v1/facilities/{name}/check", "ao"},
       {"POST /v1/preparations", "ao"},
+      {"GET /v1/preparations", "aov"},
       {"GET /v1/preparations/{id}", "aov"},
       {"GET /v1/jobs", "aov"},
       {"POST /v1/jobs", "ao"},
