@@ -66,7 +66,9 @@ TEST_F(OffloadTest, TheModelIsTheSameBitForBit) {
     auto config = nlohmann::json::parse(*text);
     config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
     ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
-    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--out", path("model"), "--dtype", "fp32"}).exit_code, 0);
+    ASSERT_EQ(
+        run({"init", "--config", path("wide.json"), "--out", path("model"), "--dtype", "fp32", "--force"}).exit_code,
+        0);
     struct Case {
         std::vector<std::string> flags;
         int ranks;
