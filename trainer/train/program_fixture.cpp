@@ -114,7 +114,8 @@ void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags, doubl
     auto config = nlohmann::json::parse(*text);
     config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
     ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
-    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--out", path("wide"), "--dtype", "fp32"}).exit_code, 0);
+    ASSERT_EQ(
+        run({"init", "--config", path("wide.json"), "--out", path("wide"), "--dtype", "fp32", "--force"}).exit_code, 0);
     const std::vector<std::string> both = {"--model",      path("wide"), "--data",    path("data.safetensors"),
                                            "--batch-size", "16",         "--threads", "1"};
     std::vector<std::string> planning = {"plan"};
