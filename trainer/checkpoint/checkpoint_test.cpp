@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -172,13 +173,18 @@ TEST_F(CheckpointFileTest, TheConfigSaysTheDtypeOfTheWeights) {
 
 TEST_F(CheckpointFileTest, TokenizerFilesGoAlong) {
     const auto base = write_model("base", {1.0F});
-    ASSERT_TRUE(write_file_atomic(base / "tokenizer.model", "t").ok());
-    ASSERT_TRUE(write_file_atomic(base / "generation_config.json", "{}").ok());
+    const std::vector<std::string> expected = {
+        "added_tokens.json", "generation_config.json", "merges.txt", "special_tokens_map.json", "tokenizer.json",
+        "tokenizer.model",   "tokenizer_config.json",  "vocab.json"};
+    for (const std::string& name : expected) ASSERT_TRUE(write_file_atomic(base / name, name).ok());
     ASSERT_TRUE(write_file_atomic(base / "README.md", "r").ok());
     const auto out = directory_.path() / "out";
     ASSERT_TRUE(copy(base, out, from_base(base)).ok());
-    EXPECT_EQ(names_in(out), (std::vector<std::string>{"config.json", "generation_config.json", "model.safetensors",
-                                                       "tokenizer.model"}));
+    std::vector<std::string> all = expected;
+    all.insert(all.end(), {"config.json", "model.safetensors"});
+    std::sort(all.begin(), all.end());
+    ASSERT_EQ(names_in(out), all);
+    for (const std::string& name : expected) EXPECT_EQ(read_file(out / name).value(), name);
 }
 
 TEST_F(CheckpointFileTest, AnUnfinishedSaveLeavesTheOldModel) {
