@@ -30,6 +30,10 @@ class MergeCommand final : public Command {
         if (quantize_ != "none" && !options_.quantize) {
             return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
         }
+        if (options_.quantize && !trained_on.empty() && trained_on != quantize_) {
+            return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
+                                                      ", not in " + quantize_ + ": give that one, or none");
+        }
         ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_));
         say_what_was_merged(trained_on);
         return {};

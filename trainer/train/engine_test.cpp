@@ -2,7 +2,9 @@
 // and weights of one process that sees all rows.
 #include "trainer/train/engine.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +16,7 @@
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/layout.h"
+#include "trainer/train/state.h"
 #include "trainer/train/storage.h"
 
 namespace atl::train {
@@ -117,6 +120,10 @@ class Run {
             EXPECT_TRUE(read.ok());
         }
         return outcome;
+    }
+
+    Status save(const std::filesystem::path& file) {
+        return save_state(file, memory_->store(), *backend_, comm_, {}, "{}");
     }
 
   private:
@@ -368,6 +375,40 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
             }
         }
     }
+}
+
+// Flips a bit of this process' offloaded state, whose file has no name any more.
+void damage_offloaded_state() {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code error;
+        const auto target = std::filesystem::read_symlink(entry.path(), error).string();
+        if (target.find("atoll-optimizer.rank") == std::string::npos) continue;
+        const UniqueFd file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+        char byte = 0;
+        ASSERT_EQ(::pread(file.get(), &byte, 1, 5), 1);
+        byte = static_cast<char>(byte ^ 1);
+        ASSERT_EQ(::pwrite(file.get(), &byte, 1, 5), 1);
+        return;
+    }
+    ADD_FAILURE() << "there is no file of an offloaded optimizer";
+}
+
+TEST(SaveStateTest, WhatOneRankCannotReadLeavesTheLastStateOfAll) {
+    const TemporaryDirectory directory;
+    const auto file = directory.path() / "state.safetensors";
+    ASSERT_TRUE(write_file_atomic(file, "the last state").ok());
+    Variant variant;
+    variant.sharding = Sharding::kFullShard;
+    variant.offloaded = true;
+    train::Run run(*world, variant);
+    const bool last = world->rank() == world->size() - 1;
+    if (last) damage_offloaded_state();
+    const Status saved = run.save(file);
+    ASSERT_FALSE(saved.ok());
+    if (last) {
+        EXPECT_NE(saved.error().message.find("was changed on the disk"), std::string::npos) << saved.error().message;
+    }
+    EXPECT_EQ(read_file(file).value(), "the last state");
 }
 
 TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {

@@ -178,6 +178,9 @@ TEST_F(QuantizedProgramTest, AMergedModelIsTheOneThatWasTrainedOrSaysThatItIsNot
     EXPECT_NE(plain.err.find("--quantize nf4"), std::string::npos) << plain.err;
     EXPECT_GT(std::abs(eval({"--model", path("plain")}) / trained - 1), 1e-6);
     EXPECT_EQ(with({path("other"), "--quantize", "nf3"}).exit_code, 2);
+    const auto foreign = with({path("other"), "--quantize", "int8"});
+    EXPECT_EQ(foreign.exit_code, 2);
+    EXPECT_NE(foreign.err.find("trained on the model in nf4"), std::string::npos) << foreign.err;
 }
 
 TEST_F(QuantizedProgramTest, TrainingAQuantisedModelWholeIsRefusedByName) {

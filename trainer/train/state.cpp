@@ -190,7 +190,8 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
             if (status.ok()) status = read;
         }
     }
-    if (writer && status.ok()) status = writer->finish();
+    ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));  // of every rank's pieces, before the last state goes
+    if (writer) status = writer->finish();
     return comm.agree(write_outcome(status));
 }
 

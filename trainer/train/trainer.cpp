@@ -257,10 +257,10 @@ std::string Trainer::identity() const {
                                {"momentum", config.momentum},
                                {"no_decay_norms", config.no_decay_norms},
                                {"precision", config.precision},
-                               {"quantize", config.quantize},
                                {"moments_dtype", config.moments_dtype},
                                {"loss_scale", config.loss_scale},
                                {"max_grad_norm", config.max_grad_norm}};
+    if (config.quantize != "none") identity["quantize"] = config.quantize;  // older states have no such key
     if (job_.directory.adapters) {
         const model::LoraOptions& lora = job_.directory.adapters->options;
         identity.update({{"base_model", base_digest_},

@@ -290,7 +290,8 @@ Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm
         });
         if (status.ok()) status = read;
     }
-    if (comm.rank() == 0 && status.ok()) status = output.finish();
+    ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));  // of every rank's pieces, before anything appears
+    if (comm.rank() == 0) status = output.finish();
     return comm.agree(write_outcome(status));
 }
 
