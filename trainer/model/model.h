@@ -36,8 +36,8 @@ struct Model {
 // kInvalidArgument when the configuration's numbers don't fit together.
 Result<Model> make_model(const ModelConfig& config);
 
-// Keeps the matrices of the layers in a quantised format and freezes all but adapters. Embedding, head, norms and biases
-// stay as they are, as in QLoRA.
+// Keeps the matrices of the layers in a quantised format and freezes all but adapters. Embedding, head, norms and
+// biases stay as they are, as in QLoRA.
 void quantize_layers(Model& model, tensor::DType format);
 
 // Names of tensors ("*suffix" for several) that a model's files may hold and that say nothing: a tied head, buffers of

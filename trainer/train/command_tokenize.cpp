@@ -15,7 +15,8 @@ class TokenizeCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
         return {
-            {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt", &options_.tokenizer, true},
+            {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt",
+             &options_.tokenizer, true},
             {"input", "JSON lines, plain, .gz or .zst", &options_.inputs, true},
             {"template",
              "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer",
