@@ -32,7 +32,7 @@ Result<LossOn> parse_loss_on(std::string_view name);
 
 // The command `tokenize`.
 struct TokenizeOptions {
-    std::filesystem::path tokenizer;            // a directory with tokenizer.model or tokenizer.json
+    std::filesystem::path tokenizer;            // a directory with a tokenizer
     std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
     std::string text_template = "{{text}}";
     std::filesystem::path out;  // the data directory to make; must not hold one already unless `overwrite`

@@ -30,7 +30,7 @@ struct EvaluateJob {
 };
 
 struct TokenizeJob {
-    std::string tokenizer;  // directory holding tokenizer.model
+    std::string tokenizer;  // directory holding a tokenizer
     std::string input;      // absolute
     std::string prompt_template;
     std::int64_t seq_len = 0;
