@@ -1,0 +1,116 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <future>
+
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/http/test_server.h"
+
+namespace atl::cli {
+namespace {
+
+using http::Access;
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+const Json kFacility = {{"name", "leonardo"},
+                        {"transport", {{"kind", "ssh"}, {"host", "login"}}},
+                        {"batch", {{"kind", "local"}, {"slots", 1}}},
+                        {"work_dir", "/scratch"}};
+const Json kJobs = {{"items", {{{"id", "job1"}, {"name", "italian"}, {"state", "running"}}}}, {"next", nullptr}};
+
+// The program itself against a made-up dispatch.
+class CliProgramTest : public testing::Test {
+  protected:
+    std::vector<std::string> command(const std::vector<std::string>& arguments) const {
+        std::vector<std::string> all = {ATOLL_PROGRAM, "--gateway", server_.url(), "--token-file", token_file_};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        return all;
+    }
+    CommandResult run(const std::vector<std::string>& arguments) const {
+        return run_command(command(arguments)).value();
+    }
+
+    void add_routes(http::Server& server) {
+        const Access anyone = Access::roles({auth::Role::kAdmin});
+        server.route(Method::kGet, "/dispatch/v1/facilities/:name", anyone,
+                     [](const Request&) { return Response::json(200, kFacility).with("ETag", "\"3\""); });
+        server.route(Method::kPatch, "/dispatch/v1/facilities/:name", anyone, [this](const Request& request) {
+            patch_ = request;
+            Json patched = kFacility;
+            patched.merge_patch(request.json().value());
+            return Response::json(200, patched);
+        });
+        server.route(Method::kGet, "/dispatch/v1/preparations", anyone, [](const Request&) {
+            const Json failed = {{"id", "p2"},
+                                 {"dataset", "it"},
+                                 {"facility", "leonardo"},
+                                 {"state", "failed"},
+                                 {"error", "no such file"}};
+            const Json done = {
+                {"id", "p1"}, {"dataset", "cs"}, {"facility", "karolina"}, {"state", "done"}, {"version", 7}};
+            return Response::json(200, {{"items", {failed, done}}, {"next", nullptr}});
+        });
+        server.route(Method::kGet, "/dispatch/v1/jobs", anyone,
+                     [](const Request&) { return Response::json(200, kJobs); });
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id", anyone, [](const Request& request) {
+            return Response::json(200, {{"id", request.param("id")}, {"name", "italian"}, {"state", "running"}});
+        });
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id/events", anyone, [this](const Request&) {
+            ::kill(watcher_.get(), SIGINT);  // whoever watches is waiting by now
+            return Response::json(200, {{"items", Json::array()}, {"next", "0"}});
+        });
+    }
+
+    Request patch_;
+    std::promise<pid_t> watcher_is_;
+    std::shared_future<pid_t> watcher_ = watcher_is_.get_future().share();
+    http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
+    TemporaryDirectory directory_;
+    std::string token_file_ = [this] {
+        const auto file = directory_.path() / "token";
+        EXPECT_TRUE(write_file_atomic(file, server_.token(auth::Role::kAdmin)).ok());
+        return file.string();
+    }();
+};
+
+TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
+    const CommandResult result = run({"facility", "set", "leonardo", "--programs", "/opt/bin", "--slots", "4"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(patch_.json().value(), (Json{{"programs", "/opt/bin"}, {"batch", {{"slots", 4}}}}));
+    EXPECT_EQ(patch_.header("if-match"), "\"3\"");
+    EXPECT_TRUE(result.out.starts_with("name: leonardo\ntransport: ssh login\nbatch: local, 4 at once\n"))
+        << result.out;
+    EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
+}
+
+TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {
+    const std::string all = run({"dataset", "preparations"}).out;
+    EXPECT_NE(all.find("no such file"), std::string::npos) << all;
+    EXPECT_NE(all.find("karolina"), std::string::npos) << all;
+    const std::string of_one = run({"dataset", "preparations", "it"}).out;
+    EXPECT_NE(of_one.find("p2"), std::string::npos) << of_one;
+    EXPECT_EQ(of_one.find("p1"), std::string::npos) << of_one;
+}
+
+TEST_F(CliProgramTest, WhoeverStopsWatchingIsToldWhatGoesOn) {
+    const auto log = directory_.path() / "log";
+    const auto pid =
+        start_daemon(command({"job", "watch", "italian"}), {.log = log, .environment = {}, .directory = {}});
+    ASSERT_TRUE(pid.ok()) << pid.error().message;
+    watcher_is_.set_value(*pid);
+    int status = 0;
+    ASSERT_EQ(::waitpid(*pid, &status, 0), *pid);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 130);
+    const std::string said = read_file(log).value();
+    for (const char* line : {"job job1 runs on without you", "atoll job watch job1", "atoll job cancel job1"})
+        EXPECT_NE(said.find(line), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace atl::cli
