@@ -63,7 +63,7 @@ nlohmann::json ProgramTest::golden_steps() const {
 
 void ProgramTest::make_golden_base() const {
     const std::string config = ATOLL_GOLDEN_DIR "/" + golden_ + "/config.json";
-    EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3"}).exit_code, 0);
+    EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3", "--force"}).exit_code, 0);
     std::vector<std::int32_t> ids;
     std::vector<std::int32_t> labels;
     for (std::int32_t row = 0; row < 24; ++row) {
