@@ -183,6 +183,34 @@ TEST_P(OpTest, CrossEntropyStaysFiniteForHugeLogits) {
     EXPECT_NEAR(logits.values[7], 0.0F, 1e-6F);
 }
 
+TEST_P(OpTest, DropoutKeepsItsShareAndTheSameElementsWhereverARangeBegins) {
+    constexpr std::int64_t kRows = 37, kColumns = 1003;
+    const Owned x = random({kRows, kColumns}, 3);
+    Owned whole({kRows, kColumns}), again({kRows, kColumns}), other({kRows, kColumns});
+    const Backend::Dropout dropout{.probability = 0.3, .seed = 5, .stream = 0xfedcba9876543210, .first_element = 11};
+    backend_->dropout(dropout, x.tensor, whole.tensor);
+    std::int64_t kept = 0;
+    for (std::size_t i = 0; i < x.values.size(); ++i) {
+        if (whole.values[i] != 0) ++kept;
+        EXPECT_TRUE(whole.values[i] == 0 || whole.values[i] == x.values[i] * static_cast<float>(1 / 0.7)) << i;
+    }
+    EXPECT_NEAR(static_cast<double>(kept) / (kRows * kColumns), 0.7, 0.01);  // 4 standard deviations
+    for (std::int64_t row = 0; row < kRows; ++row) {
+        Backend::Dropout part = dropout;
+        part.first_element += row * kColumns;
+        backend_->dropout(part, x.tensor.row_range(row, 1), again.tensor.row_range(row, 1));
+    }
+    EXPECT_EQ(again.values == whole.values, true);
+    // For every instruction set the same.
+    const auto baseline = make_cpu_backend(1, "baseline").value();
+    baseline->dropout(dropout, x.tensor, again.tensor);
+    EXPECT_EQ(again.values == whole.values, true);
+    for (const Backend::Dropout& another : {Backend::Dropout{0.3, 6, dropout.stream, 11}, {0.3, 5, 1, 11}}) {
+        backend_->dropout(another, x.tensor, other.tensor);
+        EXPECT_EQ(other.values == whole.values, false);
+    }
+}
+
 TEST_P(OpTest, EmbeddingAddsUpRepeatedTokens) {
     const Owned table = random({5, 9}, 1), dy = random({4, 9}, 2);
     std::vector<std::int32_t> ids = {2, 0, 2, 4};
