@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cmath>
+#include <random>
+#include <string>
 #include <vector>
 
 namespace atl::optim {
@@ -51,6 +53,47 @@ TEST(OptimizerTest, AdamWIsTorchs) {
     expect_weights(weights_after(adamw, 1000),
                    {0.414871173, 0.361960375, -0.00769263477, -0.313702141, -0.274617459, -0.0173539292}, 4e-6);
 }
+
+// The same steps in fp64: what rounding in fp32 makes of 1,000 of them.
+class AdamWRoundingTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(AdamWRoundingTest, AThousandStepsAreThoseOfFp64ToAMillionth) {
+    constexpr std::size_t kWeights = 3001;  // whole vectors and some over
+    constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.98, kEpsilon = 1e-8, kDecay = 0.1;
+    const Optimizer adamw{Kind::kAdamW, kBeta1, kBeta2, kEpsilon, kDecay, 0};
+    const auto backend = kernels::make_cpu_backend(1, GetParam()).value();
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    std::array<std::vector<float>, 4> single;  // weights, gradients, moments
+    std::array<std::vector<double>, 3> exact;  // weights, moments
+    for (auto& buffer : single) buffer.assign(kWeights, 0.0F);
+    for (auto& buffer : exact) buffer.assign(kWeights, 0.0);
+    for (std::size_t i = 0; i < kWeights; ++i) exact[0][i] = single[0][i] = normal(random);
+    const auto tensor_of = [&](std::size_t which) {
+        return tensor::Tensor(single[which].data(), tensor::DType::kF32, {static_cast<std::int64_t>(kWeights)});
+    };
+    for (int step = 1; step <= 1000; ++step) {
+        for (std::size_t i = 0; i < kWeights; ++i) {
+            const float gradient = single[1][i] = normal(random) * static_cast<float>(1 + i % 7);
+            exact[0][i] -= kLearningRate * kDecay * exact[0][i];
+            exact[1][i] = kBeta1 * exact[1][i] + (1 - kBeta1) * gradient;
+            exact[2][i] = kBeta2 * exact[2][i] + (1 - kBeta2) * gradient * static_cast<double>(gradient);
+            exact[0][i] -= kLearningRate * (exact[1][i] / (1 - std::pow(kBeta1, step))) /
+                           (std::sqrt(exact[2][i] / (1 - std::pow(kBeta2, step))) + kEpsilon);
+        }
+        adamw.update(*backend, step, kLearningRate, 1, true,
+                     {tensor_of(0), tensor_of(1), tensor_of(2), tensor_of(3), {}});
+    }
+    double difference = 0, size = 0;
+    for (std::size_t i = 0; i < kWeights; ++i) {
+        difference += std::pow(static_cast<double>(single[0][i]) - exact[0][i], 2);
+        size += exact[0][i] * exact[0][i];
+    }
+    EXPECT_LE(std::sqrt(difference / size), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AdamWRoundingTest, testing::ValuesIn(kernels::cpu_instruction_sets()),
+                         [](const auto& instance) { return instance.param; });
 
 TEST(OptimizerTest, SgdIsTorchsWithDecoupledDecay) {
     const Optimizer momentum{Kind::kSgd, 0, 0, 0, 0.1, 0.9};

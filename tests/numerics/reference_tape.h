@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace atl::numerics {
+
+// A matrix in fp64, row-major.
+struct Matrix {
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    std::vector<double> values;
+
+    Matrix() = default;
+    Matrix(std::int64_t row_count, std::int64_t column_count)
+        : rows(row_count), columns(column_count), values(static_cast<std::size_t>(row_count * column_count)) {}
+    double& operator()(std::int64_t row, std::int64_t column) {
+        return values[static_cast<std::size_t>(row * columns + column)];
+    }
+    double operator()(std::int64_t row, std::int64_t column) const {
+        return values[static_cast<std::size_t>(row * columns + column)];
+    }
+};
+
+// Operations of language models in fp64, written as they stand in textbooks, with their derivatives: what the trainer's
+// fp32 kernels are compared with as a whole. Each call computes a value and notes how gradients flow back through it.
+// It shares no code with the kernels.
+class Tape {
+  public:
+    using Node = std::size_t;
+
+    Node leaf(Matrix value);
+    const Matrix& value(Node node) const { return nodes_[node].value; }
+    // Of the node that backward() began at, by this one; zeros where it does not depend on it.
+    const Matrix& gradient(Node node) const { return nodes_[node].gradient; }
+    // Sets the gradients of all nodes; `result` has one element.
+    void backward(Node result);
+
+    Node product(Node x, Node weight);  // x [N, in] · weightᵀ, weight [out, in]
+    Node add(Node a, Node b);
+    Node add_row(Node x, Node row);  // row [1, C] to each row of x
+    Node scale(Node x, double factor);
+    Node multiply(Node a, Node b);
+    Node silu(Node x);
+    Node gate(Node x, Matrix open);  // x where `open` is positive, else 0; relu is gate(x, x)
+    Node rows_of(Node table, std::vector<std::int64_t> rows);
+    // `broken` leaves a term out of the derivative: a control.
+    Node rms_norm(Node x, Node weight, double epsilon, bool broken = false);
+    Node layer_norm(Node x, Node weight, Node bias, double epsilon);
+    // Turns channels (i, i + D/2) of every head by the angle [row][i]; `interleaved` turns (2i, 2i + 1): a control.
+    Node rotate(Node x, std::vector<std::vector<double>> angles, bool interleaved);
+    // Heads of `channels` of query, key and value; query row t of a sequence sees keys starts[t] … t of it. Query heads
+    // share key heads in their order. Scores are scaled by `factor`.
+    struct AttentionOf {
+        std::int64_t length = 0;  // rows a sequence
+        std::int64_t channels = 0;
+        std::vector<std::int64_t> starts;  // by row, counted in its sequence
+        double factor = 1;
+    };
+    Node attention(Node query, Node key, Node value, AttentionOf shape);
+    // The mean over rows with a target ≥ 0 of −log softmax(row)[target]: [1, 1].
+    Node mean_loss(Node logits, std::vector<std::int64_t> targets);
+
+  private:
+    struct Entry {
+        Matrix value;
+        Matrix gradient;
+        std::function<void(const Entry& self)> back;  // adds to the gradients of what it came from
+    };
+    Node push(Matrix value, std::function<void(const Entry&)> back);
+    // Element by element: value and derivative of a function.
+    Node map(Node x, double (*function)(double), double (*derivative)(double));
+    Matrix& grad(Node node) { return nodes_[node].gradient; }
+
+    std::vector<Entry> nodes_;
+};
+
+}  // namespace atl::numerics
