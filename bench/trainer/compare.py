@@ -30,6 +30,7 @@ OPT_125M = {"architectures": ["OPTForCausalLM"], "model_type": "opt", "vocab_siz
             "word_embed_proj_dim": 768, "do_layer_norm_before": True, "activation_function": "relu", "dropout": 0.0,
             "tie_word_embeddings": True, "torch_dtype": "float32"}
 LORA = ["--lora-rank", "8", "--lora-alpha", "16", "--lora-targets", "all-linear"]
+OFFLOAD = ["--offload-optimizer", "nvme", "--offload-dir", "{directory}"]
 # name: (config, rows a rank, length, ranks, flags of ours, flags of the peer; a tuple: our own program is the peer)
 ROWS = {
     "llama33m": (LLAMA_33M, 4, 256, 1, ["--threads", "2"], ["--threads", "2"]),
@@ -37,6 +38,11 @@ ROWS = {
                          ["--threads", "1", "--ranks", "2"]),
     "opt125m": (OPT_125M, 1, 512, 1, ["--threads", "2"], ["--shape", "opt125m", "--threads", "2"]),
     "llama33m-bf16": (LLAMA_33M, 4, 256, 1, ["--threads", "2", "--precision", "bf16"], ("--threads", "2")),
+    "llama33m-bf16-moments": (LLAMA_33M, 4, 256, 1,
+                              ["--threads", "2", "--precision", "bf16", "--moments-dtype", "bf16"], ("--threads", "2")),
+    "llama33m-offload": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *OFFLOAD], ("--threads", "2")),
+    "llama33m-bf16-offload": (LLAMA_33M, 4, 256, 1, ["--threads", "2", "--precision", "bf16", *OFFLOAD],
+                              ("--threads", "2", "--precision", "bf16")),
     "llama33m-lora": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *LORA], ["--threads", "2", "--lora", "8"]),
     "llama33m-lora-int8": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *LORA, "--quantize", "int8"],
                            ("--threads", "2", *LORA)),
@@ -77,6 +83,7 @@ class Ours:
 
     def rates(self, flags, steps):
         launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(self.ranks)] if self.ranks > 1 else []
+        flags = [flag.format(directory=self.directory) for flag in flags]
         lines = run([*launch, self.trainer, "train", "--model", str(self.directory / "model"), "--data",
                      str(self.directory / "rows.safetensors"), "--out", str(self.directory / "out"), "--batch-size",
                      str(self.batch), "--steps", str(steps + 2), "--lr", "1e-3", *flags], **self.variables)
