@@ -137,9 +137,11 @@ class Block {
         (void)group;
     }
 
-    // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact.
+    // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact. In
+    // evaluation (`saves` false) forward has scratch for what it would keep.
     virtual std::int64_t saved_bytes(const BatchShape& shape) const = 0;
-    virtual std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const = 0;
+    virtual std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                         bool saves) const = 0;
 
     // saved: saved_bytes() bytes aligned to tensor::kAlignmentBytes; null in evaluation. loss is for the head only.
     // In evaluation and generation output may be input.

@@ -22,7 +22,7 @@ class EmbeddingBlock final : public Block {
     const std::string& name() const override { return name_; }
     const std::vector<std::size_t>& groups() const override { return groups_; }
     std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
-    std::int64_t workspace_bytes(const kernels::Backend&, const BatchShape&) const override { return 0; }
+    std::int64_t workspace_bytes(const kernels::Backend&, const BatchShape&, bool) const override { return 0; }
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
@@ -51,7 +51,7 @@ class DecoderBlock final : public Block {
     std::span<LinearRun> linears() override { return linears_; }
     void use_adapters(std::size_t group) override { groups_.push_back(group); }
     std::int64_t saved_bytes(const BatchShape& shape) const override;
-    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
@@ -122,7 +122,7 @@ class HeadBlock final : public Block {
     const std::string& name() const override { return name_; }
     const std::vector<std::size_t>& groups() const override { return groups_; }
     std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
-    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const override;
+    std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,

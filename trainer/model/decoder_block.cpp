@@ -115,7 +115,7 @@ DecoderBlock::FeedForwardScratch DecoderBlock::cut_feed_forward(Arena& arena, st
             .down_low_gradient = cut_low(arena, kDownRun, rows, Category::kWorkspace)};
 }
 
-std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const {
+std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const {
     Arena attention_forward = Arena::measuring(), attention_backward = Arena::measuring();
     Arena feed_forward = Arena::measuring();
     cut_attention(attention_forward, shape.rows(), false);
@@ -126,14 +126,16 @@ std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, cons
         std::max({backend.attention_workspace_bytes(attention_shape(shape)), of_run(kQkvRun), of_run(kOutRun)});
     const std::int64_t rest =
         feed_forward.peak_bytes() + std::max({of_run(kOutRun), of_run(kGateUpRun), of_run(kDownRun)});
-    const std::int64_t forward = saved_bytes(shape) + std::max(attention_forward.peak_bytes() + attention, rest);
+    const std::int64_t forward =
+        (saves ? 0 : saved_bytes(shape)) + std::max(attention_forward.peak_bytes() + attention, rest);
     const std::int64_t backward = std::max(attention_backward.peak_bytes() + attention, rest);
     return std::max(forward, backward);
 }
 
 std::int64_t DecoderBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                                  std::int64_t keys_max) const {
-    return workspace_bytes(backend, shape) + backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
+    return workspace_bytes(backend, shape, false) +
+           backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
 }
 
 void DecoderBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,

@@ -28,7 +28,7 @@ HeadBlock::Scratch HeadBlock::cut_scratch(Arena& arena, const BatchShape& shape)
             .logits = cut({loss_chunk_rows(shape, vocabulary_), vocabulary_})};
 }
 
-std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape) const {
+std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape);
     return arena.peak_bytes();
@@ -36,7 +36,7 @@ std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShap
 
 std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                               std::int64_t) const {
-    return workspace_bytes(backend, shape) + tensor::aligned(shape.batch * hidden_ * 4);
+    return workspace_bytes(backend, shape, false) + tensor::aligned(shape.batch * hidden_ * 4);
 }
 
 void HeadBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor&,

@@ -147,7 +147,7 @@ OptBlock::FeedForwardScratch OptBlock::cut_feed_forward(Arena& arena, std::int64
     return scratch;
 }
 
-std::int64_t OptBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape) const {
+std::int64_t OptBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const {
     std::int64_t attention[2], feed_forward[2];
     for (const bool backward : {false, true}) {
         Arena first = Arena::measuring(), second = Arena::measuring();
@@ -158,13 +158,14 @@ std::int64_t OptBlock::workspace_bytes(const kernels::Backend& backend, const Ba
                                                              of_run(kQkv), of_run(kOut)});
         feed_forward[backward] = second.peak_bytes() + std::max({of_run(kOut), of_run(kFirstRun), of_run(kSecondRun)});
     }
-    return std::max(saved_bytes(shape) + std::max(attention[0], feed_forward[0]),
+    return std::max((saves ? 0 : saved_bytes(shape)) + std::max(attention[0], feed_forward[0]),
                     std::max(attention[1], feed_forward[1]));
 }
 
 std::int64_t OptBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                              std::int64_t keys_max) const {
-    return workspace_bytes(backend, shape) + backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
+    return workspace_bytes(backend, shape, false) +
+           backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
 }
 
 void OptBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,

@@ -55,7 +55,7 @@ OptEmbeddingBlock::Scratch OptEmbeddingBlock::cut_scratch(Arena& arena, std::int
     return scratch;
 }
 
-std::int64_t OptEmbeddingBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape) const {
+std::int64_t OptEmbeddingBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape.rows());
     return arena.peak_bytes();
@@ -63,7 +63,7 @@ std::int64_t OptEmbeddingBlock::workspace_bytes(const kernels::Backend&, const B
 
 std::int64_t OptEmbeddingBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                                       std::int64_t) const {
-    return workspace_bytes(backend, shape);
+    return workspace_bytes(backend, shape, false);
 }
 
 void OptEmbeddingBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor&,
@@ -145,7 +145,7 @@ OptHeadBlock::Scratch OptHeadBlock::cut_scratch(Arena& arena, const BatchShape& 
     return scratch;
 }
 
-std::int64_t OptHeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape) const {
+std::int64_t OptHeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape);
     return arena.peak_bytes();

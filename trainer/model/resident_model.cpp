@@ -37,7 +37,7 @@ struct ResidentModel::Memory {
         for (const auto& block : model.blocks) {
             inputs.push_back(inputs.empty() ? Tensor() : activation());
             saved.push_back(arena.allocate_bytes(Category::kActivations, block->saved_bytes(shape)));
-            scratch = std::max(scratch, block->workspace_bytes(backend, shape));
+            scratch = std::max(scratch, block->workspace_bytes(backend, shape, false));
         }
         gradient = activation();
         spare = activation();

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "trainer/comm/launch.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/fit.h"
@@ -44,7 +45,8 @@ class PlanCommand final : public Command {
         if (config_.steps == 0) config_.epochs = 1;
         const std::int64_t sharing = on_node_ > 0 ? std::min(on_node_, ranks_) : ranks_;
         const RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
-        ATOLL_TRY(const TrainJob job, prepare_training(config_, *self, counts));
+        ATOLL_TRY(TrainJob job, prepare_training(config_, *self, counts));
+        job.unseen_bytes = comm::library_bytes(counts.on_node);
         ATOLL_TRY(const auto backend, open_backend(config_, *self));
         measure_peak_flops(*backend);  // makes the buffers that products need
         const std::int64_t program = plan::resident_bytes();

@@ -55,7 +55,7 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
     inputs_.emplace_back();
     for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
         const model::Block& this_block = *model_->blocks[block];
-        workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest));
+        workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest, options_.train));
         if (again(block)) again_bytes = std::max(again_bytes, this_block.saved_bytes(options_.largest));
         if (block > 0) inputs_.push_back(options_.train || block < 3 ? activation() : inputs_[block - 2]);
     }

@@ -21,7 +21,9 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
     check(recompute.ok(), "a plan with a recomputation that there is not");
     options.engine.recompute = *recompute;
     options.offload_optimizer = settings.offload_optimizer == "nvme";
-    return RunMemory::measure(backend, job.directory.model, options);
+    plan::MemoryPlan plan = RunMemory::measure(backend, job.directory.model, options);
+    plan.program_bytes += job.unseen_bytes + save_buffer_bytes(job.directory.model, job.directory.adapters.has_value());
+    return plan;
 }
 
 Status judge(const TrainJob& job, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {

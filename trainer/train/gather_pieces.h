@@ -29,7 +29,7 @@ class PieceGatherer {
     Status gather_weights(ParameterStore& store, std::size_t group,
                           const std::function<void(std::span<const float>)>& take);
 
-    static constexpr std::int64_t kPieceElements = std::int64_t{1} << 20;  // 4 MiB of fp32
+    static constexpr std::int64_t kPieceElements = std::int64_t{1} << 17;  // 512 KiB of fp32
 
   private:
     kernels::Backend& backend_;

@@ -56,6 +56,20 @@ TEST_F(TrainProgramTest, RanksShardingAndAccumulationDoNotChangeTheLosses) {
     }
 }
 
+// The rows of the golden run have 11 to 15 targets.
+TEST_F(TrainProgramTest, AccumulationOverUnequalNumbersOfTargetsIsOneMean) {
+    const std::vector<std::string> whole = {"--batch-size", "4"};
+    const auto reference = train_golden(whole);
+    for (const char* rows : {"2", "1"}) {
+        const auto result = train_golden({"--batch-size", rows});
+        for (const char* number : {"loss", "grad_norm"}) {
+            const auto got = member(result.out, number), wanted = member(reference.out, number);
+            ASSERT_EQ(got.size(), 20U) << result.err;
+            for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i] / wanted[i], 1, 1e-6) << number << " " << i;
+        }
+    }
+}
+
 TEST_F(TrainProgramTest, AllShardingsWriteTheSameModel) {
     const std::vector<std::string> steps = {"--steps", "3", "--global-batch-size", "4", "--sharding"};
     std::vector<std::string> models;

@@ -295,4 +295,17 @@ Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm
     return comm.agree(write_outcome(status));
 }
 
+std::int64_t save_buffer_bytes(const model::Model& model, bool adapters) {
+    constexpr std::int64_t kWidth = sizeof(float), kWriter = std::int64_t{1} << 20;  // of safetensors::Writer
+    std::int64_t largest = 0, all = 0;
+    for (const model::ParameterGroup& group : model.groups) {
+        if (group.is_adapter != adapters) continue;
+        largest = std::max(largest, group.element_count);
+        all += group.element_count;
+    }
+    // A piece as it is gathered (at its full size), widened, and narrowed again; and what the writer holds back.
+    const std::int64_t piece = PieceGatherer::kPieceElements;
+    return kWidth * (piece + 2 * std::min(piece, largest)) + std::min(kWriter, kWidth * all);
+}
+
 }  // namespace atl::train

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -47,5 +48,8 @@ struct SaveWhere {
     std::string quantization = {};                 // of the base that they were trained on; empty: none
 };
 Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where);
+
+// What save_weights() takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.
+std::int64_t save_buffer_bytes(const model::Model& model, bool adapters);
 
 }  // namespace atl::train
