@@ -72,14 +72,18 @@ Result<safetensors::Writer> open_writer(const std::filesystem::path& file, const
         file, tensors_of(store), {{"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}});
 }
 
-// The first key on which two identities differ; empty: none.
+// The first key on which two identities differ, also by one that only one of them has; empty: none.
 std::string difference(const std::string& mine, const std::string& theirs) {
     const json a = json::parse(mine, nullptr, false);
     const json b = json::parse(theirs, nullptr, false);
+    if (!b.is_object()) return "identity";
     for (const auto& [key, value] : a.items()) {
-        if (!b.is_object() || !b.contains(key) || b[key] != value) return key;
+        if (!b.contains(key) || b[key] != value) return key;
     }
-    return a == b ? "" : "identity";
+    for (const auto& [key, value] : b.items()) {
+        if (!a.contains(key)) return key;
+    }
+    return "";
 }
 
 // The elements of a group's tensor that `kept` keeps, as they are in the file.
