@@ -7,6 +7,7 @@
 #include "services/store/repository.h"
 #include "services/store/route.h"
 #include "shared/digest/digest.h"
+#include "shared/log/log.h"
 #include "shared/model_store/manifest.h"
 
 namespace atl::store {
@@ -85,20 +86,37 @@ Status BlobRoutes::may_read(const auth::Principal& principal, const std::string&
     return {};
 }
 
-// A facility that uploads more than any update of its base could need fills no disk. A blob that is there costs
-// nothing.
-Status BlobRoutes::may_store(const auth::Principal& principal, const std::string& sha256, std::size_t bytes) {
-    ATOLL_RETURN_IF_ERROR(may_write_blobs(principal));
-    if (principal.role != Role::kFacility || blobs_.size_of(sha256).ok()) return {};
+// A facility that uploads more than any update of its base could need fills no disk. Only what becomes a new blob
+// counts in the end: what is there costs nothing, and what could not be kept is uploaded again.
+Result<BlobStore::Stored> BlobRoutes::store(const auth::Principal& principal, const std::string& sha256,
+                                            const std::string& body) {
+    const bool counts = principal.role == Role::kFacility && !blobs_.size_of(sha256).ok();
+    if (counts) ATOLL_RETURN_IF_ERROR(reserve(*principal.scope, body.size()));
+    const auto stored = blobs_.put(sha256, body);
+    const bool is_new = stored.ok() && *stored == BlobStore::Stored::kNew;
+    if (counts && !is_new) refund(*principal.scope, body.size());
+    return stored;
+}
+
+Status BlobRoutes::reserve(const auth::TaskScope& scope, std::size_t bytes) {
     ATOLL_TRY(auto connection, pool_.acquire());
-    ATOLL_TRY(const std::int64_t readable, bytes_of_versions(*connection, principal.scope->read_versions));
+    ATOLL_TRY(const std::int64_t readable, bytes_of_versions(*connection, scope.read_versions));
     const std::int64_t quota = upload_quota(readable);
-    ATOLL_TRY(const bool fits, count_upload(*connection, *principal.scope, bytes, quota));
+    ATOLL_TRY(const bool fits, count_upload(*connection, scope, bytes, quota));
     if (fits) return {};
     return Error{ErrorCode::kTooLarge,
-                 "attempt " + principal.scope->attempt + " of task " + principal.scope->task + " may upload " +
-                     std::to_string(quota) + " bytes, some times the size of its base, and has done so",
+                 "attempt " + scope.attempt + " of task " + scope.task + " may upload " + std::to_string(quota) +
+                     " bytes, some times the size of its base, and has done so",
                  "body"};
+}
+
+void BlobRoutes::refund(const auth::TaskScope& scope, std::size_t bytes) {
+    const auto give_back = [&]() -> Status {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        return uncount_upload(*connection, scope, bytes);
+    };
+    if (const Status status = give_back(); !status.ok())
+        spdlog::warn("bytes of task {} that were not kept stay counted: {}", scope.task, status.error().message);
 }
 
 Result<http::Response> BlobRoutes::get(const http::Request& request) {
@@ -127,13 +145,13 @@ Result<http::Response> BlobRoutes::put(const http::Request& request) {
     if (request.body.empty()) return invalid_argument("body", "a blob has at least one byte");
     if (request.body.size() > model_store::kChunkBytesMax)
         return Error{ErrorCode::kTooLarge, "a blob has at most 64 MiB; cut the file into chunks", "body"};
-    ATOLL_RETURN_IF_ERROR(may_store(*request.principal, sha256, request.body.size()));
+    ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     if (!puts_.try_acquire()) {
         refused_.Increment();
         return http::Response::problem(unavailable("too many blobs are being written; try again"), request.request_id)
             .with("Retry-After", "1");
     }
-    const auto stored = blobs_.put(sha256, request.body);
+    const auto stored = store(*request.principal, sha256, request.body);
     puts_.release();
     if (!stored.ok()) return stored.error();
     const bool is_new = *stored == BlobStore::Stored::kNew;

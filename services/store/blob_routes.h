@@ -21,7 +21,10 @@ class BlobRoutes {
     Result<http::Response> get(const http::Request& request);
     Result<http::Response> put(const http::Request& request);
     Result<http::Response> missing(const http::Request& request);
-    Status may_store(const auth::Principal& principal, const std::string& sha256, std::size_t bytes);
+    Result<BlobStore::Stored> store(const auth::Principal& principal, const std::string& sha256,
+                                    const std::string& body);
+    Status reserve(const auth::TaskScope& scope, std::size_t bytes);
+    void refund(const auth::TaskScope& scope, std::size_t bytes);
     Status may_read(const auth::Principal& principal, const std::string& sha256);
 
     pg::Pool& pool_;

@@ -211,6 +211,13 @@ Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& sco
     return counted.affected() == 1;
 }
 
+Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE uploads SET bytes = greatest(bytes - $3::bigint, 0) WHERE task = $1 AND attempt = $2",
+                         {scope.task, scope.attempt, bytes}));
+    return {};
+}
+
 Status keep_blobs(pg::Transaction& transaction) {
     ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock_shared(") + kSweepLock + ")"));
     return {};

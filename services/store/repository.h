@@ -41,6 +41,8 @@ Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::ve
 // Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`.
 Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
                           std::int64_t bytes_max);
+// Takes back what count_upload() counted: nothing was kept.
+Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
 
 // Held to the end of the transaction by who makes a version, from looking for its blobs on: none of them goes then.
 Status keep_blobs(pg::Transaction& transaction);

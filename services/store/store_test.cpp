@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <set>
 #include <thread>
 
+#include "services/store/blob_routes.h"
 #include "services/store/repository.h"
 #include "services/store/sweep.h"
 #include "services/store/test_store.h"
@@ -69,13 +71,17 @@ class StoreTest : public StackTest {
         return Json::parse(response.body).at("digest").get<std::string>();
     }
     http::Client facility(std::vector<std::string> read_versions, const std::string& write_model) {
+        return facility(store_->server(), std::move(read_versions), write_model);
+    }
+    static http::Client facility(const http::TestServer& server, std::vector<std::string> read_versions,
+                                 const std::string& write_model) {
         auth::Principal principal;
         principal.subject = "leonardo";
         principal.role = Role::kFacility;
         principal.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", std::move(read_versions), write_model};
         http::ClientOptions options;
-        options.base_url = store_->server().url();
-        options.token = store_->server().token(principal);
+        options.base_url = server.url();
+        options.token = server.token(principal);
         options.attempts_max = 1;
         return http::Client(options);
     }
@@ -352,6 +358,31 @@ TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
     http::Client evaluating = facility({base}, "");
     EXPECT_EQ(call(evaluating, Method::kPut, "/v1/blobs/" + digest::sha256("e"), "e").status, 403);
     EXPECT_EQ(call(evaluating, Method::kPost, "/v1/blobs/missing", R"({"digests":[]})").status, 403);
+}
+
+TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {
+    create_model("base");
+    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    auto blobs = BlobStore::open(temporary_.path() / "full").value();
+    blobs->set_write_hook([left = 3]() mutable { return left-- > 0 ? ENOSPC : 0; });
+    metrics::Registry metrics;
+    const Options options{.root = temporary_.path() / "full", .accel_prefix = "", .topic_prefix = ""};
+    BlobRoutes routes(store_->pool(), *blobs, options, metrics);
+    http::ServerOptions server_options;
+    server_options.request_bytes_max = 65U << 20;
+    http::TestServer server([&](http::Server& to) { routes.add_to(to); }, server_options);
+    http::Client site = facility(server, {base}, "out");
+    const auto upload = [&](const std::string& body, const std::string& name) {
+        return call(site, Method::kPut, "/v1/blobs/" + name, body).status;
+    };
+    const std::string body(40U << 20, 'a');  // more than half of what the attempt may upload
+    const std::string name = digest::sha256(body);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(upload(body, name), 503) << "the disk is full";
+    EXPECT_EQ(upload(body, digest::sha256("other")), 422);
+    EXPECT_EQ(upload(body, name), 201);
+    EXPECT_EQ(upload(body, name), 200);
+    const std::string more(40U << 20, 'b');
+    EXPECT_EQ(upload(more, digest::sha256(more)), 413) << "this one would be too much";
 }
 
 TEST_F(StoreTest, BlobsThatNoVersionNeedsGoWhenTheyAreOld) {
