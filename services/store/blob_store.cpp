@@ -104,10 +104,11 @@ Result<bool> BlobStore::touch(const std::string& sha256) {
 
 std::vector<std::string> BlobStore::older_than(const std::string& first_digits, std::chrono::seconds age) const {
     std::vector<std::string> names;
-    std::error_code ignored;
-    for (const auto& entry : fs::recursive_directory_iterator(root_ / first_digits, ignored)) {
-        const std::string name = entry.path().filename();
-        if (digest::is_sha256(name) && is_older(entry.path(), age)) names.push_back(name);
+    std::error_code error;  // a directory that cannot be read holds nothing to name
+    for (fs::recursive_directory_iterator entry(root_ / first_digits, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const std::string name = entry->path().filename();
+        if (digest::is_sha256(name) && is_older(entry->path(), age)) names.push_back(name);
     }
     return names;
 }

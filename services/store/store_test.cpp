@@ -414,6 +414,40 @@ TEST_F(StoreTest, BlobsThatNoVersionNeedsGoWhenTheyAreOld) {
     EXPECT_EQ(call(Method::kPost, "/v1/models/llama/versions", {{"manifest", manifest}}).status, 201);
 }
 
+TEST_F(StoreTest, ABlobThatCannotBeRemovedDoesNotEndTheSweep) {
+    const std::string unused = put("unused");
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    const fs::path stuck = temporary_.path() / "blobs" / BlobStore::relative_path(std::string(64, '0'));
+    fs::create_directories(stuck);  // no file: it cannot be unlinked
+    const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(unused);
+    const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
+    for (const auto& one : {stuck, path}) fs::last_write_time(one, old);
+    EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 1);
+    EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(StoreTest, AStoreThatHasJustStartedSweepsWhatIsOldAndForgetsUploads) {
+    const std::string unused = put("unused");
+    const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(unused);
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(48));
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    auto connection = store_->pool().acquire().value();
+    const auto upload = [&] {
+        return connection->query("INSERT INTO uploads VALUES ('t', '1', 5, now() - interval '2 days')").ok();
+    };
+    const auto is_forgotten = [&] { return connection->query("SELECT 1 FROM uploads").value().empty(); };
+    metrics::Registry metrics;
+    ASSERT_TRUE(upload());
+    {
+        const Sweeper keeping(store_->pool(), *blobs, std::chrono::hours(0), metrics, std::chrono::seconds(0));
+        EXPECT_TRUE(eventually(is_forgotten));
+    }
+    EXPECT_TRUE(fs::exists(path)) << "no age: blobs stay";
+    ASSERT_TRUE(upload());
+    const Sweeper sweeper(store_->pool(), *blobs, std::chrono::hours(24), metrics, std::chrono::seconds(0));
+    EXPECT_TRUE(eventually([&] { return !fs::exists(path) && is_forgotten(); }));
+}
+
 TEST_F(StoreTest, ASweepWaitsForWhoIsMakingAVersion) {
     create_model("llama");
     const std::string sha256 = put("late");
