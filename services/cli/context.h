@@ -21,7 +21,8 @@ struct Context {
     std::string gateway;                    // --gateway; ATOLL_GATEWAY; else the stack's
     std::filesystem::path token_file;       // --token-file; else ATOLL_TOKEN (the token itself); else the stack's
     bool json = false;                      // --json: answers are JSON on standard output
-    std::function<Status()> run;            // what the command on the command line does; set by on_run()
+    std::function<int(const Error&)> exit_status_of;  // the command's own; empty: exit_status()
+    std::function<Status()> run;                      // what the command on the command line does; set by on_run()
 
     // The gateway's URL, without a slash at the end.
     Result<std::string> gateway_url() const;

@@ -47,7 +47,7 @@ int fail(const Context& context, const Error& error) {
             << "\n";
     else
         std::cerr << describe(error) << "\n";
-    return exit_status(error);
+    return context.exit_status_of ? context.exit_status_of(error) : exit_status(error);
 }
 
 int run(int argc, char** argv) {

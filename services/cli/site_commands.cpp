@@ -1,10 +1,12 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "services/cli/commands.h"
+#include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
 #include "shared/average/files.h"
@@ -18,11 +20,13 @@ namespace {
 constexpr const char* kStageHelp =
     R"(Makes a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
 where it stopped. Example:
-  atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token)";
+  atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token
+Exit status 75: the store is away or full, or this disk is; call it again later.)";
 constexpr const char* kPushHelp =
     R"(Hands in a directory as a version of a model; only what the store lacks travels. An update with NaN or infinity is
 refused before anything travels. Prints {"digest": …}. Example:
-  atoll push --store https://coordinator/store --model run1 --dir out --meta meta.json --token-stdin < token)";
+  atoll push --store https://coordinator/store --model run1 --dir out --meta meta.json --token-stdin < token
+Exit status 75: the store is away or full; call it again later.)";
 
 struct SiteOptions {
     std::string store;
@@ -84,6 +88,28 @@ Status run_push(const Context& context, const SiteOptions& given) {
     return {};
 }
 
+// What may go well later is told apart from what was refused: who started the program waits and calls it again.
+// 413 says that this attempt has uploaded too much, not that its input is wrong.
+int site_exit_status(const Error& error) {
+    constexpr int kTryAgainLater = 75;  // EX_TEMPFAIL
+    switch (error.code) {
+        case ErrorCode::kUnavailable:
+        case ErrorCode::kResourceExhausted:
+            return kTryAgainLater;
+        case ErrorCode::kTooLarge:
+            return 1;
+        default:
+            return exit_status(error);
+    }
+}
+
+void on_transfer(CLI::App& command, Context& context, std::function<Status()> body) {
+    on_run(command, context, [&context, body = std::move(body)] {
+        context.exit_status_of = site_exit_status;
+        return body();
+    });
+}
+
 Status run_reach(const SiteOptions& given) {
     http::ClientOptions options;
     options.base_url = given.store;
@@ -117,7 +143,7 @@ void add_site_commands(CLI::App& program, Context& context) {
     add_common(*stage, *stage_options);
     stage->add_option("--version", stage_options->version, "its digest")->required();
     stage->add_option("--out", stage_options->out, "the directory to make")->required();
-    on_run(*stage, context, [&context, stage_options] { return run_stage(context, *stage_options); });
+    on_transfer(*stage, context, [&context, stage_options] { return run_stage(context, *stage_options); });
 
     auto* reach = program.add_subcommand("reach", "try the way from this facility to the store");
     const auto reach_options = std::make_shared<SiteOptions>();
@@ -134,7 +160,7 @@ void add_site_commands(CLI::App& program, Context& context) {
         ->capture_default_str();
     push->add_option("--dir", push_options->directory, "the directory to hand in")->required();
     push->add_option("--meta", push_options->meta, "JSON file with parents, job, round, metrics");
-    on_run(*push, context, [&context, push_options] { return run_push(context, *push_options); });
+    on_transfer(*push, context, [&context, push_options] { return run_push(context, *push_options); });
 }
 
 }  // namespace atl::cli

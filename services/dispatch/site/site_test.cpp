@@ -96,6 +96,17 @@ TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
 }
 
+TEST_F(SiteTest, AStoreThatIsAwayIsNoRefusal) {
+    std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
+    program("echo 'try again later' >&2; exit 75");
+    const Status staged = site().stage({"v"}, "job", "url", "token");
+    EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(staged.error().message.find("try again later"), std::string::npos) << staged.error().message;
+    const auto pushed =
+        site().push({(directory_.path() / "work/tasks/t/1").string(), "m", "url", "token", json::Json::object()});
+    EXPECT_EQ(pushed.error().code, ErrorCode::kUnavailable);
+}
+
 TEST_F(SiteTest, AnUpdatesDigestIsASha256OrNone) {
     std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
     const auto push = [&] {

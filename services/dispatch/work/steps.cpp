@@ -18,7 +18,8 @@ constexpr std::size_t kFailureBytesMax = 500;
 
 Outcome outcome_of(const Error& error) {
     std::string why = printable(error.message);  // parts of it may be the site's
-    if (error.code == ErrorCode::kUnavailable) return Unknown{std::move(why)};
+    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
+        return Unknown{std::move(why)};
     return Refused{std::move(why), error.code == ErrorCode::kInvalidArgument};
 }
 

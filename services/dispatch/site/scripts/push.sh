@@ -1,5 +1,6 @@
 # $1 atoll, $2 store, $3 model, $4 attempt directory, $5 bytes of meta.json. Standard input: the token, one line, then
-# meta.json. Prints {"digest": …}. Exit 65: the program calls its input wrong.
+# meta.json. Prints {"digest": …}. Exit 65: the program calls its input wrong; 75,
+# its own status too: the store is away or full, which is waited out.
 umask 077
 cd "$4" || exit 1
 IFS= read -r token || exit 75

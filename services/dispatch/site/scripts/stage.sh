@@ -1,6 +1,7 @@
 # $1 atoll, $2 store, $3 work directory, $4 pin, $5… version digests. Standard input: the token, one line.
 # A pin is a file named after the job (or preparation) that needs the version; see clean.sh. Pins change only under the
-# version's lock. Exit 65: the program calls its input wrong.
+# version's lock. Exit 65: the program calls its input wrong; 75, its own status too: the store is away or full,
+# which is waited out.
 program=$1 store=$2 work=$3 pin=$4
 shift 4
 umask 077
