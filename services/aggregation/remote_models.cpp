@@ -120,6 +120,12 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
     return sha256;
 }
 
+Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& parts) {
+    std::set<std::string> digests;
+    for (const Part& part : parts) digests.insert(part.sha256);
+    return model_store::find_missing(*store_->take(), digests);
+}
+
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
     Published published;
     const Manifest manifest = assemble(base_manifest_, first_manifest_, parts);

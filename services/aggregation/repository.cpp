@@ -235,6 +235,24 @@ Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const s
     return true;
 }
 
+Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests) {
+    ATOLL_TRY(const auto updated,
+              transaction.query("UPDATE aggregations SET state = 'averaging', worker = NULL, lease_until = '-infinity',"
+                                " attempts = 0 WHERE id = $1 AND fence = $2 AND state = 'publishing'",
+                                {claim.aggregation, claim.fence}));
+    if (updated.affected() == 0) return false;
+    ATOLL_TRY(const auto reopened,
+              transaction.query("UPDATE parts SET sha256 = NULL, worker = NULL, lease_until = '-infinity',"
+                                " fence = fence + 1, attempts = 0 WHERE aggregation = $1"
+                                " AND sha256 IN (SELECT jsonb_array_elements_text($2::jsonb))",
+                                {claim.aggregation, Json(digests)}));
+    check(reopened.affected() > 0, "parts were missing that no aggregation has");
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE aggregations SET parts_left = $2 WHERE id = $1",
+                                            {claim.aggregation, reopened.affected()}));
+    ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published) {
     ATOLL_TRY(
         const auto updated,

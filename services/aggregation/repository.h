@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t ag
 
 Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts);
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
+// Gives the parts of these digests back to be averaged again: the store has lost them.
+Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests);
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
 // Leaves an update out for good and begins the average of the others anew.
 Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused);

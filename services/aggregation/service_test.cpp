@@ -1,6 +1,7 @@
 #include "services/aggregation/service.h"
 
 #include <optional>
+#include <set>
 
 #include "services/aggregation/events.h"
 #include "services/aggregation/repository.h"
@@ -171,6 +172,25 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     EXPECT_FALSE(commit(save_version, publishing, Published{std::string(64, 'e'), {}}));
     EXPECT_FALSE(commit(save_failure, publishing, "too late", kNoneRefused));
     EXPECT_EQ(query("SELECT state FROM aggregations").text(0, "state"), "completed");
+}
+
+TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 30}}, 10)));
+    const Claim first = claim();
+    ASSERT_TRUE(commit(save_part, first, std::string(64, 'b')));
+    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'c')));
+    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
+    const Claim publishing = claim();
+    ASSERT_EQ(publishing.step, Step::kPublish);
+    ASSERT_TRUE(commit(reopen_parts, publishing, std::set{std::string(64, 'b')}));
+    EXPECT_FALSE(commit(reopen_parts, publishing, std::set{std::string(64, 'b')})) << "a claim does so once";
+    EXPECT_FALSE(commit(save_part, first, std::string(64, 'b'))) << "of before";
+    const Claim again = claim();
+    EXPECT_EQ(std::pair(again.step, again.number), std::pair(Step::kPart, first.number));
+    ASSERT_TRUE(commit(save_part, again, std::string(64, 'b')));
+    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
+    EXPECT_EQ(claim().step, Step::kPublish);
 }
 
 TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCountNoMore) {

@@ -149,6 +149,8 @@ Status Worker::publish(const Claim& claim) {
     for (const Part& part : parts)  // none are left when another worker has published
         if (part.sha256.empty()) return unavailable("a part is missing");
     if (parts.empty()) return unavailable("the parts are gone");
+    ATOLL_TRY(const auto missing, models_->missing(parts));
+    if (!missing.empty()) return make_again(claim, missing);
     ATOLL_TRY(const Published published, models_->publish(round_, parts));
     ATOLL_TRY(
         const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
@@ -159,6 +161,17 @@ Status Worker::publish(const Claim& claim) {
         }));
     if (!current) stale_.Increment();
     if (current) spdlog::info("round {} of job {} is version {}", round_.round, round_.job, published.version);
+    return {};
+}
+
+// The store keeps what no version needs for a day only, and an aggregation may wait for longer.
+Status Worker::make_again(const Claim& claim, const std::set<std::string>& missing) {
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return reopen_parts(transaction, claim, missing);
+              }));
+    if (!current) stale_.Increment();
+    spdlog::warn("aggregation {}: {} parts are no longer in the store and are made again", claim.aggregation,
+                 missing.size());
     return {};
 }
 

@@ -54,6 +54,7 @@ class Worker {
     Status plan(const Claim& claim);
     Status make_part(const Claim& claim);
     Status publish(const Claim& claim);
+    Status make_again(const Claim& claim, const std::set<std::string>& missing);
     Status handle_failure(const Claim& claim, const Error& error);
     // An update is to blame: the round goes on without it while its quorum holds. False: the claim is stale.
     Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const Error& error);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ struct TransferOptions {
 // are left out; a link to a file counts as the file. kNotFound, or kInvalidArgument naming a path that no manifest may
 // hold.
 Result<Manifest> scan_directory(const std::filesystem::path& directory, int threads);
+
+// Which of these blobs the store does not have. For those that it has the time for which unused ones are kept begins
+// anew.
+Result<std::set<std::string>> find_missing(http::Client& store, const std::set<std::string>& digests);
 
 struct Uploaded {
     Manifest manifest;

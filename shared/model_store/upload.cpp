@@ -57,21 +57,10 @@ void fill_in(Manifest& manifest, std::vector<ChunkPlace> places) {
     for (ChunkPlace& place : places) manifest.files[place.file].chunks.push_back(std::move(place.chunk));
 }
 
-Result<std::set<std::string>> find_missing(http::Client& store, const std::vector<ChunkPlace>& places) {
-    std::set<std::string> unique;
-    for (const ChunkPlace& place : places) unique.insert(place.chunk.sha256);
-    std::set<std::string> missing;
-    for (auto next = unique.begin(); next != unique.end();) {
-        Json digests = Json::array();
-        for (; next != unique.end() && digests.size() < kDigestsAtOnce; ++next) digests.push_back(*next);
-        // The key makes it safe to repeat, which reading is anyway.
-        ATOLL_TRY(const Json answer, store.post_json("/v1/blobs/missing", {{"digests", digests}}, new_id()));
-        json::ObjectReader reader(answer, "answer");
-        for (const Json& sha256 : reader.required_array("missing"))
-            if (sha256.is_string()) missing.insert(sha256.get<std::string>());
-        ATOLL_RETURN_IF_ERROR(reader.finish());
-    }
-    return missing;
+std::set<std::string> digests_of(const std::vector<ChunkPlace>& places) {
+    std::set<std::string> digests;
+    for (const ChunkPlace& place : places) digests.insert(place.chunk.sha256);
+    return digests;
 }
 
 class Uploader {
@@ -81,7 +70,7 @@ class Uploader {
     Result<std::uint64_t> run(const Manifest& manifest) {
         std::vector<ChunkPlace> places = chunk_places(manifest);
         ClientPool clients(options_.store);
-        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), places));
+        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), digests_of(places)));
         progress_.bytes_total = manifest.size_bytes();
         progress_.bytes_done = progress_.bytes_total;
         // Of equal chunks one travels.
@@ -137,6 +126,21 @@ Result<Manifest> scan_directory(const fs::path& directory, int threads) {
     }));
     fill_in(manifest, std::move(places));
     return manifest;
+}
+
+Result<std::set<std::string>> find_missing(http::Client& store, const std::set<std::string>& digests) {
+    std::set<std::string> missing;
+    for (auto next = digests.begin(); next != digests.end();) {
+        Json some = Json::array();
+        for (; next != digests.end() && some.size() < kDigestsAtOnce; ++next) some.push_back(*next);
+        // The key makes it safe to repeat, which reading is anyway.
+        ATOLL_TRY(const Json answer, store.post_json("/v1/blobs/missing", {{"digests", some}}, new_id()));
+        json::ObjectReader reader(answer, "answer");
+        for (const Json& sha256 : reader.required_array("missing"))
+            if (sha256.is_string()) missing.insert(sha256.get<std::string>());
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+    }
+    return missing;
 }
 
 Result<Uploaded> upload_directory(const fs::path& directory, const TransferOptions& options) {

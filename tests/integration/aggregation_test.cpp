@@ -285,6 +285,27 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) 
     EXPECT_EQ(query("SELECT attempts FROM aggregations").integer(0, "attempts"), 1);
 }
 
+TEST_F(AggregationProcessTest, PartsThatTheStoreSweptWhileTheAggregationWasAwayAreMadeAgain) {
+    const Json own = {{"part_bytes", 4096}, {"workers", 2}, {"lease_s", 2}};
+    std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config(own), root(), "-first");
+    constexpr std::int64_t kElements = 100'000;  // about 100 parts
+    const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
+    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 300)});
+    const std::string finished = "SELECT sha256 FROM parts WHERE sha256 IS NOT NULL";
+    ASSERT_TRUE(eventually([&] { return query(finished).size() >= 5; }));
+    first->kill();
+    const auto parts = query(finished);
+    ASSERT_GT(parts.size(), 0) << "it was killed too late";
+    for (int i = 0; i < parts.size(); ++i) {
+        const std::string sha256 = parts.text(i, "sha256");
+        fs::remove(root() / "blobs" / sha256.substr(0, 2) / sha256.substr(2, 2) / sha256);
+    }
+    const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+}
+
 TEST_F(AggregationProcessTest, AnAggregatorKilledAtItsCommitPublishesOnce) {
     std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config({{"lease_s", 2}}), root(),
                                         "-first");
