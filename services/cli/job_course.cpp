@@ -37,6 +37,7 @@ std::string short_type(const std::string& type) {
 JobCourse::JobCourse(const json& job) : name_(text(job, "name")) {
     const json spec = job.contains("spec") ? job.at("spec") : job;
     rounds_ = integer(spec, "rounds");
+    participants_ = spec.value("participants", json::array()).size();
     if (const auto training = spec.find("training"); training != spec.end() && training->is_object())
         steps_ = integer(*training, "steps");
 }
@@ -51,7 +52,9 @@ std::string JobCourse::take(const json& event) {
         training_.clear();
         return fmt::format("round {} of {} opened", round_, rounds_);
     }
-    if (what == "round.closed") return fmt::format("round {}: every update is in, aggregating", integer(data, "round"));
+    if (what == "round.closed")
+        return fmt::format("round {}: {} of {} updates, aggregating", integer(data, "round"),
+                           data.value("updates", json::array()).size(), participants_);
     if (what.rfind("job.", 0) != 0) return {};
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
         return "job " + name_ + " " + what.substr(4);

@@ -51,6 +51,7 @@ class JobCourse {
 
     std::string name_;
     std::int64_t rounds_ = 0;
+    std::size_t participants_ = 0;
     std::int64_t steps_ = 0;  // of a task, 0 if not known
     std::int64_t round_ = 0;
     std::map<std::string, Work> training_;  // facility -> this round's task

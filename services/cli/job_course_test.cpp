@@ -89,6 +89,13 @@ TEST(JobCourseTest, APauseIsShownAndItsEnd) {
     EXPECT_EQ(course.picture().find("paused"), std::string::npos);
 }
 
+TEST(JobCourseTest, ARoundIsAggregatedOfTheUpdatesThatCameIn) {
+    const json site = {{"facility", "leonardo"}};
+    JobCourse course({{"name", "demo"}, {"spec", {{"rounds", 3}, {"participants", {site, site, site}}}}});
+    EXPECT_EQ(course.take(event("atoll.round.closed.v1", {{"round", 1}, {"updates", {site, site}}})),
+              "round 1: 2 of 3 updates, aggregating");
+}
+
 TEST(JobCourseTest, ANewRoundForgetsTheTasksOfTheOneBefore) {
     JobCourse course = demo_course();
     course.take(event("atoll.round.opened.v1", {{"round", 1}}));

@@ -42,6 +42,12 @@ Status record_events(pg::Transaction& transaction, const Topics& topics, const s
     return {};
 }
 
+Status send_again(pg::Transaction& transaction, const Topics& topics, const std::string& job,
+                  const std::vector<DomainEvent>& events) {
+    for (const auto& event : events) ATOLL_RETURN_IF_ERROR(send(transaction, topics.jobs, job, event));
+    return {};
+}
+
 Result<EventPage> read_events(pg::Connection& connection, const std::string& job, std::int64_t after,
                               std::int64_t limit) {
     // The job is read first: if it was finished then, every event of it is visible to the second statement.

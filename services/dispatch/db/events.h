@@ -22,6 +22,9 @@ inline constexpr const char* kEventChannel = "atoll_dispatch_events";
 // Appends the events to the job's list and to the outbox. Takes the job's row lock: the numbers follow commit order.
 Status record_events(pg::Transaction& transaction, const Topics& topics, const std::string& job,
                      const std::vector<DomainEvent>& events);
+// To Kafka only: the job's events have these already.
+Status send_again(pg::Transaction& transaction, const Topics& topics, const std::string& job,
+                  const std::vector<DomainEvent>& events);
 
 struct EventPage {
     json::Json items = json::Json::array();  // [{number, type, time, data}]

@@ -120,7 +120,8 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
     }
     ATOLL_RETURN_IF_ERROR(request_cancel(transaction, decision.cancelled_tasks));
-    return record_events(transaction, topics, job.id, decision.events);
+    ATOLL_RETURN_IF_ERROR(record_events(transaction, topics, job.id, decision.events));
+    return send_again(transaction, topics, job.id, decision.repeats);
 }
 
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,

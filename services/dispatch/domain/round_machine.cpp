@@ -10,10 +10,14 @@ namespace {
 
 using json::Json;
 
-void add_event(JobDecision& decision, const JobView& job, const char* type, Json data = Json::object()) {
+DomainEvent make_event(const JobView& job, const char* type, Json data) {
     data["job"] = job.id;
     data["name"] = job.spec.name;
-    decision.events.push_back({type, std::move(data)});
+    return {type, std::move(data)};
+}
+
+void add_event(JobDecision& decision, const JobView& job, const char* type, Json data = Json::object()) {
+    decision.events.push_back(make_event(job, type, std::move(data)));
 }
 
 // Ends the job: what still runs is cancelled, and each site cleans up once it is quiet there.
@@ -132,8 +136,8 @@ std::vector<const Task*> accepted_of(const JobView& job) {
     return tasks;
 }
 
-// Tells the aggregation what the round is made of.
-void ask_aggregation(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
+// Has the round wait for the aggregation; what is to tell that of what the round is made.
+DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
     JobView closed = job;
     closed.round = round;
     Json updates = Json::array();
@@ -146,14 +150,15 @@ void ask_aggregation(JobDecision& decision, const JobView& job, Round round, std
     round.ask_again_ms = now_ms + kAggregationPatience_s * 1000;
     Json strategy = job.spec.strategy.options;
     strategy["name"] = job.spec.strategy.name;
-    add_event(decision, job, "atoll.round.closed.v1",
-              {{"round", round.number},
-               {"model", job.spec.output_model},
-               {"base", round.base},
-               {"strategy", std::move(strategy)},
-               {"quorum", job.spec.updates_needed()},
-               {"updates", std::move(updates)}});
+    DomainEvent event = make_event(job, "atoll.round.closed.v1",
+                                   {{"round", round.number},
+                                    {"model", job.spec.output_model},
+                                    {"base", round.base},
+                                    {"strategy", std::move(strategy)},
+                                    {"quorum", job.spec.updates_needed()},
+                                    {"updates", std::move(updates)}});
     decision.rounds.push_back(std::move(round));
+    return event;
 }
 
 void close_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
@@ -162,7 +167,7 @@ void close_training(JobDecision& decision, const JobView& job, std::int64_t now_
     Round round = job.round;
     round.state = RoundState::kAggregating;
     for (const Task* task : updates_of(job)) round.accepted.push_back(task->id);
-    ask_aggregation(decision, job, std::move(round), now_ms);
+    decision.events.push_back(ask_aggregation(decision, job, std::move(round), now_ms));
 }
 
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
@@ -252,7 +257,7 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     const bool all_evaluated = advance_evaluations(decision, job, now_ms);
     if (job.round.state == RoundState::kTraining) advance_training(decision, job, now_ms);
     if (job.round.state == RoundState::kAggregating && is_late(job, job.round.ask_again_ms, now_ms))
-        ask_aggregation(decision, job, job.round, now_ms);
+        decision.repeats.push_back(ask_aggregation(decision, job, job.round, now_ms));
     const bool was_last = job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
     if (was_last && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
     return decision;

@@ -66,6 +66,7 @@ struct JobDecision {
     std::vector<Task> new_tasks;
     std::vector<std::string> cancelled_tasks;
     std::vector<DomainEvent> events;
+    std::vector<DomainEvent> repeats;  // sent before, to be sent once more: no news of the job
 };
 
 struct AggregationResult {

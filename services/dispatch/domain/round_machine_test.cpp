@@ -305,14 +305,16 @@ TEST(RoundMachineTest, ARoundWithoutAnAnswerIsToldAgainWithTheSameUpdatesUntilTh
     train(job, 1, "a");  // too late
     const std::int64_t patience_ms = kAggregationPatience_s * 1000;
     ASSERT_EQ(job.round.state, RoundState::kAggregating);
-    EXPECT_EQ(closings(advance_job(job, 10000 + patience_ms - 1)), 0);
+    EXPECT_TRUE(advance_job(job, 10000 + patience_ms - 1).repeats.empty());
     const JobDecision again = advance_job(job, 10000 + patience_ms);
-    ASSERT_EQ(closings(again), 1);
-    EXPECT_EQ(again.events.back().data, closing.events.back().data);
+    EXPECT_EQ(closings(again), 0) << "whoever watches has seen it";
+    ASSERT_EQ(again.repeats.size(), 1U);
+    EXPECT_EQ(again.repeats[0].type, "atoll.round.closed.v1");
+    EXPECT_EQ(again.repeats[0].data, closing.events.back().data);
     take(job, again);
-    EXPECT_EQ(closings(advance_job(job, 10000 + patience_ms)), 0) << "patience again";
+    EXPECT_TRUE(advance_job(job, 10000 + patience_ms).repeats.empty()) << "patience again";
     take(job, take_aggregation(job, {1, "g1", ""}, 10000 + patience_ms));
-    EXPECT_EQ(closings(advance_job(job, 10000 + 9 * patience_ms)), 0);
+    EXPECT_TRUE(advance_job(job, 10000 + 9 * patience_ms).repeats.empty());
 }
 
 TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts) {

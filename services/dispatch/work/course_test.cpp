@@ -149,6 +149,7 @@ TEST_F(CourseTest, ARoundWhoseClosingGotLostIsToldAgain) {
     const auto closed = aggregation_->closed_rounds();
     ASSERT_EQ(closed.size(), 2U);
     EXPECT_EQ(closed[0], closed[1]);
+    EXPECT_EQ(count(event_types(job), "atoll.round.closed.v1"), 1U) << "it closed once";
 }
 
 TEST_F(CourseTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReasonAndTheJobGoesOn) {
