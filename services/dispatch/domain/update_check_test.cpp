@@ -30,8 +30,11 @@ TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
     const Json good = {{"kind", "update"}, {"parents", {"b"}}};
     EXPECT_TRUE(check_version(good, "b").ok());
     EXPECT_TRUE(check_version({{"kind", "global"}, {"parents", {"b"}}}, "b").ok()) << "once the only one of its round";
+    EXPECT_TRUE(check_version({{"digest", "b"}, {"kind", "global"}, {"parents", {"a", "u"}}}, "b").ok())
+        << "a training that changed nothing";
     for (const Json& wrong :
-         {Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
+         {Json{{"digest", "u"}, {"kind", "global"}, {"parents", {"a", "u"}}},
+          Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
           Json{{"kind", "update"}, {"parents", {"b", "a"}}}, Json{{"kind", "update"}, {"parents", Json::array()}},
           Json{{"kind", "update"}}, Json("update")})
         EXPECT_FALSE(check_version(wrong, "b").ok()) << wrong;
