@@ -34,6 +34,7 @@ Json progress_of(const Attempt& attempt) {
             {"failed_before", attempt.failed_before},
             {"step_failures", attempt.step_failures},
             {"log_offset", attempt.log_offset},
+            {"undrained_looks", attempt.undrained_looks},
             {"lines", attempt.lines},
             {"last_step", attempt.last_step},
             {"absent_answers", attempt.absent_answers},
@@ -53,6 +54,7 @@ Attempt read_attempt(const pg::Rows& rows, int row) {
     attempt.failed_before = progress.value("failed_before", attempt.number - 1);
     attempt.step_failures = progress.at("step_failures");
     attempt.log_offset = progress.at("log_offset");
+    attempt.undrained_looks = progress.value("undrained_looks", std::int64_t{0});
     attempt.lines = progress.at("lines");
     attempt.last_step = progress.at("last_step");
     attempt.absent_answers = progress.at("absent_answers");

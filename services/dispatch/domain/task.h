@@ -42,6 +42,7 @@ struct Attempt {
     // Everything below is the column `progress`.
     std::int64_t step_failures = 0;    // answers in a row that said no or said nothing
     std::int64_t log_offset = 0;       // bytes of stdout.jsonl read
+    std::int64_t undrained_looks = 0;  // in a row that did not come to the log's end
     json::Json lines;                  // train: the summary; evaluate: the list of results; null before
     json::Json last_step;              // train: the newest step line
     std::int64_t absent_answers = 0;   // of the batch system, in a row

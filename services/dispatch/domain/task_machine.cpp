@@ -7,7 +7,9 @@ namespace {
 
 using json::Json;
 
-constexpr std::size_t kProgressEventsMax = 20;  // of one look; older lines stay in stdout.jsonl
+constexpr std::int64_t kLogBytesMax = std::int64_t{1} << 30;  // far more than any training's step lines
+constexpr std::int64_t kLooksAtOnceMax = 64;                  // at a long log; then it is read at the pace of polls
+constexpr std::size_t kProgressEventsMax = 20;                // of one look; older lines stay in stdout.jsonl
 
 Json event_data(const Task& task) {
     Json data = {{"job", task.job},
@@ -99,6 +101,15 @@ void take_lines(TaskChange& change, const Watched& watched) {
     }
 }
 
+// Why no program of ours can have written the log, empty if one can.
+std::string fault_of_log(const Task& task) {
+    if (task.attempt->log_offset > kLogBytesMax)
+        return "stdout.jsonl has more than " + std::to_string(kLogBytesMax) + " bytes";
+    if (task.kind != TaskKind::kEvaluate || task.attempt->lines.size() <= task.params.at("models").size()) return {};
+    return "there are results of more than the " + std::to_string(task.params.at("models").size()) +
+           " models that were to be evaluated";
+}
+
 // An evaluation's result: the trainer's lines came in the order of the models.
 Result<Json> evaluation_result(const Task& task) {
     const Json& models = task.params.at("models");
@@ -161,10 +172,13 @@ void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
         add_event(change, "atoll.task.running.v1");
     }
     take_lines(change, watched);
+    if (const std::string fault = fault_of_log(change.task); !fault.empty())
+        return fail_attempt(change, fault, false, pace);
     if (!watched.log_is_drained) {
-        change.next_in_ms = 0;
+        if (++change.task.attempt->undrained_looks <= kLooksAtOnceMax) change.next_in_ms = 0;
         return;
     }
+    change.task.attempt->undrained_looks = 0;
     if (watched.exit_code) {
         change.next_in_ms = 0;
         return end_of_batch(change, watched, pace);

@@ -195,6 +195,37 @@ TEST(TaskMachineTest, TheLogIsReadToItsEndBeforeTheExitCodeCounts) {
     EXPECT_EQ(task.attempt->step, Step::kCollecting);
 }
 
+TEST(TaskMachineTest, ALogWithoutEndIsReadAtThePaceOfPollsAndThenRefused) {
+    Watched more;
+    more.log_is_drained = false;
+    Task task = at_step(Step::kRunning);
+    std::int64_t at_once = 0;
+    std::int64_t wait = 0;
+    for (int i = 0; i < 200; ++i) {
+        const TaskChange change = apply(task, more, kPace, 0);
+        wait = change.next_in_ms;
+        at_once += wait == 0 ? 1 : 0;
+        task = change.task;
+    }
+    EXPECT_EQ(wait, kPace.poll_ms);
+    EXPECT_LT(at_once, 100);
+    EXPECT_GT(at_once, 10) << "what was written while nobody looked is read soon";
+    EXPECT_EQ(apply(apply(task, Watched{}, kPace, 0).task, more, kPace, 0).next_in_ms, 0) << "it was drained between";
+    more.log_offset = (std::int64_t{1} << 30) + 1;
+    EXPECT_EQ(apply(task, more, kPace, 0).task.attempt->step, Step::kFailed);
+}
+
+TEST(TaskMachineTest, AnEvaluationOfMoreModelsThanThereAreIsRefusedAtOnce) {
+    Watched lines;
+    lines.lines = {{{"perplexity", 1}}, {{"perplexity", 1}}};
+    lines.log_is_drained = false;
+    const Task task = apply(evaluate_task(), lines, kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kRunning);
+    const Task refused = apply(task, lines, kPace, 0).task;
+    EXPECT_EQ(refused.attempt->step, Step::kFailed);
+    EXPECT_NE(refused.attempt->error.find("more than the 2 models"), std::string::npos) << refused.attempt->error;
+}
+
 TEST(TaskMachineTest, ATrainerWithoutItsSummaryHasFailed) {
     const TaskChange change = apply(at_step(Step::kRunning), ended(0), kPace, 0);
     EXPECT_EQ(change.task.attempt->step, Step::kFailed);
