@@ -207,7 +207,7 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
     command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
     command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");
     command.add_option("--launcher", flags.launcher, "how ranks are started; default: the batch system's way");
-    command.add_option("--env", flags.environment, "NAME=VALUE for every batch job; repeatable")
+    command.add_option("--env", flags.environment, "NAME=VALUE for every batch job and transfer there; repeatable")
         ->allow_extra_args(false);
 }
 

@@ -29,7 +29,7 @@ struct Facility {
     std::string work_dir;  // absolute, at the site
     std::string programs;  // directory of atoll and atoll-trainer at the site; empty: ours (local) or PATH (ssh)
     std::string launcher;  // command before atoll-trainer when ranks > 1, "{ranks}" replaced; empty: mpirun
-    std::map<std::string, std::string> environment;  // of every batch job
+    std::map<std::string, std::string> environment;  // of every batch job and site script
     bool operator==(const Facility&) const = default;
 };
 

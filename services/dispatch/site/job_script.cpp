@@ -34,10 +34,7 @@ std::string launcher(const Facility& facility, std::int64_t ranks) {
 }
 
 std::string exports(const JobPlace& place) {
-    std::string text = "export ATOLL_OPERATION=" + shell_quote(place.operation) + "\n";
-    for (const auto& [name, value] : place.facility->environment)
-        text += "export " + name + "=" + shell_quote(value) + "\n";
-    return text;
+    return "export ATOLL_OPERATION=" + shell_quote(place.operation) + "\n" + export_environment(*place.facility);
 }
 
 // `body` is the text of a function whose exit status is the job's.
@@ -67,6 +64,12 @@ std::string tokenize_command(const JobPlace& place, const TokenizeJob& job, cons
 }
 
 }  // namespace
+
+std::string export_environment(const Facility& facility) {
+    std::string text;
+    for (const auto& [name, value] : facility.environment) text += "export " + name + "=" + shell_quote(value) + "\n";
+    return text;
+}
 
 std::string train_script(const JobPlace& place, const TrainJob& job) {
     std::string body = "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.settings.dump(2) + "\nATOLL_RUN_JSON\n";

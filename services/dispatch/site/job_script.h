@@ -38,6 +38,9 @@ struct TokenizeJob {
     std::int64_t validation_percent = 0;
 };
 
+// Shell lines that export the facility's environment.
+std::string export_environment(const Facility& facility);
+
 // A batch script for any batch system: it marks `started`, runs the trainer with stdout.jsonl and stderr.log, and
 // writes exit.json atomically at the end, whatever happens to the trainer.
 std::string train_script(const JobPlace& place, const TrainJob& job);

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "services/dispatch/embedded.h"
+#include "services/dispatch/site/job_script.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "shared/log/log.h"
@@ -105,7 +106,9 @@ std::string Site::model_directory(const std::string& digest) const {
     return facility_.work_dir + "/models/" + digest;
 }
 
-Result<CommandResult> Site::run(const RemoteScript& script, const char* what) {
+// With the facility's environment: a gateway may ask the site's programs for a certificate.
+Result<CommandResult> Site::run(RemoteScript script, const char* what) {
+    script.text.insert(0, export_environment(facility_));
     ATOLL_TRY(CommandResult result, transport_->run(script));
     if (result.exit_code != 0) return error_of(result, what);
     return result;

@@ -68,7 +68,7 @@ class Site {
     Result<std::vector<SiteCheck>> check(const std::string& store_url);
 
   private:
-    Result<CommandResult> run(const RemoteScript& script, const char* what);
+    Result<CommandResult> run(RemoteScript script, const char* what);
 
     Facility facility_;
     std::shared_ptr<Transport> transport_;

@@ -11,8 +11,9 @@ namespace {
 
 class SiteTest : public testing::Test {
   protected:
-    Site site() {
+    Site site(std::map<std::string, std::string> environment = {}) {
         Facility facility;
+        facility.environment = std::move(environment);
         facility.name = "leonardo";
         facility.batch.kind = "local";
         facility.work_dir = (directory_.path() / "work").string();
@@ -94,6 +95,19 @@ TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     std::filesystem::remove_all(directory_.path() / "work/models");
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models", "a file in the way").ok());
     EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+}
+
+TEST_F(SiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {
+    const std::filesystem::path attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const std::string seen = (directory_.path() / "seen").string();
+    program("printf '%s=%s\\n' \"$1\" \"$ATOLL_CLIENT_KEY\" >>" + seen);
+    const std::string key = "/keys/it's $HOME.pem";
+    const auto here = [&] { return site({{"ATOLL_CLIENT_KEY", key}}); };
+    EXPECT_TRUE(here().stage({"v"}, "job", "url", "token").ok());
+    (void)here().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    EXPECT_TRUE(here().check("url").ok());
+    EXPECT_EQ(read_file(seen).value(), "stage=" + key + "\npush=" + key + "\nreach=" + key + "\n");
 }
 
 TEST_F(SiteTest, AStoreThatIsAwayIsNoRefusal) {
