@@ -102,8 +102,15 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::ch
     if (leased.empty()) return std::optional<LeasedTask>();
     ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased.text(0, "id")}));
     auto facility = parse_facility(leased.json(0, "facility_spec"));
-    check(tasks.size() == 1 && facility.ok(), "a leased task or its facility cannot be read");
-    return std::optional(LeasedTask{std::move(tasks.front()), std::move(facility).value(), leased.integer(0, "fence")});
+    check(tasks.size() == 1, "a leased task is not there");
+    LeasedTask task{std::move(tasks.front()), {}, leased.integer(0, "fence")};
+    if (facility.ok()) {
+        task.facility = std::move(facility).value();
+    } else {
+        task.facility.name = task.task.facility;
+        task.fault = "the facility cannot be read: " + facility.error().message;
+    }
+    return std::optional(std::move(task));
 }
 
 Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,

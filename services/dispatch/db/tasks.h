@@ -17,6 +17,7 @@ struct LeasedTask {
     Task task;
     Facility facility;
     std::int64_t fence = 0;
+    std::string fault = {};  // why the facility's row cannot be read, as another release may have written it
 };
 
 // The longest due task that nobody holds, if any. Paused jobs are passed over, and facilities that gave no answer.

@@ -250,6 +250,16 @@ TaskChange cancel_idle(Task task) {
     return change;
 }
 
+TaskChange give_up(Task task, const std::string& why) {
+    TaskChange change{std::move(task), {}, 0, true};
+    Task& failed = change.task;
+    failed.error = failed.facility + ": " + why;
+    failed.state = TaskState::kFailed;
+    if (failed.attempt) failed.attempt->step = Step::kFailed;
+    add_event(change, "atoll.task.failed.v1", {{"error", failed.error}});
+    return change;
+}
+
 TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms) {
     check(task.attempt.has_value(), "an outcome for a task without an attempt");
     TaskChange change{std::move(task), {}, 0, false};

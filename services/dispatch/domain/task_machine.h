@@ -67,6 +67,8 @@ struct TaskChange {
 TaskChange begin_attempt(Task task);
 // A task whose cancellation was asked for and that has no attempt at work.
 TaskChange cancel_idle(Task task);
+// A task whose site cannot be worked with at all.
+TaskChange give_up(Task task, const std::string& why);
 TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms);
 
 bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now_ms);

@@ -231,6 +231,21 @@ TEST_F(CourseTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     EXPECT_NE(error.find("failed at attempt 2: exit code 1: made to fail"), std::string::npos) << error;
 }
 
+TEST_F(CourseTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService) {
+    begin();
+    set("train.waits");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return count(event_types(job), "atoll.task.running.v1") >= 2; }));
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    ASSERT_TRUE(
+        connection.query("UPDATE facilities SET spec = spec || '{\"colour\": \"red\"}' WHERE name = 'karolina'").ok());
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::string error = get("/v1/jobs/" + job).at("error");
+    EXPECT_NE(error.find("karolina: the facility cannot be read"), std::string::npos) << error;
+    EXPECT_NE(error.find("colour"), std::string::npos) << error;
+    std::filesystem::remove(fake("train.waits"));
+}
+
 TEST_F(CourseTest, AnUpdateThatTheStoreDoesNotKnowIsNotTaken) {
     begin();
     const std::string unknown(64, 'c');

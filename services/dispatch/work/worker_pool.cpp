@@ -137,6 +137,7 @@ TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
         log_change(change);
         return change;
     };
+    if (!leased.fault.empty()) return measured(give_up(task, leased.fault));
     if (!has_live_attempt(task)) return measured(task.cancel_requested ? cancel_idle(task) : begin_attempt(task));
     const std::int64_t now_ms = unix_now_ms();
     const Outcome outcome =
