@@ -85,7 +85,8 @@ class PlanTest : public ProgramTest {
         if (changes.contains("model_type")) config.clear();
         config.update(changes);
         ASSERT_TRUE(write_file_atomic(path("planned.json"), config.dump()).ok());
-        const auto made = run({"init", "--config", path("planned.json"), "--out", path("model"), "--dtype", "fp32"});
+        const auto made =
+            run({"init", "--config", path("planned.json"), "--out", path("model"), "--dtype", "fp32", "--force"});
         ASSERT_EQ(made.exit_code, 0) << made.err;
         std::vector<std::int32_t> ids;
         for (std::int32_t i = 0; i < 64 * seq_len; ++i) ids.push_back(i * 7 % 90);
