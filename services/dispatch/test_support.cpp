@@ -81,7 +81,14 @@ train)
     fi
     echo '{"summary":true,"steps":3,"samples":'"$samples"',"tokens":6144,"loss":7.5,"tokens_per_s":100.5,"wall_s":1.5}'
     ;;
-eval) echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}' ;;
+eval)
+    while [ -e "$here/eval.endless" ]; do
+        [ -n "$noted" ] || { noted=1 && echo $$ >>"$here/eval.pids"; }
+        echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}'
+        sleep 0.05
+    done
+    echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}'
+    ;;
 tokenize)
     mkdir -p "$out"
     printf '{"schema":1,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"

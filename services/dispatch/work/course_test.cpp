@@ -231,6 +231,22 @@ TEST_F(CourseTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     EXPECT_NE(error.find("failed at attempt 2: exit code 1: made to fail"), std::string::npos) << error;
 }
 
+TEST_F(CourseTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
+    begin();
+    set("eval.endless");
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed")) << "a failed evaluation stops nothing";
+    const auto pids = lines("eval.pids");
+    EXPECT_EQ(pids.size(), 4U) << "of two rounds at two sites";
+    for (const auto& pid : pids) {
+        const auto words = read_file("/proc/" + pid + "/cmdline");
+        EXPECT_TRUE(!words.ok() || words->empty()) << pid << " lives: " << *words;
+    }
+    std::filesystem::remove(fake("eval.endless"));
+}
+
 TEST_F(CourseTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService) {
     begin();
     set("train.waits");
@@ -243,6 +259,8 @@ TEST_F(CourseTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService
     const std::string error = get("/v1/jobs/" + job).at("error");
     EXPECT_NE(error.find("karolina: the facility cannot be read"), std::string::npos) << error;
     EXPECT_NE(error.find("colour"), std::string::npos) << error;
+    const auto shown = client().get_json("/v1/facilities/karolina");
+    EXPECT_EQ(shown.error().code, ErrorCode::kInternal);
     std::filesystem::remove(fake("train.waits"));
 }
 

@@ -146,7 +146,18 @@ TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
         is_known = false;
         spdlog::warn("facility {}: {} of task {}: {}", task.facility, name_of_step(task), task.id, unknown->why);
     }
-    return measured(apply(task, outcome, steps_.pace(leased.facility), now_ms));
+    TaskChange change = apply(task, outcome, steps_.pace(leased.facility), now_ms);
+    end_at_site(change, outcome, leased.facility);
+    return measured(std::move(change));
+}
+
+// What an attempt that failed before its batch job ended still has running there would keep the next one waiting.
+void WorkerPool::end_at_site(const TaskChange& change, const Outcome& outcome, const Facility& facility) {
+    const auto* watched = std::get_if<Watched>(&outcome);
+    if (watched == nullptr || watched->exit_code || change.task.attempt->step != Step::kFailed) return;
+    const Outcome ended = steps_.cancel(change.task, facility);
+    if (const auto* unknown = std::get_if<Unknown>(&ended))
+        spdlog::warn("facility {}: task {} may go on there: {}", facility.name, change.task.id, unknown->why);
 }
 
 Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {

@@ -40,6 +40,7 @@ class WorkerPool {
     void keep(const std::stop_token& stop);
     Result<bool> work_once();  // false: nothing was due
     TaskChange step(const LeasedTask& leased, bool& is_known);
+    void end_at_site(const TaskChange& change, const Outcome& outcome, const Facility& facility);
     // What the step gave, under the fence; and whether the facility answered.
     Status write(const LeasedTask& leased, const TaskChange& change, bool is_known);
     Status save(const LeasedTask& leased, const TaskChange& change);
