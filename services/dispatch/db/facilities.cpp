@@ -8,11 +8,14 @@ namespace {
 const std::string kColumns = "name, spec, version, " + pg::rfc3339("created_at") + " AS created_at, " +
                              pg::rfc3339("updated_at") + " AS updated_at";
 
-StoredFacility read(const pg::Rows& rows, int row) {
+// Another release may have written it.
+Result<StoredFacility> read(const pg::Rows& rows, int row) {
     auto facility = parse_facility(rows.json(row, "spec"));
-    check(facility.ok(), "the database holds a facility that cannot be read");
-    return {std::move(facility).value(), rows.integer(row, "version"), rows.text(row, "created_at"),
-            rows.text(row, "updated_at")};
+    if (!facility.ok())
+        return internal_error("the facility \"" + rows.text(row, "name") +
+                              "\" cannot be read: " + facility.error().message);
+    return StoredFacility{std::move(facility).value(), rows.integer(row, "version"), rows.text(row, "created_at"),
+                          rows.text(row, "updated_at")};
 }
 
 }  // namespace
@@ -35,7 +38,10 @@ Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, 
               connection.query("SELECT " + kColumns + " FROM facilities WHERE name > $1 ORDER BY name LIMIT $2",
                                {after, limit}));
     std::vector<StoredFacility> facilities;
-    for (int i = 0; i < rows.size(); ++i) facilities.push_back(read(rows, i));
+    for (int i = 0; i < rows.size(); ++i) {
+        ATOLL_TRY(StoredFacility facility, read(rows, i));
+        facilities.push_back(std::move(facility));
+    }
     return facilities;
 }
 
