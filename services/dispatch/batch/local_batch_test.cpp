@@ -170,5 +170,18 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
               "train --model models/m m --data data --out out --config run.json\n{\n  \"lr\": 0.5\n}\n");
 }
 
+TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
+    Facility facility;
+    const auto job = operation("a");
+    const JobPlace place{job.name, job.directory, "atoll-trainer", &facility};
+    const std::string script = train_script(place, {"model", "data", {{"lr", 0.5}}, 100'000, {}});
+    ASSERT_TRUE(batch_->submit(transport_, {job, script, 1}).ok());
+    const std::filesystem::path directory = job.directory;
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
+    EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 2);
+    const std::string said = read_file(directory / "stderr.log").value();
+    EXPECT_TRUE(said.starts_with("atoll-trainer: ranks: 100000 are too many for this machine")) << said;
+}
+
 }  // namespace
 }  // namespace atl::dispatch

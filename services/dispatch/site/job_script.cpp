@@ -12,12 +12,22 @@ std::string words(const std::vector<std::string>& argv) {
     return line;
 }
 
+constexpr int kRanksPerCoreMax = 16;
+
 // MPI ranks on one machine: also as root, in containers, with fewer cores than ranks, and without a network.
 constexpr const char* kMpirunEnvironment =
     "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
     "export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none\n"
     "export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1\n"
     "export OMPI_MCA_plm_rsh_agent=/bin/false OMPI_MCA_hwloc_base_binding_policy=none\n";
+
+// What mpirun starts is on one machine: thousands of ranks there would take it down.
+std::string check_ranks(std::int64_t ranks) {
+    const std::string count = std::to_string(ranks);
+    return "most=$((" + std::to_string(kRanksPerCoreMax) + " * $(nproc)))\n[ " + count +
+           " -le \"$most\" ] || {\n    echo \"atoll-trainer: ranks: " + count +
+           " are too many for this machine; of $(nproc) cores: at most $most\" >&2\n    return 2\n}\n";
+}
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
     for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
@@ -73,7 +83,7 @@ std::string export_environment(const Facility& facility) {
 
 std::string train_script(const JobPlace& place, const TrainJob& job) {
     std::string body = "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.settings.dump(2) + "\nATOLL_RUN_JSON\n";
-    if (job.ranks > 1 && place.facility->launcher.empty()) body += kMpirunEnvironment;
+    if (job.ranks > 1 && place.facility->launcher.empty()) body += check_ranks(job.ranks) + kMpirunEnvironment;
     std::vector<std::string> command = {place.trainer, "train", "--model", job.model,  "--data",
                                         job.data,      "--out", "out",     "--config", "run.json"};
     if (!job.continued.empty()) {
