@@ -34,6 +34,8 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
         // nlohmann's text is "[json.exception.parse_error.101] parse error at line 1, column 2: …".
         std::string_view text = error.what();
         if (const auto end = text.find("] "); end != std::string_view::npos) text.remove_prefix(end + 2);
+        // What follows quotes the text, which may be nobody else's to read.
+        text = text.substr(0, text.find("; last read: "));
         return fail(text.starts_with("parse error") ? std::string(text)
                                                     : std::string(text) + " at byte " + std::to_string(position));
     }

@@ -28,6 +28,15 @@ TEST(JsonParseTest, InvalidUtf8IsRefused) {
     EXPECT_NE(parse_error("\"\xed\xa0\x80\""), "") << "a surrogate is not UTF-8";
 }
 
+TEST(JsonParseTest, AnErrorSaysWhereAndNeverWhatWasRead) {
+    for (const char* text : {"{\"text\": \"secret\tword\"}", "{\"text\": \"secret\\ud800 word\"}", "{\"text\": secret}",
+                             "{\"text\": \"secret", "[\"secret\" 1e999999]"}) {
+        const std::string error = parse_error(text);
+        EXPECT_NE(error.find("column"), std::string::npos) << error;
+        EXPECT_EQ(error.find("secret"), std::string::npos) << error;
+    }
+}
+
 TEST(JsonParseTest, ARepeatedKeyIsRefusedAndNamed) {
     EXPECT_EQ(parse_error(R"({"a":{"b":1,"b":2}})"), "not valid JSON: repeated key \"b\"");
     EXPECT_EQ(parse_error(R"([{"b":1},{"b":2}])"), "");

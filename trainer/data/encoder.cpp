@@ -40,9 +40,18 @@ void label_answers(const Tokenizer& tokenizer, const Document& document, std::sp
     }
 }
 
+// What is wrong with a line, without a word of it: the message travels to the coordinator.
+std::string fault_of(std::string message) {
+    message = message.substr(0, message.find(" \""));  // a repeated key is quoted
+    constexpr std::string_view kFirstLine = "parse error at line 1, ";
+    if (const auto at = message.find(kFirstLine); at != std::string::npos) message.erase(at, kFirstLine.size());
+    return message;
+}
+
 Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
     const auto row = json::parse(line);
-    if (!row.ok()) return invalid_argument(std::string(where), std::string(where) + ": " + row.error().message);
+    if (!row.ok())
+        return invalid_argument(std::string(where), std::string(where) + ": " + fault_of(row.error().message));
     ATOLL_TRY(const Document document, job.text_template->render(*row, where));
     if (!is_kept(job, document.text)) return {};
     const std::size_t before = out.ids.size();

@@ -200,6 +200,13 @@ TEST_F(TokenizeTest, ABadRowIsNamedByFileAndLineAndLeavesNothing) {
     EXPECT_EQ(error(), where + ":2: the row has no field \"text\", which the template names");
     write_input(row("a") + "{\"text\":\"\xff\"}\n");
     EXPECT_EQ(error().rfind(where + ":2: ", 0), 0U);
+    for (const char* bad :
+         {"{\"text\": \"secret\tword\"}", "{\"secret\": 1, \"secret\": 2}", "{\"text\": [\"secret\"]}"}) {
+        write_input(row("a") + bad + "\n");
+        const std::string said = error();
+        EXPECT_EQ(said.rfind(where + ":2: ", 0), 0U) << said;
+        EXPECT_EQ(said.find("secret"), std::string::npos) << "an error travels: " << said;
+    }
     write_large_input();
     std::string text = read_file(options_.inputs[0]).value();
     write_input(text + "x\n" + text + "y\n");
