@@ -142,6 +142,7 @@ Status merge_tensor(const TensorSpec& spec, const Values& model, const std::opti
 }  // namespace
 
 Status merge_adapter(const MergeOptions& options) {
+    ATOLL_RETURN_IF_ERROR(check_not_the_model(options.out, options.model));
     ATOLL_TRY(const model::LoraOptions lora, load_adapter_config(options.adapter));
     ATOLL_TRY(const WeightReader adapter, WeightReader::open_adapter(options.adapter));
     ATOLL_TRY(const WeightReader model, WeightReader::open(options.model));

@@ -189,6 +189,12 @@ Status WeightWriter::finish() {
     return replace_model_files(impl_->work, impl_->out, impl_->new_files());
 }
 
+Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model) {
+    std::error_code missing;
+    if (!std::filesystem::equivalent(out, model, missing)) return {};
+    return invalid_argument("--out", "'" + out.string() + "' is the model itself; name another directory");
+}
+
 Result<DType> parse_float_dtype(std::string_view name) {
     if (name == "fp32" || name == "float32") return DType::kF32;
     if (name == "fp16" || name == "float16") return DType::kF16;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
+#include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/storage.h"
@@ -78,6 +79,7 @@ void load_digest(const ModelDirectory& directory) {
 }
 
 Status check_trainable(const RunConfig& config) {
+    ATOLL_RETURN_IF_ERROR(checkpoint::check_not_the_model(config.out, config.model));
     if (config.quantize == "none" || config.lora_rank > 0 || !config.adapter.empty()) return {};
     return invalid_argument("--quantize", "'" + config.quantize +
                                               "' freezes the model: only adapters can be trained on it. Give "

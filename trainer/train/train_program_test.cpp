@@ -214,6 +214,19 @@ TEST_F(TrainProgramTest, ZeroStepsWriteTheModelAsItWas) {
     EXPECT_EQ(weights("out") == weights("model"), true);
 }
 
+TEST_F(TrainProgramTest, TheModelThatIsReadIsNeverWrittenOver) {
+    const std::string before = weights("model");
+    const auto trained = train("model", {"--steps", "1"});
+    EXPECT_EQ(trained.exit_code, 2);
+    EXPECT_NE(trained.err.find("--out"), std::string::npos) << trained.err;
+    ASSERT_EQ(train("adapter", {"--steps", "1", "--lora-rank", "2"}).exit_code, 0);
+    const auto merged =
+        run({"merge", "--model", path("model"), "--adapter", path("adapter"), "--out", path("./model")});
+    EXPECT_EQ(merged.exit_code, 2);
+    EXPECT_NE(merged.err.find("--out"), std::string::npos) << merged.err;
+    EXPECT_EQ(weights("model") == before, true);
+}
+
 TEST_F(TrainProgramTest, ARunFileSetsFlagsAndTheCommandLineWins) {
     ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"steps": 9, "lr": 0.5, "batch_size": 2})").ok());
     const auto result = train("out", {"--steps", "2", "--config", path("run.json")});
