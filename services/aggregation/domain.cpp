@@ -130,8 +130,9 @@ Json to_json(const std::vector<RefusedUpdate>& refused) {
 
 void leave_out(ClosedRound& round, const Json& refused) {
     for (const Json& one : refused) {
-        const auto at = std::find_if(round.updates.begin(), round.updates.end(),
-                                     [&](const Update& update) { return update.task == one.at("task"); });
+        const auto at = std::find_if(round.updates.begin(), round.updates.end(), [&](const Update& update) {
+            return update.task == one.at("task").get_ref<const std::string&>();
+        });
         if (at == round.updates.end()) continue;
         round.refused.push_back({std::move(*at), one.at("reason").get<std::string>()});
         round.updates.erase(at);

@@ -38,7 +38,7 @@ std::string results_topic(const std::string& topic_prefix) {
 
 Status take_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix) {
     if (event.type != "atoll.round.closed.v1") return {};
-    const auto round = parse_closed_round(event.data);
+    auto round = parse_closed_round(event.data);
     if (!round.ok()) {
         // Dispatch waits for an answer; only where it cannot be addressed is the event parked.
         const bool addressed = event.data.is_object() && event.data.contains("job") && event.data["job"].is_string() &&

@@ -44,7 +44,8 @@ Lines trainers_own(const Lines& lines) {
     bool is_own = false;
     for (const std::string_view line : lines) {
         is_own = line.starts_with("atoll-trainer ") || (is_own && line.front() == ' ');
-        if (is_own) own.push_back(line);
+        const bool is_new = std::find(own.begin(), own.end(), line) == own.end();  // each rank may say the same
+        if (is_own && is_new) own.push_back(line);
     }
     return own;
 }

@@ -27,6 +27,10 @@ TEST(FailureTextTest, IndentedLinesBelongToTheTrainersLineAboveThem) {
     EXPECT_EQ(failure_text(plan + "\n" + kBanner, 500), plan);
 }
 
+TEST(FailureTextTest, WhatEveryRankSaysIsSaidOnce) {
+    EXPECT_EQ(failure_text(kError + "\n" + kError + "\n" + kBanner, 500), kError);
+}
+
 TEST(FailureTextTest, WithoutTheTrainersLineTheRestWithoutTheBannerIsTheReason) {
     EXPECT_EQ(failure_text("sh: 1: atoll-trainer-: not found\n" + kBanner, 500), "sh: 1: atoll-trainer-: not found");
     EXPECT_EQ(failure_text("Killed\n", 500), "Killed");

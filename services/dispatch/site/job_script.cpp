@@ -25,7 +25,7 @@ constexpr const char* kMpirunEnvironment =
 std::string check_ranks(std::int64_t ranks) {
     const std::string count = std::to_string(ranks);
     return "most=$((" + std::to_string(kRanksPerCoreMax) + " * $(nproc)))\n[ " + count +
-           " -le \"$most\" ] || {\n    echo \"atoll-trainer: ranks: " + count +
+           " -le \"$most\" ] || {\n    echo \"atoll-trainer train: ranks: " + count +
            " are too many for this machine; of $(nproc) cores: at most $most\" >&2\n    return 2\n}\n";
 }
 
