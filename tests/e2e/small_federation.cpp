@@ -1,7 +1,10 @@
 #include "tests/e2e/small_federation.h"
 
+#include <sys/prctl.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <random>
@@ -79,6 +82,9 @@ Status SmallFederation::up() {
 }
 
 Status SmallFederation::set_up() {
+    // What `atoll up` leaves behind becomes this process' child, so that kill_component() can reap it: not every
+    // container has an init that does, and PostgreSQL starts beside no process id of its own that is still taken.
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ATOLL_RETURN_IF_ERROR(up());
     ATOLL_RETURN_IF_ERROR(make_base());
     for (const char* facility : {"a", "b"}) ATOLL_RETURN_IF_ERROR(register_site(facility));
@@ -119,6 +125,8 @@ Status SmallFederation::kill_component(const std::string& component) {
     const int pid = std::atoi(record.c_str());
     check(pid > 1, "no process id is recorded for " + component);
     if (::kill(pid, SIGKILL) != 0) return internal_error("cannot kill " + component);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
     return {};
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -35,11 +36,7 @@ class MpiComm final : public Comm {
     MpiComm& operator=(const MpiComm&) = delete;
     ~MpiComm() override {
         MPI_Type_free(&unit_);
-        if (is_world_) {
-            MPI_Finalize();
-        } else {
-            MPI_Comm_free(&comm_);
-        }
+        if (!is_world_) MPI_Comm_free(&comm_);
     }
 
     int rank() const override { return rank_; }
@@ -158,6 +155,9 @@ std::unique_ptr<Comm> make_mpi_world() {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
     check(provided >= MPI_THREAD_FUNNELED, "MPI does not allow a process with threads");
     set_abort_handler([] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    // At the process' end, where the ranks wait for each other: a rank that ended with an error of all before rank 0
+    // has told it would have the launcher kill that one.
+    std::atexit([] { MPI_Finalize(); });
     return std::make_unique<MpiComm>(MPI_COMM_WORLD, true);
 }
 
