@@ -15,8 +15,7 @@ using nlohmann::json;
 Error no_such_job(const json& jobs, const std::string& given) {
     std::vector<std::string> names;
     for (const json& job : jobs) names.push_back(text(job, "name"));
-    const std::string meant = nearest(given, names);
-    return not_found("there is no job " + given + (meant.empty() ? "" : "; did you mean " + meant + "?"), "job");
+    return not_found("there is no job " + given + did_you_mean(given, names), "job");
 }
 
 }  // namespace

@@ -51,23 +51,20 @@ std::string joined(const std::vector<std::string>& words) {
     return text;
 }
 
-std::string guess(const std::string& word, const std::vector<std::string>& known) {
-    const std::string meant = nearest(word, known);
-    return meant.empty() ? "" : "; did you mean " + meant + "?";
-}
-
 Error usage_error(const CLI::App& command, const std::string& what) {
     return invalid_argument("", what + "\n  `" + full_name(command) + " --help` shows what there is");
 }
 
 Error unknown_flag(const CLI::App& command, const std::string& flag) {
-    return usage_error(command, "`" + full_name(command) + "` has no flag " + flag + guess(flag, flags_of(command)));
+    return usage_error(command,
+                       "`" + full_name(command) + "` has no flag " + flag + did_you_mean(flag, flags_of(command)));
 }
 
 Error unknown_verb(const CLI::App& command, const std::string& word) {
     const std::vector<std::string> verbs = verbs_of(command);
-    return usage_error(command, "`" + full_name(command) + "` has no command " + word + guess(word, verbs) +
-                                    (nearest(word, verbs).empty() ? "; there are " + joined(verbs) : ""));
+    const std::string meant = did_you_mean(word, verbs);
+    return usage_error(command, "`" + full_name(command) + "` has no command " + word +
+                                    (meant.empty() ? "; there are " + joined(verbs) : meant));
 }
 
 }  // namespace

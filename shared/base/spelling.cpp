@@ -36,4 +36,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
     return {};
 }
 
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+    const std::string meant = nearest(word, candidates);
+    return meant.empty() ? "" : "; did you mean " + meant + "?";
+}
+
 }  // namespace atl

@@ -10,4 +10,7 @@ namespace atl {
 // the only one that begins with it. Empty if none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
+// "; did you mean X?", the end of a message about a word that is not known; empty if none is near.
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
+
 }  // namespace atl

@@ -99,9 +99,7 @@ void report(const std::string& command, const Error& error) {
 std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
     std::vector<std::string> names;
     for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
-    const std::string meant = nearest(name, names);
-    return std::string(kProgram) + ": there is no command '" + name + "'" +
-           (meant.empty() ? "" : "; did you mean " + meant + "?") + "\n\n";
+    return std::string(kProgram) + ": there is no command '" + name + "'" + did_you_mean(name, names) + "\n\n";
 }
 
 // CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
@@ -112,8 +110,8 @@ std::string refusal(const CLI::App& app, int argc, char** argv, const std::strin
         const std::string word = argv[i];
         const std::string flag = word.substr(0, word.find('='));
         if (!flag.starts_with("--") || app.get_option_no_throw(flag) != nullptr) continue;
-        const std::string meant = nearest(flag, known);
-        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : "; did you mean " + meant + "?");
+        const std::string meant = did_you_mean(flag, known);
+        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
     }
     return words;
 }

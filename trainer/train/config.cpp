@@ -94,8 +94,7 @@ std::string near_key(const std::string& key, Commands command) {
     std::vector<std::string> keys;
     for (const Option& option : options())
         if ((option.commands & command) != 0) keys.push_back(option.key());
-    const std::string meant = nearest(key, keys);
-    return meant.empty() ? "" : "; did you mean " + meant + "?";
+    return did_you_mean(key, keys);
 }
 
 Status assign_json(RunConfig& config, const json::Json& object, const std::string& file, Commands command) {

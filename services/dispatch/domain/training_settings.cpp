@@ -46,8 +46,7 @@ std::string near_key(const std::string& key) {
     std::vector<std::string> keys;
     for (const auto& [known, row] : table())
         if (not_of_a_job(known).empty()) keys.push_back(known);
-    const std::string meant = nearest(key, keys);
-    return meant.empty() ? "" : "; did you mean " + meant + "?";
+    return did_you_mean(key, keys);
 }
 
 std::string text_of(const Json& value) {
