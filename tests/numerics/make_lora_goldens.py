@@ -155,4 +155,5 @@ def main():
         make_case(kind, targets, merged, out.parent / "training" / directory / "config.json", trainer, out / directory)
 
 
-main()
+if __name__ == "__main__":
+    main()

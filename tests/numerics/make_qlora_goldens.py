@@ -28,6 +28,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import BitsAndBytesConfig, LlamaForCausalLM
 
+from make_lora_goldens import make_adapter
 from make_training_goldens import BATCH, ROWS, STEPS, VOCABULARY, rows
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -35,20 +36,6 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 def base(directory, **options):
     return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", **options)
-
-
-def make_adapter(model, out):
-    torch.manual_seed(5)
-    model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, target_modules=TARGETS, task_type="CAUSAL_LM"))
-    for name, parameter in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter, std=0.1)
-    model.save_pretrained(out)
-    (out / "README.md").unlink()
-    settings = json.loads((out / "adapter_config.json").read_text())
-    settings["base_model_name_or_path"] = "base"  # not the directory that this ran in
-    settings["target_modules"] = sorted(settings["target_modules"])
-    (out / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
 def exact_scales(weight, state):
@@ -99,7 +86,7 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run([trainer, "init", "--config", out / "config.json", "--out", directory, "--seed", "3"], check=True)
-        make_adapter(base(directory), out / "adapter")
+        make_adapter(base(directory), TARGETS, out / "adapter")
 
         def adapted(model):
             return peft.PeftModel.from_pretrained(model, out / "adapter", is_trainable=True)
