@@ -108,14 +108,19 @@ CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, i
     return run(arguments, ranks);
 }
 
-void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags, double bytes_min) const {
+void ProgramTest::make_wide_model(const std::string& out) const {
     const auto text = read_file(path("config.json"));
     ASSERT_TRUE(text.ok());
     auto config = nlohmann::json::parse(*text);
     config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
     ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
-    ASSERT_EQ(
-        run({"init", "--config", path("wide.json"), "--out", path("wide"), "--dtype", "fp32", "--force"}).exit_code, 0);
+    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--out", path(out), "--dtype", "fp32", "--force"}).exit_code,
+              0);
+}
+
+void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags, double bytes_min) const {
+    make_wide_model("wide");
+    if (HasFatalFailure()) return;
     const std::vector<std::string> both = {"--model",      path("wide"), "--data",    path("data.safetensors"),
                                            "--batch-size", "16",         "--threads", "1"};
     std::vector<std::string> planning = {"plan"};

@@ -29,6 +29,8 @@ class ProgramTest : public testing::Test {
     CommandResult train_golden(const std::vector<std::string>& flags, int ranks = 1) const;
     nlohmann::json golden_steps() const;
     std::string golden_ = "training";  // or "training/opt": where those are
+    // A model of 2 million weights in its largest group.
+    void make_wide_model(const std::string& out) const;
     // A run of 16 MB of weights takes the memory that `plan` says, to 5 %, and that is at least `bytes_min`.
     void expect_plan_holds(const std::vector<std::string>& flags, double bytes_min = 80e6) const;
     static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);
