@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
+#include <string_view>
 
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -18,10 +21,11 @@ std::string trimmed(const std::string& text) {
 
 // A collection is a plain file; beside it stand its index (.dat) and a link to it (.u8). "-sk" is Slovak among the
 // Czech.
-bool is_collection(const std::filesystem::directory_entry& entry) {
-    const std::string name = entry.path().filename().string();
-    return entry.is_regular_file() && !entry.is_symlink() && entry.path().extension() != ".dat" &&
-           !name.ends_with("-sk");
+bool is_collection(const std::filesystem::path& file) {
+    constexpr std::string_view kCollections = "/usr/share/games/fortunes/";
+    std::error_code error;
+    return file.native().starts_with(kCollections) && file.extension() != ".dat" && !file.native().ends_with("-sk") &&
+           std::filesystem::symlink_status(file, error).type() == std::filesystem::file_type::regular;
 }
 
 bool is_public(const std::string& document, int public_one_in) {
@@ -49,15 +53,20 @@ std::vector<std::string> split_fortunes(const std::string& text) {
     return documents;
 }
 
-Result<Corpus> read_fortunes(const std::filesystem::path& directory, int public_one_in) {
-    std::error_code error;
+Result<std::vector<std::filesystem::path>> fortune_files(const std::string& package) {
+    ATOLL_TRY(const CommandResult listed, run_command({"dpkg-query", "--listfiles", package}));
     std::vector<std::filesystem::path> files;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error))
-        if (is_collection(entry)) files.push_back(entry.path());
+    std::istringstream lines(listed.out);
+    for (std::string line; std::getline(lines, line);)
+        if (is_collection(line)) files.emplace_back(line);
     if (files.empty())
-        return not_found("no fortune collections in " + directory.string() + "; install fortunes-it and fortunes-cs",
-                         directory.string());
+        return not_found("the package " + package + " with its collections of texts is not installed: ./dev install",
+                         package);
     std::sort(files.begin(), files.end());
+    return files;
+}
+
+Result<Corpus> read_fortunes(const std::vector<std::filesystem::path>& files, int public_one_in) {
     Corpus corpus;
     std::set<std::string> seen;
     for (const auto& file : files) {

@@ -17,9 +17,13 @@ struct Corpus {
 // The entries of one collection text: parts between lines that hold a single "%"; white space at the ends is dropped.
 std::vector<std::string> split_fortunes(const std::string& text);
 
-// Reads every collection in `directory` (such as /usr/share/games/fortunes/it), drops repeated entries, and puts one
-// document in `public_one_in` into the public sample, by the hash of its text.
-Result<Corpus> read_fortunes(const std::filesystem::path& directory, int public_one_in);
+// The collections of an installed Debian package (such as fortunes-it), by dpkg's list of its files: where they lie
+// differs between Debian's releases. kNotFound: it is not installed.
+Result<std::vector<std::filesystem::path>> fortune_files(const std::string& package);
+
+// Reads the collections, drops repeated entries, and puts one document in `public_one_in` into the public sample, by
+// the hash of its text.
+Result<Corpus> read_fortunes(const std::vector<std::filesystem::path>& files, int public_one_in);
 
 // One JSON object a line: {"instruction": …, "text": …}.
 Status write_jsonl(const std::filesystem::path& file, const std::string& instruction,

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <set>
+#include <string>
+
 #include "shared/base/file.h"
 
 namespace atl::demo {
@@ -18,20 +22,35 @@ TEST(CorpusTest, PublicAndPrivateDocumentsAreDisjointAndStable) {
     for (int i = 0; i < 200; ++i) text += "documento " + std::to_string(i) + "\n%\n";
     ASSERT_TRUE(write_file_atomic(directory.path() / "a", text).ok());
     ASSERT_TRUE(write_file_atomic(directory.path() / "b", text).ok());  // the same again: repeated entries count once
-    ASSERT_TRUE(write_file_atomic(directory.path() / "a.dat", "index").ok());
-    const auto first = read_fortunes(directory.path(), 10);
+    const std::vector<std::filesystem::path> files = {directory.path() / "a", directory.path() / "b"};
+    const auto first = read_fortunes(files, 10);
     ASSERT_TRUE(first.ok());
     EXPECT_EQ(first->private_documents.size() + first->public_documents.size(), 200U);
     EXPECT_GT(first->public_documents.size(), 5U);
     EXPECT_LT(first->public_documents.size(), 45U);
-    EXPECT_EQ(read_fortunes(directory.path(), 10)->public_documents, first->public_documents);
+    EXPECT_EQ(read_fortunes(files, 10)->public_documents, first->public_documents);
+}
+
+// fortunes-it lies in a directory of its own in one Debian release and beside all others in the next.
+TEST(CorpusTest, TheCollectionsOfAPackageAreItsOwnTextsWithoutIndexesAndLinks) {
+    for (const std::string package : {"fortunes-it", "fortunes-cs"}) {
+        const auto files = fortune_files(package);
+        ASSERT_TRUE(files.ok()) << files.error().message;
+        EXPECT_GT(files->size(), 10U) << package;
+        for (const auto& file : *files) {
+            EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file))) << file;
+            EXPECT_EQ(file.extension(), "") << file;
+        }
+        std::set<std::string> names;
+        for (const auto& file : *files) EXPECT_TRUE(names.insert(file.filename()).second) << file << " is there twice";
+        EXPECT_EQ(names.count("klasik-sk"), 0U) << "Slovak is not Czech";
+    }
 }
 
 TEST(CorpusTest, AMissingPackageIsNamed) {
-    const TemporaryDirectory directory;
-    const auto result = read_fortunes(directory.path(), 10);
+    const auto result = fortune_files("fortunes-of-nowhere");
     ASSERT_FALSE(result.ok());
-    EXPECT_NE(result.error().message.find("fortunes-it"), std::string::npos);
+    EXPECT_NE(result.error().message.find("fortunes-of-nowhere"), std::string::npos);
 }
 
 }  // namespace

@@ -103,7 +103,8 @@ Status Demo::make_corpora() {
     std::string public_rows;
     std::string pooled_rows;
     for (const Site& site : sites()) {
-        ATOLL_TRY(const Corpus corpus, read_fortunes(site.fortunes, kPublicOneIn));
+        ATOLL_TRY(const auto files, fortune_files(site.dataset));
+        ATOLL_TRY(const Corpus corpus, read_fortunes(files, kPublicOneIn));
         // Only this facility's directory ever holds its private documents.
         ATOLL_RETURN_IF_ERROR(
             write_jsonl(work("sites") / site.facility / "corpus.jsonl", site.instruction, corpus.private_documents));

@@ -6,8 +6,8 @@ using json::Json;
 
 const std::vector<Site>& sites() {
     static const std::vector<Site> all = {
-        {"leonardo", "it", "fortunes-it", "scrivi un seguente documento::", "/usr/share/games/fortunes/it", "GPL-2.0"},
-        {"karolina", "cs", "fortunes-cs", "Napište dokument::", "/usr/share/games/fortunes/cs", "GPL-2.0"}};
+        {"leonardo", "it", "fortunes-it", "scrivi un seguente documento::", "GPL-2.0"},
+        {"karolina", "cs", "fortunes-cs", "Napište dokument::", "GPL-2.0"}};
     return all;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -12,9 +11,8 @@ namespace atl::demo {
 struct Site {
     std::string facility;
     std::string language;
-    std::string dataset;
+    std::string dataset;      // and the Debian package that its texts come from
     std::string instruction;  // the words of the original experiment's prompt template
-    std::filesystem::path fortunes;
     std::string license;
 };
 
