@@ -21,8 +21,19 @@ bool started_as_ranks(const Environment& environment) {
     return environment("PMIX_RANK") != nullptr;  // its size is known to MPI only
 }
 
+std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environment) {
+    for (const char* rank : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"}) {
+        if (environment(rank) != nullptr) return LauncherLocalRank{rank, static_cast<int>(number(environment, rank))};
+    }
+    return std::nullopt;
+}
+
+const char* process_environment(const char* name) {
+    return std::getenv(name);
+}
+
 Result<std::unique_ptr<Comm>> open_world() {
-    if (!started_as_ranks([](const char* name) -> const char* { return std::getenv(name); })) return make_self();
+    if (!started_as_ranks(process_environment)) return make_self();
     std::unique_ptr<Comm> world = make_mpi_world();
     if (world->size() == 1 && std::getenv("PMIX_RANK") == nullptr) {
         return invalid_argument("ranks",

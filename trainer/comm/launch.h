@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "trainer/comm/comm.h"
@@ -14,6 +15,17 @@ using Environment = std::function<const char*(const char*)>;  // as getenv
 // True when a launcher (mpirun, srun, a PMI or PMIx one) started this process as one of several ranks. A Slurm batch
 // script alone does not count: it runs once, whatever SLURM_NTASKS says.
 bool started_as_ranks(const Environment& environment);
+
+// The local rank as the launcher's environment has it, and the variable that says so. That of the launcher which
+// started the ranks: mpirun within a Slurm step or batch script inherits Slurm's, which is the same for all of them.
+struct LauncherLocalRank {
+    std::string variable;  // "SLURM_LOCALID"
+    int rank = 0;
+};
+std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environment);
+
+// This process's own environment.
+const char* process_environment(const char* name);
 
 // The group of all ranks of this run: MPI's world when a launcher started several, else this process alone (which
 // never touches MPI: initialising it takes longer than a small command). kInvalidArgument when a launcher started

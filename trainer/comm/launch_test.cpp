@@ -3,15 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace atl::comm {
 namespace {
 
-bool ranks_with(const std::map<std::string, std::string>& variables) {
-    return started_as_ranks([&](const char* name) -> const char* {
+using Variables = std::map<std::string, std::string>;
+
+Environment environment_of(const Variables& variables) {
+    return [&](const char* name) -> const char* {
         const auto found = variables.find(name);
         return found == variables.end() ? nullptr : found->second.c_str();
-    });
+    };
+}
+
+bool ranks_with(const Variables& variables) {
+    return started_as_ranks(environment_of(variables));
 }
 
 TEST(LaunchTest, APlainProcessIsAlone) {
@@ -29,6 +38,24 @@ TEST(LaunchTest, MpirunAndSrunStartRanks) {
     EXPECT_FALSE(ranks_with({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
     EXPECT_TRUE(ranks_with({{"PMIX_RANK", "0"}}));
     EXPECT_TRUE(ranks_with({{"PMI_SIZE", "16"}}));
+}
+
+TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheLocalRank) {
+    const std::vector<std::tuple<Variables, std::string, int>> cases = {
+        {{{"OMPI_COMM_WORLD_LOCAL_RANK", "3"}}, "OMPI_COMM_WORLD_LOCAL_RANK", 3},
+        {{{"MPI_LOCALRANKID", "1"}}, "MPI_LOCALRANKID", 1},
+        {{{"PMI_LOCAL_RANK", "2"}}, "PMI_LOCAL_RANK", 2},
+        {{{"SLURM_LOCALID", "7"}}, "SLURM_LOCALID", 7},
+        {{{"SLURM_LOCALID", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "5"}}, "OMPI_COMM_WORLD_LOCAL_RANK", 5},
+        {{{"SLURM_LOCALID", "0"}, {"MPI_LOCALRANKID", "4"}}, "MPI_LOCALRANKID", 4},
+    };
+    for (const auto& [variables, variable, rank] : cases) {
+        const auto found = launcher_local_rank(environment_of(variables));
+        ASSERT_TRUE(found) << variable;
+        EXPECT_EQ(found->variable, variable);
+        EXPECT_EQ(found->rank, rank) << variable;
+    }
+    EXPECT_FALSE(launcher_local_rank(environment_of({{"PMIX_RANK", "3"}})));
 }
 
 }  // namespace

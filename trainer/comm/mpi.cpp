@@ -112,13 +112,14 @@ class MpiComm final : public Comm {
         return std::make_unique<MpiComm>(part, false);
     }
 
-    int ranks_on_node() override {
+    NodePlace place_on_node() override {
         MPI_Comm node = MPI_COMM_NULL;
         MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
-        int count = 1;
-        MPI_Comm_size(node, &count);
+        NodePlace place;
+        MPI_Comm_rank(node, &place.rank);
+        MPI_Comm_size(node, &place.ranks);
         MPI_Comm_free(&node);
-        return count;
+        return place;
     }
 
   private:

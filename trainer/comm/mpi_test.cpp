@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/comm/launch.h"
+
 namespace atl::comm {
 namespace {
 
@@ -134,6 +136,16 @@ TEST(MpiCommTest, AllRanksSeeAFailureAndTheLowestRankTellsIt) {
 
 TEST(MpiCommTest, AllRanksOfThisTestShareTheMachine) {
     EXPECT_EQ(world->ranks_on_node(), world->size());
+}
+
+TEST(MpiCommTest, TheLocalRankIsTheLaunchersAndThatOfAGroupCountsItsOwnRanks) {
+    EXPECT_EQ(world->place_on_node().rank, world->rank());
+    const auto launcher = launcher_local_rank(process_environment);
+    ASSERT_TRUE(launcher) << "mpirun says it";
+    EXPECT_EQ(launcher->rank, world->rank()) << launcher->variable;
+    const auto part = world->split(world->rank() % 2);
+    EXPECT_EQ(part->place_on_node().rank, world->rank() / 2);
+    EXPECT_EQ(part->place_on_node().ranks, part->size());
 }
 
 }  // namespace

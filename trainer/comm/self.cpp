@@ -32,7 +32,7 @@ class SelfComm final : public Comm {
     void broadcast(std::span<std::byte> /*bytes*/, int root) override { check(root == 0, "broadcast: no such rank"); }
     void barrier() override {}
     std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return make_self(); }
-    int ranks_on_node() override { return 1; }
+    NodePlace place_on_node() override { return {}; }
 };
 
 }  // namespace

@@ -3,9 +3,14 @@
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/visible_gpus.h"
+#include "trainer/plan/device.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/metrics.h"
@@ -23,10 +28,56 @@ OrderedJson image() {
     return nullptr;
 }
 
-OrderedJson system() {
+utsname system_names() {
     utsname names{};
     uname(&names);
+    return names;
+}
+
+OrderedJson system() {
+    const utsname names = system_names();
     return {{"host", names.nodename}, {"kernel", names.release}, {"machine", names.machine}};
+}
+
+OrderedJson device_of(const plan::RankDevices& rank) {
+    if (rank.visible == 0) return "cpu";
+    const auto choice = plan::choose_device(rank);
+    if (!choice.ok()) return {{"error", choice.error().message}};
+    return {{"gpu", choice->device}, {"shared", choice->shared}};
+}
+
+// Where this rank is and the device that it would take.
+OrderedJson rank_line(comm::Comm& world) {
+    const comm::NodePlace place = world.place_on_node();
+    const plan::RankDevices devices{place.rank, place.ranks, kernels::visible_gpus(),
+                                    plan::device_variables(comm::process_environment)};
+    OrderedJson line = {{"rank", world.rank()},
+                        {"host", system_names().nodename},
+                        {"local_rank", place.rank},
+                        {"ranks_on_node", place.ranks}};
+    const auto launcher = comm::launcher_local_rank(comm::process_environment);
+    if (launcher && launcher->rank != place.rank) line["launcher_says"] = {{launcher->variable, launcher->rank}};
+    line["visible_gpus"] = devices.visible;
+    line["variables"] = OrderedJson::object();
+    for (const plan::DeviceVariable& variable : devices.variables) line["variables"][variable.name] = variable.value;
+    line["device"] = device_of(devices);
+    return line;
+}
+
+// The lines of all ranks, in their order.
+OrderedJson all_rank_lines(comm::Comm& world) {
+    std::string mine = rank_line(world).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    double longest = static_cast<double>(mine.size());
+    world.all_reduce(std::span(&longest, 1), comm::Reduction::kMax);
+    const auto length = static_cast<std::size_t>(longest);
+    mine.resize(length, ' ');
+    std::string all(length * static_cast<std::size_t>(world.size()), ' ');
+    world.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    OrderedJson lines = OrderedJson::array();
+    for (std::size_t at = 0; at < all.size(); at += length) {
+        lines.push_back(OrderedJson::parse(all.substr(at, length)));
+    }
+    return lines;
 }
 
 class ReportCommand final : public Command {
@@ -34,6 +85,9 @@ class ReportCommand final : public Command {
     std::vector<Flag> flags() override { return {}; }
 
     Status run() override {
+        ATOLL_TRY(const auto world, comm::open_world());
+        const OrderedJson ranks = all_rank_lines(*world);
+        if (world->rank() != 0) return {};
         const OrderedJson report = {{"version", ATOLL_VERSION},
                                     {"system", system()},
                                     {"cpu",
@@ -44,7 +98,8 @@ class ReportCommand final : public Command {
                                     {"available_bytes", plan::available_bytes()},
                                     {"mpi", comm::mpi_version()},
                                     {"blas", openblas_get_config()},
-                                    {"image", image()}};
+                                    {"image", image()},
+                                    {"ranks", ranks}};
         print_line(report.dump());
         return {};
     }

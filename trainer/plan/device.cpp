@@ -1,0 +1,79 @@
+#include "trainer/plan/device.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace atl::plan {
+namespace {
+
+// CUDA's, HIP's (which minds CUDA's too), and that of ROCm's runtime below it.
+constexpr std::array kVariables = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
+
+// A number, or the id of a whole device or of a part of one.
+bool names_device(std::string_view entry) {
+    entry.remove_prefix(std::min(entry.find_first_not_of(' '), entry.size()));
+    return entry.starts_with("GPU-") || entry.starts_with("MIG-") ||
+           (!entry.empty() && entry.front() >= '0' && entry.front() <= '9');
+}
+
+std::string joined(const std::vector<DeviceVariable>& variables) {
+    std::string text;
+    for (const DeviceVariable& variable : variables) {
+        text += (text.empty() ? "" : ", ") + variable.name + "='" + variable.value + "'";
+    }
+    return text;
+}
+
+Error none_visible(const std::vector<DeviceVariable>& variables) {
+    std::string why = joined(variables);
+    if (variables.empty()) {
+        for (const char* name : kVariables) why += (why.empty() ? "none of " : ", ") + std::string(name);
+        why += " is set";
+    }
+    return invalid_argument("device", "no device is visible: " + why);
+}
+
+// How many devices each of the variables leaves; 0 without any.
+int devices_named(const std::vector<DeviceVariable>& variables) {
+    if (variables.empty()) return 0;
+    const auto fewer = [](const DeviceVariable& a, const DeviceVariable& b) { return a.devices() < b.devices(); };
+    return std::ranges::min_element(variables, fewer)->devices();
+}
+
+}  // namespace
+
+int DeviceVariable::devices() const {
+    int count = 0;
+    std::string_view rest = value;
+    for (;;) {
+        const std::size_t end = std::min(rest.find(','), rest.size());
+        if (!names_device(rest.substr(0, end))) return count;
+        ++count;
+        if (end == rest.size()) return count;
+        rest.remove_prefix(end + 1);
+    }
+}
+
+std::vector<DeviceVariable> device_variables(const std::function<const char*(const char*)>& environment) {
+    std::vector<DeviceVariable> set;
+    for (const char* name : kVariables) {
+        if (const char* value = environment(name)) set.push_back({name, value});
+    }
+    return set;
+}
+
+Result<DeviceChoice> choose_device(const RankDevices& rank) {
+    if (rank.visible == 0) return none_visible(rank.variables);
+    const int named = devices_named(rank.variables);
+    if (rank.visible < named) {
+        return invalid_argument("device", "visible devices: " + std::to_string(rank.visible) + ", fewer than " +
+                                              joined(rank.variables) + " says");
+    }
+    const bool pinned = rank.visible == 1 && named == 1;  // other ranks may have been given other devices
+    const int device = rank.local_rank % rank.visible;
+    const bool several = device + rank.visible < rank.ranks_on_node;  // the round after takes it again
+    return DeviceChoice{device, several && !pinned};
+}
+
+}  // namespace atl::plan

@@ -1,0 +1,86 @@
+#include "trainer/plan/device.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace atl::plan {
+namespace {
+
+struct Case {
+    const char* what;
+    RankDevices rank;
+    DeviceChoice choice;
+};
+
+TEST(DeviceTest, ARankTakesTheDeviceOfItsLocalRankOrTheOneThatItWasGiven) {
+    const std::vector<Case> cases = {
+        {"alone with one", {0, 1, 1, {}}, {0, false}},
+        {"alone with several", {0, 1, 4, {}}, {0, false}},
+        {"one each", {2, 4, 4, {}}, {2, false}},
+        {"more devices than ranks", {1, 2, 8, {}}, {1, false}},
+        {"pinned by the launcher", {3, 4, 1, {{"CUDA_VISIBLE_DEVICES", "3"}}}, {0, false}},
+        {"pinned by its id", {1, 4, 1, {{"ROCR_VISIBLE_DEVICES", "GPU-5f3c"}}}, {0, false}},
+        {"all that the batch system gave", {1, 2, 2, {{"CUDA_VISIBLE_DEVICES", "4,6"}}}, {1, false}},
+        {"one device for all ranks", {3, 4, 1, {}}, {0, true}},
+        {"round again", {5, 8, 4, {}}, {1, true}},
+        {"one round and a half: who shares", {0, 3, 2, {}}, {0, true}},
+        {"one round and a half: who has one alone", {1, 3, 2, {}}, {1, false}},
+        {"a variable of the other vendor",
+         {1, 4, 1, {{"CUDA_VISIBLE_DEVICES", "1"}, {"ROCR_VISIBLE_DEVICES", "0,1,2,3"}}},
+         {0, false}},
+        {"a list within a list",
+         {1, 2, 2, {{"HIP_VISIBLE_DEVICES", "0,1"}, {"ROCR_VISIBLE_DEVICES", "1,2,3"}}},
+         {1, false}},
+    };
+    for (const Case& one : cases) {
+        const auto choice = choose_device(one.rank);
+        ASSERT_TRUE(choice.ok()) << one.what << ": " << choice.error().message;
+        EXPECT_EQ(choice->device, one.choice.device) << one.what;
+        EXPECT_EQ(choice->shared, one.choice.shared) << one.what;
+    }
+}
+
+TEST(DeviceTest, FewerDevicesThanTheVariablesNameIsAnErrorWithThem) {
+    const std::vector<std::pair<RankDevices, std::string>> cases = {
+        {{0, 2, 2, {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}},
+         "visible devices: 2, fewer than CUDA_VISIBLE_DEVICES='0,1,2,3' says"},
+        {{1, 2, 1, {{"HIP_VISIBLE_DEVICES", "0,1,2"}, {"ROCR_VISIBLE_DEVICES", "4,5"}}},
+         "visible devices: 1, fewer than HIP_VISIBLE_DEVICES='0,1,2', ROCR_VISIBLE_DEVICES='4,5' says"},
+        {{0, 1, 0, {{"CUDA_VISIBLE_DEVICES", ""}}}, "no device is visible: CUDA_VISIBLE_DEVICES=''"},
+        {{0, 1, 0, {}},
+         "no device is visible: none of CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES is set"},
+    };
+    for (const auto& [rank, message] : cases) {
+        const auto choice = choose_device(rank);
+        ASSERT_FALSE(choice.ok()) << message;
+        EXPECT_EQ(choice.error().code, ErrorCode::kInvalidArgument);
+        EXPECT_EQ(choice.error().message, message);
+    }
+}
+
+TEST(DeviceTest, AListEndsAtWhatIsNoDevice) {
+    const std::vector<std::pair<std::string, int>> cases = {
+        {"", 0},       {"0", 1},          {"0,1,2", 3},          {"1, 0", 2},          {"-1", 0},
+        {"0,-1,1", 1}, {"NoDevFiles", 0}, {"GPU-8932f937,1", 2}, {"MIG-GPU-1/2/3", 1}, {"0,,1", 1},
+    };
+    for (const auto& [value, devices] : cases) {
+        EXPECT_EQ((DeviceVariable{"CUDA_VISIBLE_DEVICES", value}.devices()), devices) << "'" << value << "'";
+    }
+}
+
+TEST(DeviceTest, VariablesThatAreSetAreFoundAlsoWhenTheyAreEmpty) {
+    const std::map<std::string, std::string> set = {{"ROCR_VISIBLE_DEVICES", "2"}, {"CUDA_VISIBLE_DEVICES", ""}};
+    const auto variables = device_variables([&](const char* name) -> const char* {
+        const auto found = set.find(name);
+        return found == set.end() ? nullptr : found->second.c_str();
+    });
+    ASSERT_EQ(variables.size(), 2U);
+    EXPECT_EQ(variables[0].name, "CUDA_VISIBLE_DEVICES");
+    EXPECT_EQ(variables[0].value, "");
+    EXPECT_EQ(variables[1].name, "ROCR_VISIBLE_DEVICES");
+    EXPECT_EQ(variables[1].value, "2");
+}
+
+}  // namespace
+}  // namespace atl::plan

@@ -1,0 +1,55 @@
+// What `report` says of the ranks that a launcher started.
+#include <nlohmann/json.hpp>
+
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+// The one line of a report; `shell` starts each rank, with the program as "$0".
+nlohmann::json report(int ranks, const std::string& shell) {
+    std::vector<std::string> command = {"sh", "-c", shell, ATOLL_TRAINER};
+    if (ranks > 1) command.insert(command.begin(), {ATOLL_MPIRUN, std::to_string(ranks)});
+    const auto result = run_command(command);
+    EXPECT_TRUE(result.ok() && result->exit_code == 0) << (result.ok() ? result->err : result.error().message);
+    const auto lines = lines_of(result.ok() ? result->out : "");
+    EXPECT_EQ(lines.size(), 1U) << "rank 0 alone tells";
+    return lines.empty() ? nlohmann::json() : lines[0].value("ranks", nlohmann::json::array());
+}
+
+TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
+    for (const int count : {2, 4}) {
+        const auto ranks = report(count, "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec $0 report");
+        ASSERT_EQ(ranks.size(), static_cast<std::size_t>(count));
+        for (int rank = 0; rank < count; ++rank) {
+            const auto& line = ranks[static_cast<std::size_t>(rank)];
+            EXPECT_EQ(line["rank"], rank);
+            EXPECT_EQ(line["host"], ranks[0]["host"]);
+            EXPECT_EQ(line["local_rank"], rank);
+            EXPECT_EQ(line["ranks_on_node"], count);
+            EXPECT_EQ(line["variables"], (nlohmann::json{{"CUDA_VISIBLE_DEVICES", std::to_string(rank)}}));
+            EXPECT_EQ(line["visible_gpus"], 0) << "this build has no GPU backend";
+            EXPECT_EQ(line["device"], "cpu");
+            EXPECT_FALSE(line.contains("launcher_says")) << line;
+        }
+    }
+}
+
+TEST(ReportTest, ALauncherThatSaysAnotherLocalRankThanMpiIsShown) {
+    const auto ranks = report(2, "OMPI_COMM_WORLD_LOCAL_RANK=0 exec $0 report");
+    ASSERT_EQ(ranks.size(), 2U);
+    EXPECT_FALSE(ranks[0].contains("launcher_says"));
+    EXPECT_EQ(ranks[1]["local_rank"], 1) << "that of the shared memory counts";
+    EXPECT_EQ(ranks[1].value("launcher_says", nlohmann::json()), (nlohmann::json{{"OMPI_COMM_WORLD_LOCAL_RANK", 0}}));
+}
+
+TEST(ReportTest, AProcessAloneIsRankZeroOfOne) {
+    const auto ranks = report(1, "unset CUDA_VISIBLE_DEVICES; ROCR_VISIBLE_DEVICES= exec $0 report");
+    ASSERT_EQ(ranks.size(), 1U);
+    EXPECT_EQ(ranks[0]["ranks_on_node"], 1);
+    EXPECT_EQ(ranks[0]["local_rank"], 0);
+    EXPECT_EQ(ranks[0]["variables"].value("ROCR_VISIBLE_DEVICES", "unset"), "") << "set, and hides all";
+}
+
+}  // namespace
+}  // namespace atl::train
