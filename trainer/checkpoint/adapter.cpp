@@ -132,6 +132,11 @@ Result<std::string> adapter_quantization(const std::filesystem::path& directory)
     return found == file.header().metadata.end() ? std::string() : found->second;
 }
 
+Result<std::string> other_base(const std::filesystem::path& directory, const std::string& quantize) {
+    ATOLL_TRY(std::string trained_on, adapter_quantization(directory));
+    return trained_on == quantize ? std::string() : trained_on;
+}
+
 AdapterWriter::AdapterWriter(std::filesystem::path out, std::vector<TensorSpec> tensors, safetensors::Writer writer,
                              std::string config)
     : out_(std::move(out)), tensors_(std::move(tensors)), writer_(std::move(writer)), config_(std::move(config)) {}

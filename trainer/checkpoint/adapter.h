@@ -24,6 +24,10 @@ Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& dire
 // it; empty: the model's own weights, or another program wrote it.
 Result<std::string> adapter_quantization(const std::filesystem::path& directory);
 
+// That format when a base in `quantize` ("int8", "nf4", or "none") is another than the adapter was trained on; empty:
+// it is the same, or not known.
+Result<std::string> other_base(const std::filesystem::path& directory, const std::string& quantize);
+
 // Writes an adapter directory tensor by tensor; `append` takes the values in pieces, as WeightWriter does. Each file
 // appears complete or not at all, the weights first.
 class AdapterWriter {

@@ -77,4 +77,15 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
     return std::optional<AdapterSource>();
 }
 
+Result<std::string> other_base_warning(const RunConfig& config) {
+    if (config.adapter.empty()) return std::string();
+    ATOLL_TRY(const std::string trained_on, checkpoint::other_base(config.adapter, config.quantize));
+    if (trained_on.empty()) return std::string();
+    const bool own = config.quantize == "none";
+    return "the adapter was trained on the model in " + trained_on + "; this is " +
+           (own ? "the model's own weights, which differ"
+                : "the model in " + config.quantize + ", whose weights differ") +
+           " a little: --quantize " + trained_on + " takes those";
+}
+
 }  // namespace atl::train

@@ -20,4 +20,8 @@ struct AdapterSource {
 // contradict the adapter, or that mean nothing without --lora-rank.
 Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config);
 
+// One line for a user whose --adapter was trained on the model in another format than --quantize keeps it in; empty:
+// it was not, or nothing says so.
+Result<std::string> other_base_warning(const RunConfig& config);
+
 }  // namespace atl::train

@@ -25,12 +25,12 @@ class MergeCommand final : public Command {
     }
 
     Status run() override {
-        ATOLL_TRY(const std::string trained_on, checkpoint::adapter_quantization(options_.adapter));
+        ATOLL_TRY(const std::string trained_on, checkpoint::other_base(options_.adapter, quantize_));
         options_.quantize = parse_quantize(quantize_);
         if (quantize_ != "none" && !options_.quantize) {
             return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
         }
-        if (options_.quantize && !trained_on.empty() && trained_on != quantize_) {
+        if (options_.quantize && !trained_on.empty()) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
         }

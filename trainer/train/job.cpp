@@ -1,6 +1,7 @@
 #include "trainer/train/job.h"
 
 #include <algorithm>
+#include <iostream>
 #include <utility>
 
 #include "shared/digest/digest.h"
@@ -106,7 +107,10 @@ Status set_precision(model::Model& model, const RunConfig& config) {
 
 Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
     if (config.model.empty()) return comm.agree(require_path(config.model, "--model")).error();
-    return comm::agreed(comm, open_with_adapters(config));
+    ATOLL_TRY(ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
+    ATOLL_TRY(const std::string warning, comm::agreed(comm, other_base_warning(config)));
+    if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
+    return directory;
 }
 
 DataChoice training_data(const RunConfig& config) {

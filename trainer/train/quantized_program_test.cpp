@@ -183,6 +183,32 @@ TEST_F(QuantizedProgramTest, AMergedModelIsTheOneThatWasTrainedOrSaysThatItIsNot
     EXPECT_NE(foreign.err.find("trained on the model in nf4"), std::string::npos) << foreign.err;
 }
 
+TEST_F(QuantizedProgramTest, AnAdapterOnAnotherBaseThanItsOwnIsUsedWithAWarning) {
+    const std::vector<std::string> once = {"--steps", "1", "--global-batch-size", "4"};
+    ASSERT_EQ(train_on("odd", "own", once).exit_code, 0);
+    auto quantised = once;
+    quantised.insert(quantised.end(), {"--quantize", "nf4"});
+    ASSERT_EQ(train_on("odd", "nf4", quantised).exit_code, 0);
+    const auto warning = [&](const std::string& adapter, const std::string& quantize, int ranks) {
+        const auto result = run({"eval", "--data", path("data.safetensors"), "--threads", "1", "--model", path("odd"),
+                                 "--adapter", path(adapter), "--quantize", quantize},
+                                ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result.err;
+    };
+    EXPECT_EQ(warning("nf4", "none", 2),
+              "the adapter was trained on the model in nf4; this is the model's own weights, which differ a little: "
+              "--quantize nf4 takes those\n");
+    EXPECT_EQ(warning("nf4", "int8", 1),
+              "the adapter was trained on the model in nf4; this is the model in int8, whose weights differ a little: "
+              "--quantize nf4 takes those\n");
+    EXPECT_EQ(warning("nf4", "nf4", 1), "");
+    EXPECT_EQ(warning("own", "none", 1), "");
+    // The model has no tokenizer: what comes before that is the same.
+    const auto generated = run({"generate", "--prompt", "a", "--model", path("odd"), "--adapter", path("nf4")});
+    EXPECT_TRUE(generated.err.starts_with("the adapter was trained on the model in nf4; ")) << generated.err;
+}
+
 TEST_F(QuantizedProgramTest, TrainingAQuantisedModelWholeIsRefusedByName) {
     for (const char* format : {"nf4", "int8"}) {
         for (const int ranks : {1, 2}) {
