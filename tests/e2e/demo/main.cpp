@@ -132,29 +132,9 @@ Status Demo::train(const std::string& base, const std::string& data, const std::
     const fs::path config = out + ".run.json";
     ATOLL_RETURN_IF_ERROR(write_file_atomic(config, settings.dump(2)));
     // Two ranks, each with a thread of its own and a shard of the model.
-    ATOLL_TRY(const std::string output, run_program({"env",
-                                                     "OMPI_ALLOW_RUN_AS_ROOT=1",
-                                                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                                                     "OMPI_MCA_rmaps_base_oversubscribe=1",
-                                                     "OMPI_MCA_hwloc_base_binding_policy=none",
-                                                     "OMPI_MCA_btl_vader_single_copy_mechanism=none",
-                                                     "mpirun",
-                                                     "-n",
-                                                     "2",
-                                                     program("atoll-trainer"),
-                                                     "train",
-                                                     "--model",
-                                                     base,
-                                                     "--data",
-                                                     data,
-                                                     "--out",
-                                                     out,
-                                                     "--config",
-                                                     config,
-                                                     "--threads",
-                                                     "1",
-                                                     "--sharding",
-                                                     "full_shard"}));
+    ATOLL_TRY(const std::string output,
+              run_program({ATOLL_MPIRUN, "2", program("atoll-trainer"), "train", "--model", base, "--data", data,
+                           "--out", out, "--config", config, "--threads", "1", "--sharding", "full_shard"}));
     ATOLL_TRY(const Json summary, last_json_line(output));
     fmt::print("   {} steps, mean loss {:.3f}, {:.0f} tokens/s on 2 ranks\n", summary["steps"].get<int>(),
                summary["loss"].get<double>(), summary["tokens_per_s"].get<double>());
