@@ -170,6 +170,23 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
               "train --model models/m m --data data --out out --config run.json\n{\n  \"lr\": 0.5\n}\n");
 }
 
+// Under mpirun; each Open MPI refuses this in its own way when it is not told.
+TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
+    const auto trainer = work_.path() / "atoll-trainer";
+    ASSERT_TRUE(write_file_atomic(trainer, "#!/bin/sh\necho \"of $OMPI_COMM_WORLD_SIZE\"\n", 0755).ok());
+    const unsigned ranks = 2 * std::thread::hardware_concurrency();
+    Facility facility;
+    const auto job = operation("a");
+    const JobPlace place{job.name, job.directory, trainer.string(), &facility};
+    const std::string script = train_script(place, {"model", "data", {{"lr", 0.5}}, ranks, {}});
+    ASSERT_TRUE(batch_->submit(transport_, {job, script, 1}).ok());
+    const std::filesystem::path directory = job.directory;
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
+    std::string expected;
+    for (unsigned rank = 0; rank < ranks; ++rank) expected += "of " + std::to_string(ranks) + "\n";
+    EXPECT_EQ(read_file(directory / "stdout.jsonl").value(), expected) << read_file(directory / "stderr.log").value();
+}
+
 TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
     Facility facility;
     const auto job = operation("a");
