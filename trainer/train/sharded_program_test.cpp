@@ -59,8 +59,19 @@ class ShardedProgramTest : public ProgramTest {
         EXPECT_EQ(result.exit_code, 0) << result.err;
         return result.out;
     }
+    // 21 rows, the later ones with fewer targets: no two ranks have as many, and the last of four has none.
+    void write_uneven_rows() const {
+        std::vector<std::int32_t> ids, labels;
+        for (std::int32_t row = 0; row < 21; ++row) {
+            for (std::int32_t t = 0; t < 16; ++t) {
+                ids.push_back((row * 7 + t * t) % 90);
+                labels.push_back(t < row / 2 ? -100 : ids.back());
+            }
+        }
+        write_data("uneven.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    }
     double loss(std::vector<std::string> flags, int ranks = 1) const {
-        flags.insert(flags.begin(), {"eval", "--data", path("data.safetensors"), "--threads", "1"});
+        flags.insert(flags.begin(), {"eval", "--data", path("uneven.safetensors"), "--threads", "1"});
         const auto result = run(flags, ranks);
         EXPECT_EQ(result.exit_code, 0) << result.err;
         return member(result.out, "loss").at(0);
@@ -92,6 +103,7 @@ TEST_F(ShardedProgramTest, EveryShardingGeneratesTheTextOfOneRank) {
 }
 
 TEST_F(ShardedProgramTest, EveryShardingHasTheLossOfOneRank) {
+    write_uneven_rows();
     const std::vector<std::vector<std::string>> cases = {
         {"--model", path("llama")},
         {"--model", path("llama"), "--adapter", path("adapter")},
