@@ -194,7 +194,8 @@ TEST_F(QuantizedProgramTest, AnAdapterOnAnotherBaseThanItsOwnIsUsedWithAWarning)
                                  "--adapter", path(adapter), "--quantize", quantize},
                                 ranks);
         EXPECT_EQ(result.exit_code, 0) << result.err;
-        return result.err;
+        const std::size_t begin = result.err.find("the adapter was");  // mpirun may say something of its own before
+        return begin == std::string::npos ? std::string() : result.err.substr(begin);
     };
     EXPECT_EQ(warning("nf4", "none", 2),
               "the adapter was trained on the model in nf4; this is the model's own weights, which differ a little: "
