@@ -1,9 +1,6 @@
-// Logits and greedy generation with the key/value cache against transformers.
+// Greedy generation with the key/value cache against transformers.
 
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
 
 #include "tests/numerics/golden.h"
 
@@ -27,28 +24,6 @@ TEST_P(GenerationGoldenTest, GreedyTokensAreThoseOfTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GenerationGoldenTest, ::testing::Values("mha", "gqa_tied", "dynamic_rope"));
-
-// Whole prompts and one-token steps must give the same logits: each position of the golden batch is a prompt's end.
-TEST(GenerationTest, LogitsOfEveryPositionAreThoseOfTransformers) {
-    const Golden golden("llama3_rope");
-    const auto backend = kernels::make_cpu_backend(2).value();
-    model::ResidentModel resident = golden.load(*backend);
-    const auto rows = golden.rows();
-    const auto logits = golden.floats("logits");
-    const auto vocabulary = static_cast<std::size_t>(golden.config().vocab_size);
-    for (const std::size_t prompt : {std::size_t{1}, std::size_t{7}}) {
-        model::Generation generation =
-            model::Generation::start(resident.model(), *backend, resident, 16, rows.shape.length).value();
-        std::vector<float> got(vocabulary);
-        for (std::size_t end = prompt; end <= 16; ++end) {
-            const auto tokens = end == prompt ? rows.input_ids.first(prompt) : rows.input_ids.subspan(end - 1, 1);
-            generation.step(tokens, got);
-            for (std::size_t id = 0; id < vocabulary; ++id) {
-                ASSERT_NEAR(got[id], logits[(end - 1) * vocabulary + id], 1e-4) << "position " << end - 1;
-            }
-        }
-    }
-}
 
 }  // namespace
 }  // namespace atl::numerics

@@ -8,6 +8,6 @@ names=("$@")
 for name in "${names[@]}"; do
     printf '== %s\n' "$name"
     arguments=("goldens/$name")
-    case $name in lora | qlora | training) arguments+=("$(command -v atoll-trainer)") ;; esac
+    case $name in lora | perplexity | qlora | training) arguments+=("$(command -v atoll-trainer)") ;; esac
     python3 "make_${name}_goldens.py" "${arguments[@]}"
 done

@@ -1,0 +1,84 @@
+// Logits against PyTorch's transformers, with the key/value cache, for every instruction set of this machine.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+#include "tests/numerics/golden.h"
+
+namespace atl::numerics {
+namespace {
+
+constexpr double kLogitTolerance = 1e-4;  // absolute
+
+struct LogitCase {
+    std::string family;
+    std::string golden;
+    std::string instruction_set;
+};
+
+void PrintTo(const LogitCase& value, std::ostream* out) {
+    *out << value.family << " " << value.golden << " on " << value.instruction_set;
+}
+
+// Llama 2's layout (a key for each query), tied embeddings with grouped queries, Llama 3's rotary scaling; OPT's two.
+std::vector<LogitCase> logit_cases() {
+    std::vector<LogitCase> cases;
+    for (const auto& set : kernels::cpu_instruction_sets()) {
+        for (const char* golden : {"mha", "gqa_tied", "llama3_rope"}) cases.push_back({"llama", golden, set});
+        for (const char* golden : {"tied", "projected"}) cases.push_back({"opt", golden, set});
+    }
+    return cases;
+}
+
+class LogitGoldenTest : public ::testing::TestWithParam<LogitCase> {
+  protected:
+    Golden golden_{GetParam().golden, GetParam().family};
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(2, GetParam().instruction_set).value();
+    model::ResidentModel model_ = golden_.load(*backend_);
+
+    // The largest distance from the golden logits of the first row, when its first `prompt` tokens come at once and
+    // the others one by one: of each position from prompt − 1 on.
+    double worst_logit(std::size_t prompt) {
+        const auto rows = golden_.rows();
+        const auto length = static_cast<std::size_t>(rows.shape.length);
+        const auto wanted = golden_.floats("logits");
+        std::vector<float> got(static_cast<std::size_t>(golden_.config().vocab_size));
+        auto generation =
+            model::Generation::start(model_.model(), *backend_, model_, rows.shape.length, rows.shape.length).value();
+        double worst = 0;
+        for (std::size_t end = prompt; end <= length; ++end) {
+            generation.step(end == prompt ? rows.input_ids.first(prompt) : rows.input_ids.subspan(end - 1, 1), got);
+            for (std::size_t id = 0; id < got.size(); ++id) {
+                const float distance = std::abs(got[id] - wanted[(end - 1) * got.size() + id]);
+                worst = std::isnan(distance) ? INFINITY : std::max(worst, static_cast<double>(distance));
+            }
+        }
+        return worst;
+    }
+};
+
+TEST_P(LogitGoldenTest, LogitsOfEveryPositionAreThoseOfTransformers) {
+    for (const std::size_t prompt : {std::size_t{1}, std::size_t{7}, std::size_t{16}}) {
+        EXPECT_LE(worst_logit(prompt), kLogitTolerance) << "a prompt of " << prompt;
+    }
+}
+
+// A control: scores without their 1/√d must be far off.
+TEST_P(LogitGoldenTest, ScoresThatAreNotScaledAreFarOff) {
+    const float factor = std::sqrt(static_cast<float>(golden_.config().head_dim));
+    for (const std::string& name : golden_.names("weight:")) {
+        if (name.find("q_proj") == std::string::npos) continue;
+        for (float& value : model_.weight(name)) value *= factor;
+    }
+    EXPECT_GT(worst_logit(7), 100 * kLogitTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LogitGoldenTest, ::testing::ValuesIn(logit_cases()), [](const auto& instance) {
+    return instance.param.family + "_" + instance.param.golden + "_" + instance.param.instruction_set;
+});
+
+}  // namespace
+}  // namespace atl::numerics
