@@ -1,7 +1,6 @@
 #include "trainer/data/dataset.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -18,20 +17,25 @@ namespace {
 constexpr std::int64_t kRowsMax = std::int64_t{1} << 40;
 constexpr std::int64_t kSeqLenMax = std::int64_t{1} << 24;
 
-// An int32 matrix in the file; its address may be unaligned.
+// Rows read at a time by check_tokens().
+constexpr std::int64_t kCheckedBytes = 1 << 18;
+
+// An int32 matrix in the file, which must stay where it is. It is read, not mapped: memory then has the rows in use
+// alone, whatever the size of the file.
 class Matrix {
   public:
     Matrix() = default;
-    Matrix(std::span<const std::byte> bytes, std::int64_t columns) : bytes_(bytes), columns_(columns) {}
-    bool present() const { return columns_ != 0; }
-    void copy_row(std::int64_t row, std::int32_t* out) const {
-        std::memcpy(out, bytes_.data() + row * row_bytes(), static_cast<std::size_t>(row_bytes()));
+    Matrix(const safetensors::File& file, const safetensors::TensorInfo& tensor) : file_(&file), tensor_(&tensor) {}
+    bool present() const { return file_ != nullptr; }
+    // Whole rows from `row` on, as many as `out` has room for.
+    Status read(std::int64_t row, std::span<std::int32_t> out) const {
+        const std::int64_t row_bytes = tensor_->shape[1] * static_cast<std::int64_t>(sizeof(std::int32_t));
+        return file_->read(*tensor_, static_cast<std::uint64_t>(row * row_bytes), std::as_writable_bytes(out));
     }
 
   private:
-    std::int64_t row_bytes() const { return columns_ * static_cast<std::int64_t>(sizeof(std::int32_t)); }
-    std::span<const std::byte> bytes_;
-    std::int64_t columns_ = 0;
+    const safetensors::File* file_ = nullptr;
+    const safetensors::TensorInfo* tensor_ = nullptr;
 };
 
 Error in_file(const std::filesystem::path& path, const std::string& what) {
@@ -47,7 +51,7 @@ Result<Matrix> find_matrix(const safetensors::File& file, const char* name, cons
         return in_file(file.path(), quoted + " is " + to_string(tensor->dtype) + ", but must be I32");
     if (tensor->shape.size() != 2 || (!shape.empty() && tensor->shape != shape))
         return in_file(file.path(), quoted + " has another shape than [rows, seq_len] of input_ids");
-    return Matrix(file.bytes(*tensor), tensor->shape[1]);
+    return Matrix(file, *tensor);
 }
 
 // A user's first idea is to give the text itself: it would be refused for its header of absurd length.
@@ -145,23 +149,26 @@ const DatasetInfo& Dataset::info() const {
 
 Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end) const {
     check(row_begin >= 0 && row_end <= rows(), "check_tokens beyond the rows");
-    std::vector<std::int32_t> row(static_cast<std::size_t>(seq_len()));
-    const auto find_bad = [&](const Matrix& matrix, std::int64_t index, bool ignored_allowed) {
-        matrix.copy_row(index, row.data());
-        return std::find_if(row.begin(), row.end(), [&](std::int32_t id) {
+    const std::int64_t rows_max =
+        std::max<std::int64_t>(1, kCheckedBytes / static_cast<std::int64_t>(sizeof(std::int32_t)) / seq_len());
+    std::vector<std::int32_t> ids;
+    const auto check_rows = [&](const Matrix& matrix, std::int64_t first, const char* what, bool ignored_allowed) {
+        const Status status = matrix.read(first, ids);
+        if (!status.ok()) return status;
+        const auto bad = std::ranges::find_if(ids, [&](std::int32_t id) {
             return (id < 0 || id >= vocab_size) && !(ignored_allowed && id == kIgnoredLabel);
         });
+        if (bad == ids.end()) return Status();
+        const std::int64_t at = bad - ids.begin();
+        return Status(in_file(impl_->file->path(), std::string(what) + " " + std::to_string(*bad) + " in row " +
+                                                       std::to_string(first + at / seq_len()) + ", column " +
+                                                       std::to_string(at % seq_len()) +
+                                                       " is outside the vocabulary of " + std::to_string(vocab_size)));
     };
-    const auto error = [&](const char* what, std::int64_t index, std::vector<std::int32_t>::const_iterator at) {
-        return in_file(impl_->file->path(), std::string(what) + " " + std::to_string(*at) + " in row " +
-                                                std::to_string(index) + ", column " + std::to_string(at - row.begin()) +
-                                                " is outside the vocabulary of " + std::to_string(vocab_size));
-    };
-    for (std::int64_t index = row_begin; index < row_end; ++index) {
-        if (const auto bad = find_bad(impl_->input_ids, index, false); bad != row.end())
-            return error("token", index, bad);
-        if (!impl_->labels.present()) continue;
-        if (const auto bad = find_bad(impl_->labels, index, true); bad != row.end()) return error("label", index, bad);
+    for (std::int64_t first = row_begin; first < row_end; first += rows_max) {
+        ids.resize(static_cast<std::size_t>(std::min(rows_max, row_end - first) * seq_len()));
+        ATOLL_RETURN_IF_ERROR(check_rows(impl_->input_ids, first, "token", false));
+        if (impl_->labels.present()) ATOLL_RETURN_IF_ERROR(check_rows(impl_->labels, first, "label", true));
     }
     return {};
 }
@@ -183,7 +190,7 @@ Status Dataset::check_fingerprint() const {
         impl_->file->path().string());
 }
 
-void Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const {
+Status Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const {
     check(order.rows() <= rows(), "an order of more rows than the data set has");
     const auto length = static_cast<std::size_t>(seq_len());
     const std::size_t size = static_cast<std::size_t>(count) * length;
@@ -194,23 +201,28 @@ void Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count
     batch.segment_ids.resize(impl_->segment_ids.present() ? size : 0);
     for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t row = order.row_at(begin + i);
-        const std::size_t at = static_cast<std::size_t>(i) * length;
-        impl_->input_ids.copy_row(row, batch.input_ids.data() + at);
-        (impl_->labels.present() ? impl_->labels : impl_->input_ids).copy_row(row, batch.labels.data() + at);
+        const auto of_row = [&](std::vector<std::int32_t>& all) {
+            return std::span(all).subspan(static_cast<std::size_t>(i) * length, length);
+        };
+        ATOLL_RETURN_IF_ERROR(impl_->input_ids.read(row, of_row(batch.input_ids)));
+        if (impl_->labels.present()) {
+            ATOLL_RETURN_IF_ERROR(impl_->labels.read(row, of_row(batch.labels)));
+        } else {
+            std::ranges::copy(of_row(batch.input_ids), of_row(batch.labels).begin());
+        }
         if (!impl_->segment_ids.present()) continue;
-        impl_->segment_ids.copy_row(row, batch.segment_ids.data() + at);
-        if (!impl_->labels.present())
-            impl_->labels_from_segments(std::span(batch.segment_ids).subspan(at, length),
-                                        std::span(batch.labels).subspan(at, length));
+        ATOLL_RETURN_IF_ERROR(impl_->segment_ids.read(row, of_row(batch.segment_ids)));
+        if (!impl_->labels.present()) impl_->labels_from_segments(of_row(batch.segment_ids), of_row(batch.labels));
     }
     if (impl_->documents_joined) batch.segment_ids.clear();
+    return {};
 }
 
-std::int64_t Dataset::count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const {
+Result<std::int64_t> Dataset::count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const {
     Batch batch;
     std::int64_t targets = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-        read(order, begin + i, 1, batch);
+        ATOLL_RETURN_IF_ERROR(read(order, begin + i, 1, batch));
         for (std::size_t t = 1; t < batch.labels.size(); ++t) {
             const bool same_document = batch.segment_ids.empty() || batch.segment_ids[t] == batch.segment_ids[t - 1];
             if (batch.labels[t] != kIgnoredLabel && same_document) ++targets;

@@ -52,7 +52,8 @@ class RowOrder {
     int half_bits_;
 };
 
-// A memory-mapped data directory, or a bare .safetensors file. Immutable: any number of threads may read.
+// An open data directory, or a bare .safetensors file. Rows are read when they are asked for and not kept. Immutable:
+// any number of threads may read.
 class Dataset {
   public:
     // kInvalidArgument names the file and what is wrong (shape, dtype, a data.json that disagrees with the tensors).
@@ -79,11 +80,12 @@ class Dataset {
     // kConflict: data.safetensors is not what data.json says it is. Reads the whole file.
     Status check_fingerprint() const;
 
-    // Copies the rows at positions [begin, begin + count) of the order into `batch`, reusing its memory.
-    void read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const;
+    // Reads the rows at positions [begin, begin + count) of the order into `batch`, reusing its memory. An error names
+    // the file: it has become shorter, or its disk is broken.
+    Status read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const;
 
     // Counts the labels at positions t ≥ 1 that count in the loss, over positions [begin, begin + count) of the order.
-    std::int64_t count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const;
+    Result<std::int64_t> count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const;
 
   private:
     struct Impl;

@@ -62,11 +62,11 @@ TEST_F(DatasetTest, ABareFileGivesItsRowsWithTheIdsAsLabels) {
     EXPECT_EQ(dataset.rows(), 2);
     EXPECT_EQ(dataset.seq_len(), 3);
     Batch batch;
-    dataset.read(RowOrder(2, false, 0), 1, 2, batch);
+    ASSERT_TRUE(dataset.read(RowOrder(2, false, 0), 1, 2, batch).ok());
     EXPECT_EQ(batch.input_ids, (Ids{4, 5, 6, 1, 2, 3})) << "the epoch's last row, then the next one's first";
     EXPECT_EQ(batch.labels, batch.input_ids);
     EXPECT_TRUE(batch.segment_ids.empty());
-    EXPECT_EQ(dataset.count_targets(RowOrder(2, false, 0), 0, 2), 4);
+    EXPECT_EQ(dataset.count_targets(RowOrder(2, false, 0), 0, 2).value(), 4);
 }
 
 TEST_F(DatasetTest, LabelsAndSegmentsComeFromTheFile) {
@@ -75,19 +75,19 @@ TEST_F(DatasetTest, LabelsAndSegmentsComeFromTheFile) {
            {"segment_ids", {1, 4}, {1, 1, 2, 2}}});
     const Dataset dataset = open(path_);
     Batch batch;
-    dataset.read(RowOrder(1, true, 0), 0, 1, batch);
+    ASSERT_TRUE(dataset.read(RowOrder(1, true, 0), 0, 1, batch).ok());
     EXPECT_EQ(batch.labels, (Ids{-100, 2, -100, 4}));
     EXPECT_EQ(batch.segment_ids, (Ids{1, 1, 2, 2}));
-    EXPECT_EQ(dataset.count_targets(RowOrder(1, true, 0), 0, 1), 2);
+    EXPECT_EQ(dataset.count_targets(RowOrder(1, true, 0), 0, 1).value(), 2);
 }
 
 TEST_F(DatasetTest, SegmentZeroIsPaddingAndADocumentsFirstTokenIsNoTarget) {
     write({{"input_ids", {1, 5}, {1, 2, 3, 4, 0}}, {"segment_ids", {1, 5}, {1, 1, 2, 2, 0}}});
     const Dataset dataset = open(path_);
     Batch batch;
-    dataset.read(RowOrder(1, true, 0), 0, 1, batch);
+    ASSERT_TRUE(dataset.read(RowOrder(1, true, 0), 0, 1, batch).ok());
     EXPECT_EQ(batch.labels, (Ids{1, 2, 3, 4, -100}));
-    EXPECT_EQ(dataset.count_targets(RowOrder(1, true, 0), 0, 1), 2);
+    EXPECT_EQ(dataset.count_targets(RowOrder(1, true, 0), 0, 1).value(), 2);
 }
 
 // Two ranks reading their halves of each step see what one rank sees, and a cursor in the middle goes on the same way.
@@ -98,13 +98,13 @@ TEST_F(DatasetTest, PositionsGiveTheSameRowsForAnyNumberOfRanksAndAfterAResume) 
     const Dataset dataset = open(path_);
     const RowOrder order(20, true, 9);
     Batch whole;
-    dataset.read(order, 0, 48, whole);
+    ASSERT_TRUE(dataset.read(order, 0, 48, whole).ok());
     Ids from_ranks;
     for (std::int64_t step = 0; step < 6; ++step) {
         for (std::int64_t rank = 0; rank < 4; ++rank) {
             Batch part;
             const Dataset resumed = open(path_);
-            resumed.read(RowOrder(20, true, 9), step * 8 + rank * 2, 2, part);
+            ASSERT_TRUE(resumed.read(RowOrder(20, true, 9), step * 8 + rank * 2, 2, part).ok());
             from_ranks.insert(from_ranks.end(), part.input_ids.begin(), part.input_ids.end());
         }
     }
@@ -114,7 +114,7 @@ TEST_F(DatasetTest, PositionsGiveTheSameRowsForAnyNumberOfRanksAndAfterAResume) 
 TEST_F(DatasetTest, TheFirstRowsAloneAreUsedWhenTheOrderHasFewer) {
     write({{"input_ids", {4, 1}, {0, 1, 2, 3}}});
     Batch batch;
-    open(path_).read(RowOrder(2, true, 1), 0, 10, batch);
+    ASSERT_TRUE(open(path_).read(RowOrder(2, true, 1), 0, 10, batch).ok());
     for (const std::int32_t id : batch.input_ids) EXPECT_LT(id, 2);
 }
 
@@ -129,6 +129,32 @@ TEST_F(DatasetTest, TokensOutsideTheVocabularyAreNamedByRowAndColumn) {
     EXPECT_FALSE(open(path_).check_tokens(8, 0, 1).ok());
     write({{"input_ids", {1, 2}, {1, 2}}, {"labels", {1, 2}, {1, -1}}});
     EXPECT_FALSE(open(path_).check_tokens(8, 0, 1).ok());
+}
+
+TEST_F(DatasetTest, EveryRowOfALongFileIsChecked) {
+    const std::int64_t rows = 70'000;  // more than is read at once
+    Ids values(static_cast<std::size_t>(3 * rows), 1);
+    values[static_cast<std::size_t>(3 * 69'000 + 2)] = 9;
+    write({{"input_ids", {rows, 3}, values}});
+    const Dataset dataset = open(path_);
+    EXPECT_TRUE(dataset.check_tokens(9, 0, 69'000).ok());
+    EXPECT_TRUE(dataset.check_tokens(9, 69'001, rows).ok());
+    const Status refused = dataset.check_tokens(9, 0, rows);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("token 9 in row 69000, column 2"), std::string::npos)
+        << refused.error().message;
+}
+
+TEST_F(DatasetTest, AFileThatHasBecomeShorterIsAnErrorThatNamesIt) {
+    write({{"input_ids", {2, 3}, {1, 2, 3, 4, 5, 6}}});
+    const Dataset dataset = open(path_);
+    std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 4);
+    Batch batch;
+    EXPECT_TRUE(dataset.read(RowOrder(2, false, 0), 0, 1, batch).ok());
+    const Status status = dataset.read(RowOrder(2, false, 0), 1, 1, batch);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.error().message.find("data.safetensors has become shorter"), std::string::npos);
+    EXPECT_FALSE(dataset.check_tokens(100, 0, 2).ok());
 }
 
 TEST_F(DatasetTest, ADirectoryIsReadWithItsInfo) {

@@ -44,7 +44,7 @@ class TokenizeAnswerTest : public testing::Test {
     Batch batch() const {
         const Dataset dataset = Dataset::open(options_.out).value();
         Batch all;
-        dataset.read(RowOrder(dataset.rows(), false, 0), 0, dataset.rows(), all);
+        EXPECT_TRUE(dataset.read(RowOrder(dataset.rows(), false, 0), 0, dataset.rows(), all).ok());
         return all;
     }
     Ids document(const std::string& text) const {
@@ -179,16 +179,16 @@ TEST_F(TokenizeAnswerTest, JoinedDocumentsAreOneForAttentionAndTheirPaddingStill
     Dataset dataset = Dataset::open(options_.out).value();
     const RowOrder order(dataset.rows(), false, 0);
     Batch apart;
-    dataset.read(order, 0, 1, apart);
-    const std::int64_t targets = dataset.count_targets(order, 0, 1);
+    ASSERT_TRUE(dataset.read(order, 0, 1, apart).ok());
+    const std::int64_t targets = dataset.count_targets(order, 0, 1).value();
     dataset.join_documents();
     Batch joined;
-    dataset.read(order, 0, 1, joined);
+    ASSERT_TRUE(dataset.read(order, 0, 1, joined).ok());
     EXPECT_FALSE(apart.segment_ids.empty());
     EXPECT_TRUE(joined.segment_ids.empty());
     EXPECT_EQ(joined.labels, apart.labels);
     EXPECT_EQ(joined.labels.back(), kIgnoredLabel);
-    EXPECT_EQ(dataset.count_targets(order, 0, 1), targets + 1) << "the second document's first token";
+    EXPECT_EQ(dataset.count_targets(order, 0, 1).value(), targets + 1) << "the second document's first token";
 }
 
 }  // namespace

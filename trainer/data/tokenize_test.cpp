@@ -67,7 +67,7 @@ class TokenizeTest : public testing::Test {
         const auto dataset = Dataset::open(options_.out);
         check(dataset.ok(), dataset.ok() ? "" : dataset.error().message);
         Batch all;
-        dataset->read(RowOrder(dataset->rows(), false, 0), 0, dataset->rows(), all);
+        EXPECT_TRUE(dataset->read(RowOrder(dataset->rows(), false, 0), 0, dataset->rows(), all).ok());
         return all;
     }
 

@@ -16,6 +16,7 @@ struct PlanCase {
     std::int64_t seq_len = 16;
     std::vector<std::string> flags;
     int ranks = 1;
+    std::int64_t rows = 64;
 };
 
 void PrintTo(const PlanCase& value, std::ostream* out) {
@@ -72,13 +73,15 @@ std::vector<PlanCase> plan_cases() {
         {"two_ranks_shard_optimizer_bf16", kWide, 16,
          with(rows, {"--sharding", "shard_optimizer", "--precision", "bf16"}), 2},
         {"four_ranks_hybrid", kWide, 16, with(rows, {"--sharding", "hybrid_shard", "--shard-group", "2"}), 4},
+        {"llama_data_of_64_mb", kWide, 16, rows, 1, 1 << 20},
+        {"two_ranks_data_of_64_mb", kWide, 16, with(rows, {"--sharding", "full_shard"}), 2, 1 << 20},
     };
 }
 
 class PlanTest : public ProgramTest {
   protected:
     // A model directory of the fixture's model with changes, and rows of that many tokens.
-    void make(const nlohmann::json& changes, std::int64_t seq_len) const {
+    void make(const nlohmann::json& changes, std::int64_t seq_len, std::int64_t rows = 64) const {
         const auto text = read_file(path("config.json"));
         ASSERT_TRUE(text.ok());
         auto config = nlohmann::json::parse(*text);
@@ -89,7 +92,7 @@ class PlanTest : public ProgramTest {
             run({"init", "--config", path("planned.json"), "--out", path("model"), "--dtype", "fp32", "--force"});
         ASSERT_EQ(made.exit_code, 0) << made.err;
         std::vector<std::int32_t> ids;
-        for (std::int32_t i = 0; i < 64 * seq_len; ++i) ids.push_back(i * 7 % 90);
+        for (std::int64_t i = 0; i < rows * seq_len; ++i) ids.push_back(static_cast<std::int32_t>(i * 7 % 90));
         write_data("data.safetensors", seq_len, {{"input_ids", ids}});
     }
     CommandResult plan(std::vector<std::string> flags, int ranks = 1) const {
@@ -112,7 +115,7 @@ class PlannedPeakTest : public PlanTest, public testing::WithParamInterface<Plan
 
 TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
     const PlanCase& planned = GetParam();
-    ASSERT_NO_FATAL_FAILURE(make(planned.config, planned.seq_len));
+    ASSERT_NO_FATAL_FAILURE(make(planned.config, planned.seq_len, planned.rows));
     const auto plan = this->plan(planned.flags, planned.ranks);
     ASSERT_EQ(plan.exit_code, 0) << plan.err;
     const double wanted = member(plan.out, "total_bytes").at(0);
