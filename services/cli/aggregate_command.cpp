@@ -69,7 +69,8 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     command->add_option("--out", given->out, "the directory to make")->required();
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
     command->add_option("directories", given->directories, "the models to average, the first one's layout wins")
-        ->required();
+        ->required()
+        ->check(CLI::ExistingDirectory);
     on_run(*command, context, [&context, given] { return run_aggregate(context, *given); });
 }
 

@@ -56,6 +56,7 @@ Result<std::string> Context::token() const {
         file = stack::Layout{state_directory}.token("admin");
     }
     auto text = read_file(file);
+    if (!text.ok() && !token_file.empty()) return invalid_argument("--token-file", "no token: " + text.error().message);
     if (!text.ok()) return Error{ErrorCode::kUnauthenticated, "no token: " + text.error().message, "--token-file"};
     return trimmed(std::move(text).value());
 }
@@ -77,10 +78,11 @@ Result<nlohmann::json> read_document(const std::filesystem::path& file) {
         const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
         return json::parse(text);
     }
+    const auto text = read_file(file);
+    if (!text.ok()) return invalid_argument(file.string(), text.error().message);
     const auto extension = file.extension();
     if (extension == ".yaml" || extension == ".yml") return config::load(file);
-    ATOLL_TRY(const std::string text, read_file(file));
-    auto document = json::parse(text);
+    auto document = json::parse(*text);
     if (!document.ok()) return invalid_argument(file.string(), file.string() + ": " + document.error().message);
     return document;
 }

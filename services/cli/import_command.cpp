@@ -71,7 +71,6 @@ Status check_model_directory(const fs::path& directory) {
 
 Status run_import(const Context& context, const ImportOptions& given) {
     const fs::path& from = given.push.directory;
-    if (!fs::is_directory(from)) return not_found(from.string() + " is not a directory", from.string());
     PushOptions push = given.push;
     std::unique_ptr<TemporaryDirectory> temporary;
     if (needs_conversion(from)) {
@@ -92,7 +91,8 @@ void add_import_command(CLI::App& group, Context& context) {
     import->add_option("--converted", given->converted,
                        "where a converted model is kept; default: a temporary directory ($TMPDIR), removed afterwards");
     import->add_option("--dtype", given->dtype, "of a converted model: fp32, fp16 or bf16; default: that of the files");
-    import->add_option("--tokenizer", given->tokenizer, "directory with a converted model's tokenizer");
+    import->add_option("--tokenizer", given->tokenizer, "directory with a converted model's tokenizer")
+        ->check(CLI::ExistingDirectory);
     import->add_option("--max-position-embeddings", given->max_position_embeddings,
                        "a converted model's context, where Meta's params.json does not say it");
     import->add_option("--rope-factor", given->rope_factor, "how far Meta's use_scaled_rope stretches the context");

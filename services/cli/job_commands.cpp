@@ -10,6 +10,7 @@
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
+#include "shared/base/file.h"
 #include "shared/base/id.h"
 
 namespace atl::cli {
@@ -40,6 +41,8 @@ attempts_max: 3                       # of a task, before its round fails
 # quorum: 1                           # updates that are enough then; default: all
 )";
 
+constexpr int kTailLinesMax = 10000;  // of one answer of dispatch
+
 constexpr const char* kJobHelp = R"(Examples:
   atoll job init > job.yaml
   atoll job submit job.yaml --watch
@@ -58,8 +61,9 @@ Status run_init(const std::string& file) {
         std::cout << kTemplate;
         return {};
     }
-    if (std::ifstream(file).good()) return conflict(file + " exists already", "file");
-    std::ofstream(file) << kTemplate;
+    if (std::ifstream(file).good()) return invalid_argument("file", file + " exists already; it stays as it is");
+    const Status written = write_file_atomic(file, kTemplate);
+    if (!written.ok()) return invalid_argument("file", written.error().message);
     std::cout << "wrote " << file << "; edit it, then: atoll job submit " << file << "\n";
     return {};
 }
@@ -191,7 +195,7 @@ void add_logs(CLI::App& group, Context& context) {
         add_job_verb(group, context, "logs", "what its tasks wrote at the sites",
                      [&context, task, tail](const std::string& id) { return run_logs(context, id, *task, *tail); });
     logs->add_option("--task", *task, "one task's id; default: all of the current round");
-    logs->add_option("--tail", *tail, "newest lines")->capture_default_str();
+    logs->add_option("--tail", *tail, "newest lines")->check(CLI::Range(1, kTailLinesMax))->capture_default_str();
     set_example(*logs, "atoll job logs newest --tail 50");
 }
 

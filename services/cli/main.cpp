@@ -32,6 +32,7 @@ void add_global_flags(CLI::App& program, Context& context) {
         ->capture_default_str();
     program
         .add_option("--gateway", context.gateway, "the coordinator's address; default: that of the stack in --state")
+        ->check(web_address())
         ->envname("ATOLL_GATEWAY");
     program.add_option("--token-file", context.token_file,
                        "file with a bearer token; default: ATOLL_TOKEN, the stack's");

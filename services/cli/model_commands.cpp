@@ -198,7 +198,7 @@ Status push_model(const Context& context, const PushOptions& given) {
 
 void add_push_options(CLI::App& command, PushOptions& given) {
     command.add_option("model,--model", given.model, "the model's name; it is made if it does not exist")->required();
-    command.add_option("dir,--dir", given.directory, "the model directory")->required();
+    command.add_option("dir,--dir", given.directory, "the model directory")->required()->check(CLI::ExistingDirectory);
     command.add_option("--tag", given.tag, "a tag to put on the new version");
     command.add_option("--description", given.description, "of the model, if it is made now");
 }
@@ -233,7 +233,8 @@ void add_model_commands(CLI::App& program, Context& context) {
     auto* verify = group->add_subcommand("verify", "compare every byte of a version with its digests");
     const auto verified = add_reference(*verify);
     const auto directory = std::make_shared<fs::path>();
-    verify->add_option("--dir", *directory, "compare this directory; default: what the store holds");
+    verify->add_option("--dir", *directory, "compare this directory; default: what the store holds")
+        ->check(CLI::ExistingDirectory);
     set_example(*verify, "atoll model verify llama@v1 --dir ./llama-3.2-1b");
     on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
 }

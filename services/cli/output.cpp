@@ -85,6 +85,7 @@ std::string describe(const Error& error) {
 int exit_status(const Error& error) {
     switch (error.code) {
         case ErrorCode::kInvalidArgument:
+        case ErrorCode::kNotFound:
         case ErrorCode::kTooLarge:
             return 2;
         case ErrorCode::kResourceExhausted:

@@ -27,7 +27,8 @@ std::string human_number(double value);        // four significant digits: "1.23
 
 // "error: message" with the field and, where we know one, what to do next; as people read it on standard error.
 std::string describe(const Error& error);
-// The program's exit status for an error: 2 bad input, 3 not enough of something, 1 anything else.
+// The program's exit status for an error: 2 bad input (a name or a file that is not there, too), 3 not enough of
+// something, 1 anything else.
 int exit_status(const Error& error);
 
 // True when standard output is a terminal that shows colours and moves its cursor.

@@ -37,8 +37,11 @@ class CliProgramTest : public testing::Test {
 
     void add_routes(http::Server& server) {
         const Access anyone = Access::roles({auth::Role::kAdmin});
-        server.route(Method::kGet, "/dispatch/v1/facilities/:name", anyone,
-                     [](const Request&) { return Response::json(200, kFacility).with("ETag", "\"3\""); });
+        server.route(Method::kGet, "/dispatch/v1/facilities/:name", anyone, [](const Request& request) {
+            if (request.param("name") != "leonardo")
+                return Response::problem(not_found("no facility \"" + request.param("name") + "\""));
+            return Response::json(200, kFacility).with("ETag", "\"3\"");
+        });
         server.route(Method::kPatch, "/dispatch/v1/facilities/:name", anyone, [this](const Request& request) {
             patch_ = request;
             Json patched = kFacility;
@@ -60,6 +63,8 @@ class CliProgramTest : public testing::Test {
         server.route(Method::kGet, "/dispatch/v1/jobs/:id", anyone, [](const Request& request) {
             return Response::json(200, {{"id", request.param("id")}, {"name", "italian"}, {"state", "running"}});
         });
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id/rounds", anyone,
+                     [](const Request&) { return Response::json(200, {{"items", Json::array()}, {"next", nullptr}}); });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/events", anyone, [this](const Request&) {
             ::kill(watcher_.get(), SIGINT);  // whoever watches is waiting by now
             return Response::json(200, {{"items", Json::array()}, {"next", "0"}});
@@ -86,6 +91,14 @@ TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
     EXPECT_TRUE(result.out.starts_with("name: leonardo\ntransport: ssh login\nbatch: local, 4 at once\n"))
         << result.out;
     EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
+}
+
+TEST_F(CliProgramTest, WhatIsNotThereIsBadInput) {
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"facility", "show", "nobody"}, {"job", "show", "nothing"}, {"round", "show", "italian", "9"}}) {
+        const CommandResult result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments) << "\n" << result.err;
+    }
 }
 
 TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {

@@ -89,7 +89,7 @@ Status run_push(const Context& context, const SiteOptions& given) {
 }
 
 // What may go well later is told apart from what was refused: who started the program waits and calls it again.
-// 413 says that this attempt has uploaded too much, not that its input is wrong.
+// 413 says that this attempt has uploaded too much, and what is not there may be made again: neither is for ever.
 int site_exit_status(const Error& error) {
     constexpr int kTryAgainLater = 75;  // EX_TEMPFAIL
     switch (error.code) {
@@ -97,6 +97,7 @@ int site_exit_status(const Error& error) {
         case ErrorCode::kResourceExhausted:
             return kTryAgainLater;
         case ErrorCode::kTooLarge:
+        case ErrorCode::kNotFound:
             return 1;
         default:
             return exit_status(error);
@@ -123,7 +124,9 @@ Status run_reach(const SiteOptions& given) {
 }
 
 void add_address(CLI::App& command, SiteOptions& given) {
-    command.add_option("--store", given.store, "the store's address, as https://coordinator/store")->required();
+    command.add_option("--store", given.store, "the store's address, as https://coordinator/store")
+        ->required()
+        ->check(web_address());
     command.add_option("--ca-file", given.ca_file, "PEM file of an extra certificate authority");
 }
 

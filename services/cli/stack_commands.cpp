@@ -25,6 +25,8 @@ state directory. Starts only what does not run: after a crash, `atoll up` again.
            --tls-certificate /etc/atoll/cert.pem --tls-key /etc/atoll/key.pem
   atoll up --only postgres,kafka --port-base 0 --state /tmp/test-stack)";
 
+constexpr int kPortBaseMax = 65529;  // seven ports from there on
+
 // A line at a time on standard error, with the seconds since the command began.
 stack::Report reporter() {
     const auto lock = std::make_shared<std::mutex>();
@@ -136,7 +138,8 @@ void add_credentials(CLI::App& program, Context& context) {
 void add_stack_commands(CLI::App& program, Context& context) {
     auto* up = program.add_subcommand("up", "start the coordinator on this machine")->footer(kUpHelp);
     auto options = std::make_shared<stack::UpOptions>();
-    up->add_option("--port-base", options->port_base, "first of seven TCP ports on 127.0.0.1; 0: any free ones");
+    up->add_option("--port-base", options->port_base, "first of seven TCP ports on 127.0.0.1; 0: any free ones")
+        ->check(CLI::Range(0, kPortBaseMax));
     const auto address = std::make_shared<stack::PublicAddress>();
     auto* url = up->add_option("--public-url", address->url,
                                "the gateway's address as facilities elsewhere reach it; remembered");

@@ -67,6 +67,14 @@ Error unknown_verb(const CLI::App& command, const std::string& word) {
                                     (meant.empty() ? "; there are " + joined(verbs) : meant));
 }
 
+// CLI11's "Could not convert: --tail = abc" for people.
+std::string plain(const std::string& refusal) {
+    constexpr std::string_view kUnfit = "Could not convert: ";
+    const auto equals = refusal.find(" = ");
+    if (!refusal.starts_with(kUnfit) || equals == std::string::npos) return refusal;
+    return refusal.substr(kUnfit.size(), equals - kUnfit.size()) + ": cannot be '" + refusal.substr(equals + 3) + "'";
+}
+
 }  // namespace
 
 Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal) {
@@ -91,7 +99,16 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
     if (refusal.ends_with(kMissing))
         return usage_error(
             *command, "`" + full_name(*command) + "` needs " + refusal.substr(0, refusal.size() - kMissing.size()));
-    return usage_error(*command, refusal);
+    return usage_error(*command, plain(refusal));
+}
+
+CLI::Validator web_address() {
+    return CLI::Validator(
+        [](const std::string& text) {
+            const bool is_one = text.starts_with("http://") || text.starts_with("https://");
+            return is_one ? std::string() : "'" + text + "' is no address as https://host:port";
+        },
+        "URL");
 }
 
 void set_example(CLI::App& command, const std::string& lines) {

@@ -6,13 +6,17 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace atl::cli {
 
 // What is wrong with a command line that CLI11 refused: the word or flag that nobody knows with the nearest that is
 // known, a command that lacks its verb, or else CLI11's own words. kInvalidArgument.
 Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal);
+
+// The values that a flag with an address takes: http:// or https://.
+CLI::Validator web_address();
 
 // Gives a command the end of its --help: "Example:" and the lines.
 void set_example(CLI::App& command, const std::string& lines);

@@ -48,6 +48,40 @@ TEST(UsageTest, AMistypedWordIsNamedWithTheNearestThatThereIs) {
         std::string::npos);
 }
 
+TEST(UsageTest, BadInputExitsWith2) {
+    const TemporaryDirectory directory;
+    const std::string there = directory.path().string();
+    const std::string absent = (directory.path() / "absent").string();
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"job", "submit", absent},
+             {"job", "submit", absent + ".yaml"},
+             {"job", "submit", there},
+             {"job", "init", absent + "/job.yaml"},
+             {"job", "init", there},
+             {"job", "logs", "newest", "--tail", "all"},
+             {"job", "logs", "newest", "--tail", "-5"},
+             {"facility", "add", "x", "--file", absent},
+             {"facility", "set", "x", "--file", absent + ".yaml"},
+             {"model", "push", "m", absent},
+             {"model", "import", "m", absent},
+             {"model", "import", "m", there + "/config.json"},
+             {"model", "verify", "m@v1", "--dir", absent},
+             {"aggregate", "--out", there + "/out", absent},
+             {"--token-file", absent, "job", "list"},
+             {"--gateway", "coordinator:7400", "job", "list"},
+             {"reach", "--store", "ftp://coordinator"},
+             {"stage", "--store", "coordinator", "--version", "v", "--out", absent},
+             {"--state", absent, "status"},
+             {"up", "--state", there + "/stack", "--only", "none", "--port-base", "65530"},
+             {"up", "--state", there + "/stack", "--only", "none", "--port-base", "any"}}) {
+        const CommandResult result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments) << "\n" << result.err;
+        EXPECT_EQ(result.out, "");
+    }
+    EXPECT_EQ(first_line(run({"round", "show", "newest", "third"}).err), "error: round: cannot be 'third'");
+    EXPECT_NE(run({"up", "--only", "none", "--port-base", "65530"}).err.find("--port-base"), std::string::npos);
+}
+
 TEST(UsageTest, ACommandWithoutItsVerbListsTheVerbs) {
     const CommandResult result = run({"job"});
     EXPECT_EQ(result.exit_code, 2);
