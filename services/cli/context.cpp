@@ -25,7 +25,17 @@ std::string trimmed(std::string text) {
     return text;
 }
 
+Status check_runs(const nlohmann::json& stack, const std::filesystem::path& state) {
+    const auto ports = stack::ports_from_json(stack.value("ports", nlohmann::json::object()));
+    if (ports.gateway == 0 || !stack::port_is_free(ports.gateway)) return {};
+    return unavailable("Atoll does not run in " + state.string() + "; start it with: " + start_command(state));
+}
+
 }  // namespace
+
+std::string start_command(const std::filesystem::path& state) {
+    return "atoll up --state " + std::filesystem::absolute(state).lexically_normal().string();
+}
 
 std::filesystem::path default_state_directory() {
     if (const std::string given = environment("ATOLL_STATE"); !given.empty()) return given;
@@ -41,8 +51,10 @@ Result<std::string> Context::gateway_url() const {
         const auto stack = stack::read_stack_file(state_directory);
         if (!stack.ok())
             return invalid_argument("--gateway",
-                                    "no coordinator is known: give --gateway URL (or ATOLL_GATEWAY), or the "
-                                    "--state directory of a stack that `atoll up` started");
+                                    "no coordinator is known: there is no stack in " + state_directory.string() +
+                                        "; give --gateway URL (or ATOLL_GATEWAY), the --state directory of a stack "
+                                        "that runs, or start one with `atoll up`");
+        ATOLL_RETURN_IF_ERROR(check_runs(*stack, state_directory));
         url = stack->value("gateway", "");
     }
     while (url.ends_with('/')) url.pop_back();

@@ -24,7 +24,8 @@ struct Context {
     std::function<int(const Error&)> exit_status_of;  // the command's own; empty: exit_status()
     std::function<Status()> run;                      // what the command on the command line does; set by on_run()
 
-    // The gateway's URL, without a slash at the end.
+    // The gateway's URL, without a slash at the end. kUnavailable: it is that of the stack in --state, which does not
+    // run.
     Result<std::string> gateway_url() const;
     // The bearer token. kUnauthenticated says how to give one.
     Result<std::string> token() const;
@@ -34,6 +35,9 @@ struct Context {
 
 // /var/lib/atoll for root (Postgres' user must be able to reach it), else $XDG_STATE_HOME/atoll.
 std::filesystem::path default_state_directory();
+
+// The command line that starts the stack of a state directory, with what it remembers.
+std::string start_command(const std::filesystem::path& state);
 
 // Makes `body` what `command` does when it is the one on the command line. Its error becomes the program's.
 void on_run(CLI::App& command, Context& context, std::function<Status()> body);

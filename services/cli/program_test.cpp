@@ -101,6 +101,29 @@ TEST_F(CliProgramTest, WhatIsNotThereIsBadInput) {
     }
 }
 
+TEST_F(CliProgramTest, AStackThatIsDownIsNamedWithTheCommandThatStartsIt) {
+    std::string gateway;
+    {
+        const http::TestServer gone([](http::Server&) {});
+        gateway = gone.url();
+    }
+    const Json stack = {{"gateway", gateway},
+                        {"ports", {{"gateway", std::stoi(gateway.substr(gateway.rfind(':') + 1))}}}};
+    const std::string state = directory_.path().string();
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "stack.json", stack.dump()).ok());
+    CommandOptions options;
+    options.environment = {{"ATOLL_GATEWAY", ""}};
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"job", "list"}, {"model", "push", "m", state}, {"dataset", "show", "it"}}) {
+        std::vector<std::string> all = {ATOLL_PROGRAM, "--state", state, "--token-file", token_file_};
+        all.insert(all.end(), command.begin(), command.end());
+        const CommandResult result = run_command(all, options).value();
+        EXPECT_EQ(result.exit_code, 1);
+        EXPECT_EQ(result.err,
+                  "error: Atoll does not run in " + state + "; start it with: atoll up --state " + state + "\n");
+    }
+}
+
 TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {
     const std::string all = run({"dataset", "preparations"}).out;
     EXPECT_NE(all.find("no such file"), std::string::npos) << all;

@@ -77,6 +77,9 @@ Status run_down(const Context& context, bool delete_data, bool is_sure) {
         std::cout << nlohmann::json{{"stopped", result.stopped}, {"killed", result.killed}}.dump(2) << "\n";
     else if (result.stopped.empty() && result.killed.empty())
         std::cerr << "nothing ran in " << context.state_directory.string() << "\n";
+    else if (!delete_data)
+        std::cerr << "Atoll is down, its data stays; start it again with: " << start_command(context.state_directory)
+                  << "\n";
     return {};
 }
 
@@ -106,8 +109,8 @@ Status run_status(const Context& context) {
     std::cout << (context.json ? json.dump(2) + "\n" : table.text());
     if (all_ready && !context.json) note_parked_events(context);
     if (all_ready) return {};
-    return unavailable("not every component is ready: `atoll up` starts what does not run; logs are in " +
-                       (context.state_directory / "logs").string());
+    return unavailable("not every component is ready: `" + start_command(context.state_directory) +
+                       "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
 }
 
 Status run_gateway(const stack::GatewayOptions& options) {

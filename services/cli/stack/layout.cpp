@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/cli/context.h"
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 
@@ -144,7 +145,8 @@ Result<nlohmann::json> read_stack_file(const std::filesystem::path& state) {
     const Layout layout{state};
     auto text = read_file(layout.file());
     if (!text.ok())
-        return not_found("no stack was started in " + state.string() + "; `atoll up` starts one", "--state");
+        return not_found("no stack was started in " + state.string() + "; `" + start_command(state) + "` starts one",
+                         "--state");
     return json::parse(*text);
 }
 
