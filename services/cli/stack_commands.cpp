@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char* kUpHelp =
     R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
-state directory. Starts only what does not run: after a crash, `atoll up` again. Examples:
+state directory. Starts only what does not run: after a crash, `atoll up` again. What runs stays as it is: flags that
+ask for something else are refused (`atoll down` first, its data stays). Examples:
   atoll up                                   in the default state directory, ports 7400 to 7406
   atoll up --state /srv/atoll --port-base 9000
   atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \
@@ -149,14 +150,15 @@ void add_stack_commands(CLI::App& program, Context& context) {
     up->add_option("--public-listen", address->listen,
                    "address:port where nginx listens for them, with TLS; without it a proxy of yours forwards to it")
         ->needs(url);
-    up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen");
-    up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen");
+    up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen")->needs(url);
+    up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen")->needs(url);
     up->add_option("--only", options->only, "components to start, comma-separated")->delimiter(',');
     up->add_option("--programs", options->programs, "directory of the services' programs");
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
     on_run(*up, context, [&context, options, address, url] {
-        for (std::filesystem::path* file : {&address->certificate, &address->certificate_key}) {
-            if (!file->empty()) *file = std::filesystem::absolute(*file);  // nginx would look beside its configuration
+        for (std::filesystem::path* file :
+             {&address->certificate, &address->certificate_key, &options->programs, &options->kafka_jars}) {
+            if (!file->empty()) *file = std::filesystem::absolute(*file);  // what is started works elsewhere
         }
         if (url->count() > 0) options->address = *address;
         return run_up(context, *options);

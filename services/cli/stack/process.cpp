@@ -161,6 +161,13 @@ std::optional<Process> running_process(const std::filesystem::path& pid_file) {
     return Process{now->pid, now->start_ticks};
 }
 
+std::vector<std::string> command_line(const Process& process) {
+    std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
+    std::vector<std::string> arguments;
+    for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+    return arguments;
+}
+
 double uptime_s(const Process& process) {
     std::ifstream file("/proc/uptime");
     double since_boot_s = 0;

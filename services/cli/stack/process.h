@@ -28,6 +28,9 @@ Status start_recorded(const std::vector<std::string>& argv, const std::filesyste
 // The recorded process if it still runs.
 std::optional<Process> running_process(const std::filesystem::path& pid_file);
 
+// The arguments that it was started with; empty once it is gone.
+std::vector<std::string> command_line(const Process& process);
+
 double uptime_s(const Process& process);
 std::uint64_t memory_bytes(const Process& process);  // with its children's; 0 where the kernel does not tell us
 

@@ -64,17 +64,9 @@ Result<Ports> ports_for(const UpOptions& options, const Layout& layout) {
     return choose_ports(options.port_base.value_or(kPortBase));
 }
 
-// The address asked for, or the one it had.
-Result<PublicAddress> address_for(const UpOptions& options, const Layout& layout, bool running) {
+PublicAddress recorded_address(const Layout& layout) {
     const auto before = read_stack_file(layout.state);
-    PublicAddress had;
-    if (before.ok() && before->contains("public")) had = address_from_json(before->at("public"));
-    if (!options.address) return had;
-    ATOLL_RETURN_IF_ERROR(check_address(*options.address));
-    if (running && to_json(had) != to_json(*options.address))
-        return conflict("Atoll runs with another address (" + (had.url.empty() ? "loopback only" : had.url) +
-                        "): `atoll down` first, its data stays");
-    return *options.address;
+    return before.ok() && before->contains("public") ? address_from_json(before->at("public")) : PublicAddress();
 }
 
 bool any_running(const Layout& layout) {
@@ -249,20 +241,82 @@ Status check_programs(const UpOptions& options, const Layout& layout) {
 Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
     Stack stack = found_stack(options, layout);
     ATOLL_TRY(stack.ports, ports_for(options, layout));
-    ATOLL_TRY(stack.address, address_for(options, layout, any_running(layout)));
+    stack.address = options.address ? *options.address : recorded_address(layout);
     return stack;
+}
+
+bool is_same_place(const fs::path& one, const fs::path& other) {
+    std::error_code error;
+    return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
+}
+
+// Where a running component's files are: the program's directory, Kafka's jars. Empty where it does not run or has
+// none.
+fs::path running_from(const Layout& layout, const std::string& name) {
+    const auto process = running_process(layout.pid_file(name));
+    const auto arguments = process ? command_line(*process) : std::vector<std::string>();
+    if (name != "kafka") return arguments.empty() ? fs::path() : fs::path(arguments.front()).parent_path();
+    const auto flag = std::find(arguments.begin(), arguments.end(), "-cp");
+    return flag == arguments.end() || flag + 1 == arguments.end() ? fs::path() : fs::path(*(flag + 1)).parent_path();
+}
+
+// The flags that ask for something else than what runs has, each with what that is.
+std::vector<std::string> unlike_running(const UpOptions& options, const Layout& layout) {
+    std::vector<std::string> flags;
+    const auto compare = [&](const std::string& flag, const std::string& asked, const std::string& has, bool is_same) {
+        if (!is_same) flags.push_back(flag + " " + asked + " (it has " + (has.empty() ? "none" : has) + ")");
+    };
+    const auto before = read_stack_file(layout.state);
+    const std::uint16_t gateway =
+        before.ok() && before->contains("ports") ? ports_from_json(before->at("ports")).gateway : 0;
+    if (const int base = options.port_base.value_or(0); base != 0)
+        compare("--port-base", std::to_string(base), std::to_string(gateway), base == gateway);
+    if (options.address) {
+        const PublicAddress had = recorded_address(layout);
+        const auto text = [&](const char* flag, const std::string& asked, const std::string& has) {
+            compare(flag, asked.empty() ? "none" : asked, has, asked == has);
+        };
+        text("--public-url", options.address->url, had.url);
+        text("--public-listen", options.address->listen, had.listen);
+        text("--tls-certificate", options.address->certificate, had.certificate);
+        text("--tls-key", options.address->certificate_key, had.certificate_key);
+    }
+    const auto place = [&](const char* flag, const fs::path& asked, const fs::path& has) {
+        if (!asked.empty() && !has.empty()) compare(flag, asked, has, is_same_place(asked, has));
+    };
+    for (const std::string& service : kWaves[1])
+        if (wanted(options, service)) place("--programs", options.programs, running_from(layout, service));
+    if (wanted(options, "kafka")) place("--kafka-jars", options.kafka_jars, running_from(layout, "kafka"));
+    flags.erase(std::unique(flags.begin(), flags.end()), flags.end());  // one of four services is enough
+    return flags;
+}
+
+// What runs is not changed by flags: they are not passed over in silence.
+Status check_unlike_running(const UpOptions& options, const Layout& layout) {
+    const auto flags = unlike_running(options, layout);
+    if (flags.empty()) return {};
+    std::string list;
+    for (const std::string& flag : flags) list += "\n  " + flag;
+    const std::string state = layout.state.string();
+    return conflict("Atoll runs already and cannot take over:" + list +
+                    "\n  Nothing was changed. First `atoll down --state " + state +
+                    "`, its data stays; then `atoll up --state " + state + "` with these flags");
 }
 
 }  // namespace
 
 Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(check_names(options.only));
+    if (options.address) ATOLL_RETURN_IF_ERROR(check_address(*options.address));
     const Layout layout{fs::absolute(options.state).lexically_normal()};
     ATOLL_RETURN_IF_ERROR(check_programs(options, layout));
     ATOLL_RETURN_IF_ERROR(make_directories(layout));
     ATOLL_TRY(const UniqueFd held, lock(layout));
     UpOptions effective = options;
-    if (any_running(layout)) effective.port_base.reset();  // what runs keeps its ports
+    if (any_running(layout)) {
+        ATOLL_RETURN_IF_ERROR(check_unlike_running(options, layout));
+        effective.port_base.reset();  // what runs keeps its ports
+    }
     ATOLL_TRY(const Stack stack, make_stack(effective, layout));
     ATOLL_RETURN_IF_ERROR(make_credentials(layout));
     const nlohmann::json description = describe_stack(stack, options);

@@ -23,7 +23,8 @@ struct UpOptions {
 // A line of progress for people, from any thread.
 using Report = std::function<void(const std::string&)>;
 
-// Starts what does not run, waits until all is ready, returns stack.json. A second call changes nothing that runs.
+// Starts what does not run, waits until all is ready, returns stack.json. A second call changes nothing that runs:
+// kConflict names the options that ask for something else than it has.
 Result<nlohmann::json> up(const UpOptions& options, const Report& report);
 
 struct DownResult {

@@ -59,6 +59,33 @@ TEST_F(StackTest, ItsPublicAddressIsRememberedAndStaysWhileItRuns) {
     EXPECT_EQ(read_stack_file(options_.state)->at("public"), first->at("public"));
 }
 
+TEST_F(StackTest, FlagsThatWhatRunsCannotTakeOverAreNamed) {
+    options_.state = directory_.path();
+    ASSERT_TRUE(make_directories(layout()).ok());
+    const nlohmann::json stack = {{"ports", {{"gateway", 7400}}}, {"components", {"registry", "kafka"}}};
+    ASSERT_TRUE(write_file_atomic(layout().file(), stack.dump()).ok());
+    const auto start = [&](const std::string& name, const std::vector<std::string>& argv) {
+        ASSERT_TRUE(start_recorded(argv, layout().pid_file(name), layout().log(name)).ok());
+    };
+    start("registry", {"/bin/sleep", "300"});
+    start("kafka", {"/bin/sh", "-c", "sleep 300; :", "-cp", "/opt/kafka/libs/*"});
+    options_.only = {"registry", "kafka"};
+    options_.port_base = 9000;
+    options_.programs = "/elsewhere";
+    options_.kafka_jars = "/jars";
+    options_.address = PublicAddress{"https://coordinator.example.org", {}, {}, {}};
+    const auto refused = up(options_, quiet_);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    for (const char* line : {"--port-base 9000 (it has 7400)", "--programs /elsewhere (it has /bin)",
+                             "--kafka-jars /jars (it has /opt/kafka/libs)",
+                             "--public-url https://coordinator.example.org (it has none)", "`atoll down --state "})
+        EXPECT_NE(refused.error().message.find(line), std::string::npos) << line << "\n" << refused.error().message;
+    EXPECT_EQ(read_stack_file(options_.state).value(), stack) << "nothing changed";
+    for (const char* name : {"registry", "kafka"})
+        ASSERT_TRUE(stop_recorded(layout().pid_file(name), SIGKILL, std::chrono::seconds(5)).ok());
+}
+
 TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
     EXPECT_EQ(check_address({"coordinator:7443", {}, {}, {}}).error().field, "--public-url");
     EXPECT_EQ(check_address({"https://coordinator/", {}, {}, {}}).error().field, "--public-url");
