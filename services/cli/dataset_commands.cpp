@@ -68,6 +68,12 @@ std::string version_or_error(const json& preparation) {
     return error.empty() ? text(preparation, "version") : error;
 }
 
+Status check_dataset(const Context& context, const std::string& name) {
+    ATOLL_TRY(http::Client client, context.client("registry"));
+    ATOLL_RETURN_IF_ERROR(get_named(client, "/v1/datasets", "dataset", name));
+    return {};
+}
+
 // Newest first; of one dataset, or of all.
 Status list_preparations(const Context& context, const std::string& dataset) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -75,6 +81,7 @@ Status list_preparations(const Context& context, const std::string& dataset) {
     json items = json::array();
     for (const json& item : all)
         if (dataset.empty() || text(item, "dataset") == dataset) items.push_back(item);
+    if (items.empty() && !dataset.empty()) ATOLL_RETURN_IF_ERROR(check_dataset(context, dataset));
     if (context.json) return print_json(items);
     Table table({"preparation", "dataset", "facility", "state", "step", "attempt", "begun", "version or error"});
     for (const json& item : items)
@@ -143,11 +150,11 @@ std::string copies_text(const json& copies) {
 Status show_dataset(const Context& context, const std::string& name, bool croissant) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     const std::string path = "/v1/datasets/" + segment(name);
+    ATOLL_TRY(json dataset, get_named(client, "/v1/datasets", "dataset", name));
     if (croissant) {
         ATOLL_TRY(const json document, client.get_json(path + "/croissant"));
         return print_json(document);
     }
-    ATOLL_TRY(json dataset, client.get_json(path));
     ATOLL_TRY(dataset["versions"], versions_with_copies(client, path));
     if (context.json) return print_json(dataset);
     for (const char* key : {"name", "language", "license", "description", "template", "source"})
@@ -182,7 +189,7 @@ void add_prepare(CLI::App& group, Context& context) {
     command->add_option("--tokenizer", given->tokenizer, "MODEL@VERSION: a model version with a tokenizer")->required();
     command->add_option("--seq-len", given->seq_len, "tokens a row")->required();
     command->add_option("--batching", given->batching, "packing or padding")->capture_default_str();
-    command->add_option("--validation-percent", given->validation_percent, "documents kept for validation")
+    command->add_option("--validation-percent", given->validation_percent, "of the documents, kept for validation")
         ->capture_default_str();
     command->add_flag("--no-wait", given->no_wait,
                       "print the preparation's id and return; `atoll dataset preparations` finds it again");

@@ -28,6 +28,16 @@ facility has no task under way. Examples:
   atoll facility set leonardo --env HTTPS_PROXY=http://proxy:3128 --slots 2
   atoll facility set leonardo --file changes.yaml         null takes a field away)";
 
+constexpr const char* kFacilities = "/v1/facilities";
+
+Result<json> get_facility(http::Client& client, const std::string& name) {
+    return get_named(client, kFacilities, "facility", name);
+}
+
+Error facility_error(http::Client& client, const std::string& name, const Error& error) {
+    return with_near_name(client, kFacilities, "facility", name, error);
+}
+
 // What `add` and `set` can say; empty or 0: not said.
 struct FacilityFlags {
     std::string name;
@@ -124,7 +134,7 @@ Status print_facility(const Context& context, const json& facility) {
 
 Status show_facility(const Context& context, const std::string& name) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json answer, client.get_json("/v1/facilities/" + segment(name)));
+    ATOLL_TRY(const json answer, get_facility(client, name));
     return print_facility(context, answer);
 }
 
@@ -141,7 +151,7 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     const std::string path = "/v1/facilities/" + segment(options.name);
     ATOLL_TRY(const auto before, client.call(http::Method::kGet, path));
-    ATOLL_RETURN_IF_ERROR(before.check());
+    if (const Status found = before.check(); !found.ok()) return facility_error(client, options.name, found.error());
     http::CallOptions call;
     call.headers = {{"If-Match", before.headers.at("etag")}};
     ATOLL_TRY(const auto answer, client.call(http::Method::kPatch, path, patch.dump(), call));
@@ -152,7 +162,9 @@ Status run_set(const Context& context, const FacilityFlags& options) {
 // Fails when a check does, so that scripts can ask.
 Status run_check(const Context& context, const std::string& name) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json answer, client.post_json("/v1/facilities/" + segment(name) + "/check", json::object()));
+    const auto answered = client.post_json("/v1/facilities/" + segment(name) + "/check", json::object());
+    if (!answered.ok()) return facility_error(client, name, answered.error());
+    const json& answer = *answered;
     if (context.json) {
         ATOLL_RETURN_IF_ERROR(print_json(answer));
     } else {
@@ -168,13 +180,14 @@ Status run_check(const Context& context, const std::string& name) {
 Status run_remove(const Context& context, const std::string& name) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/facilities/" + segment(name)));
-    return answer.check();
+    const Status removed = answer.check();
+    return removed.ok() ? removed : Status(facility_error(client, name, removed.error()));
 }
 
 // Lets OpenSSH itself show the host's key and ask, with the same configuration that dispatch uses.
 Status run_trust(const Context& context, const std::string& name) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json facility, client.get_json("/v1/facilities/" + segment(name)));
+    ATOLL_TRY(const json facility, get_facility(client, name));
     if (text(facility, "transport", "kind") != "ssh") {
         std::cout << name << " is this machine: there is no host key to trust\n";
         return {};
@@ -206,7 +219,7 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
         ->check(CLI::Range(1, 1024));
     command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
     command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");
-    command.add_option("--launcher", flags.launcher, "how ranks are started; default: the batch system's way");
+    command.add_option("--launcher", flags.launcher, "how ranks are started, as 'srun -n {ranks}'; default: mpirun");
     command.add_option("--env", flags.environment, "NAME=VALUE for every batch job and transfer there; repeatable")
         ->allow_extra_args(false);
 }

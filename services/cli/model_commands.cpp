@@ -12,6 +12,7 @@
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
+#include "shared/base/spelling.h"
 
 namespace atl::cli {
 namespace {
@@ -39,9 +40,23 @@ std::string model_path(const std::string& model) {
     return "/v1/models/" + segment(model);
 }
 
+Result<json> get_model(http::Client& store, const std::string& name) {
+    return get_named(store, "/v1/models", "model", name);
+}
+
+Error no_such_version(const json& model, const Reference& reference) {
+    std::vector<std::string> tags = {"newest"};
+    const json tagged = model.value("tags", json::object());
+    for (const auto& [tag, digest] : tagged.items()) tags.push_back(tag);
+    return not_found("model " + reference.model + " has no version or tag " + reference.version +
+                         did_you_mean(reference.version, tags),
+                     "version");
+}
+
 // The version's JSON with its manifest.
 Result<json> find_version(http::Client& store, const Reference& reference) {
     std::string version = reference.version;
+    ATOLL_TRY(const json model, get_model(store, reference.model));
     if (version == "newest") {
         ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
         for (const json& one : versions) {  // not one facility's update, nor an optimizer's momentum
@@ -50,7 +65,9 @@ Result<json> find_version(http::Client& store, const Reference& reference) {
         }
         if (version == "newest") return not_found("model " + reference.model + " has no base or global version");
     }
-    return store.get_json(model_path(reference.model) + "/versions/" + segment(version));
+    auto found = store.get_json(model_path(reference.model) + "/versions/" + segment(version));
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return no_such_version(model, reference);
+    return found;
 }
 
 // Somebody else may have made it meanwhile: that is as good.
@@ -104,7 +121,7 @@ Status list_models(const Context& context) {
 }
 
 Status show_model(const Context& context, http::Client& store, const std::string& name) {
-    ATOLL_TRY(json model, store.get_json(model_path(name)));
+    ATOLL_TRY(json model, get_model(store, name));
     ATOLL_TRY(model["versions"], get_all(store, model_path(name) + "/versions"));
     if (context.json) return print_json(model);
     Table table({"version", "kind", "size", "job", "round", "by", "created", "tags"});

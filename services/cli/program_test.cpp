@@ -42,6 +42,23 @@ class CliProgramTest : public testing::Test {
                 return Response::problem(not_found("no facility \"" + request.param("name") + "\""));
             return Response::json(200, kFacility).with("ETag", "\"3\"");
         });
+        const auto list = [&server, anyone](const std::string& path, const std::string& name) {
+            server.route(Method::kGet, path, anyone, [name](const Request&) {
+                return Response::json(200, {{"items", {{{"name", name}}}}, {"next", nullptr}});
+            });
+        };
+        const auto nothing = [](const Request&) { return Response::problem(not_found("nothing of that name")); };
+        list("/dispatch/v1/facilities", "leonardo");
+        list("/registry/v1/datasets", "diaries");
+        list("/store/v1/models", "llama");
+        server.route(Method::kPost, "/dispatch/v1/facilities/:name/check", anyone, nothing);
+        server.route(Method::kDelete, "/dispatch/v1/facilities/:name", anyone, nothing);
+        server.route(Method::kGet, "/registry/v1/datasets/:name", anyone, nothing);
+        server.route(Method::kGet, "/store/v1/models/:name", anyone, [](const Request& request) {
+            if (request.param("name") != "llama") return Response::problem(not_found("nothing of that name"));
+            return Response::json(200, {{"name", "llama"}, {"tags", {{"final", "d1"}}}});
+        });
+        server.route(Method::kGet, "/store/v1/models/:name/versions/:version", anyone, nothing);
         server.route(Method::kPatch, "/dispatch/v1/facilities/:name", anyone, [this](const Request& request) {
             patch_ = request;
             Json patched = kFacility;
@@ -98,6 +115,33 @@ TEST_F(CliProgramTest, WhatIsNotThereIsBadInput) {
              {"facility", "show", "nobody"}, {"job", "show", "nothing"}, {"round", "show", "italian", "9"}}) {
         const CommandResult result = run(arguments);
         EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments) << "\n" << result.err;
+    }
+}
+
+TEST_F(CliProgramTest, AMistypedNameIsAnsweredWithTheNearest) {
+    struct Typed {
+        std::vector<std::string> command;
+        std::string answer;
+    };
+    const std::string facility = "error: there is no facility leonrado; did you mean leonardo?\n";
+    const std::string dataset = "error: there is no dataset dairies; did you mean diaries?\n";
+    const std::string model = "error: there is no model lama; did you mean llama?\n";
+    for (const Typed& typed :
+         std::vector<Typed>{{{"facility", "show", "leonrado"}, facility},
+                            {{"facility", "set", "leonrado", "--slots", "2"}, facility},
+                            {{"facility", "check", "leonrado"}, facility},
+                            {{"facility", "remove", "leonrado"}, facility},
+                            {{"facility", "trust", "leonrado"}, facility},
+                            {{"dataset", "show", "dairies"}, dataset},
+                            {{"dataset", "show", "dairies", "--croissant"}, dataset},
+                            {{"dataset", "preparations", "dairies"}, dataset},
+                            {{"model", "show", "lama"}, model},
+                            {{"model", "pull", "lama@v1", "--out", "x"}, model},
+                            {{"model", "tag", "llama@finall", "best"},
+                             "error: model llama has no version or tag finall; did you mean final?\n"}}) {
+        const CommandResult result = run(typed.command);
+        EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(typed.command);
+        EXPECT_EQ(result.err, typed.answer) << testing::PrintToString(typed.command);
     }
 }
 

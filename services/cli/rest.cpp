@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "services/cli/output.h"
+#include "shared/base/spelling.h"
 
 namespace atl::cli {
 
@@ -22,6 +23,23 @@ Result<json> get_all(http::Client& client, const std::string& path) {
         if (next.is_null()) return all;
         after = http::percent_encode(next.is_string() ? next.get<std::string>() : next.dump());
     }
+}
+
+Error with_near_name(http::Client& client, const std::string& list, const std::string& what, const std::string& name,
+                     const Error& error) {
+    if (error.code != ErrorCode::kNotFound) return error;
+    const auto items = get_all(client, list);
+    if (!items.ok()) return error;
+    std::vector<std::string> names;
+    for (const json& item : *items) names.push_back(text(item, "name"));
+    return not_found("there is no " + what + " " + name + did_you_mean(name, names), what);
+}
+
+Result<json> get_named(http::Client& client, const std::string& list, const std::string& what,
+                       const std::string& name) {
+    auto found = client.get_json(list + "/" + http::percent_encode(name));
+    if (!found.ok()) return with_near_name(client, list, what, name, found.error());
+    return found;
 }
 
 Status print_json(const json& value) {

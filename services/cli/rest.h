@@ -13,6 +13,15 @@ namespace atl::cli {
 // Every page of a list as one array.
 Result<nlohmann::json> get_all(http::Client& client, const std::string& path);
 
+// What to tell of a call that failed for something asked for by name: where it is not there, with the nearest name of
+// the list; any other error as it is. `what` is "facility", "dataset", …
+Error with_near_name(http::Client& client, const std::string& list, const std::string& what, const std::string& name,
+                     const Error& error);
+
+// The item of that name in a list: GET <list>/<name>.
+Result<nlohmann::json> get_named(http::Client& client, const std::string& list, const std::string& what,
+                                 const std::string& name);
+
 // Prints it indented on standard output.
 Status print_json(const nlohmann::json& value);
 

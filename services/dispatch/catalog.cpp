@@ -1,5 +1,6 @@
 #include "services/dispatch/catalog.h"
 
+#include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client.h"
 #include "shared/service/names.h"
@@ -57,8 +58,8 @@ Result<Json> Catalog::get(Service service, const std::string& path) const {
     return client(service == Service::kRegistry ? registry_url_ : store_url_, token()).get_json(path);
 }
 
-Result<Json> Catalog::get_named(Service service, const std::string& path, const std::string& field,
-                                const std::string& what) const {
+Result<Json> Catalog::get_as(Service service, const std::string& path, const std::string& field,
+                             const std::string& what) const {
     auto value = get(service, path);
     if (!value.ok() &&
         (value.error().code == ErrorCode::kNotFound || value.error().code == ErrorCode::kInvalidArgument))
@@ -66,14 +67,24 @@ Result<Json> Catalog::get_named(Service service, const std::string& path, const 
     return value;
 }
 
+Result<Json> Catalog::get_named(Service service, const std::string& list, const std::string& name,
+                                const std::string& field, const std::string& what) const {
+    auto value = get_as(service, list + "/" + http::percent_encode(name), field, what + " \"" + name + "\"");
+    if (value.ok() || value.error().code != ErrorCode::kInvalidArgument) return value;
+    const auto page = get(service, list + "?limit=1000");
+    if (!page.ok()) return value;
+    std::vector<std::string> names;
+    for (const auto& item : page->value("items", Json::array())) names.push_back(item.value("name", ""));
+    return invalid_argument(field, value.error().message + did_you_mean(name, names));
+}
+
 Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
                                           const std::string& name_key) const {
-    ATOLL_RETURN_IF_ERROR(get_named(Service::kStore, "/v1/models/" + http::percent_encode(model), path + "." + name_key,
-                                    "model \"" + model + "\""));
+    ATOLL_RETURN_IF_ERROR(get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
     ATOLL_TRY(const Json found,
-              get_named(Service::kStore,
-                        "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
-                        path + ".version", "version \"" + version + "\" of model \"" + model + "\""));
+              get_as(Service::kStore,
+                     "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
+                     path + ".version", "version \"" + version + "\" of model \"" + model + "\""));
     ATOLL_TRY(std::string digest, member<std::string>(found, "digest"));
     if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
     return digest;
@@ -104,8 +115,7 @@ Status Catalog::ensure_model(const std::string& model, const std::string& idempo
 }
 
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
-    ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets/" + http::percent_encode(name), field,
-                                          "dataset \"" + name + "\""));
+    ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
     return DatasetInfo{name, found.value("template", std::string())};
 }
 
@@ -140,8 +150,8 @@ Status Catalog::resolve(SiteData& data, const std::string& path) const {
             return invalid_argument(path + ".dataset", path + ".dataset: " + what + " has no version");
     }
     ATOLL_TRY(const Json copies,
-              get_named(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000",
-                        path + ".dataset_version", "version " + std::to_string(data.version) + " of " + what));
+              get_as(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000",
+                     path + ".dataset_version", "version " + std::to_string(data.version) + " of " + what));
     for (const auto& copy : copies.value("items", Json::array()))
         if (copy.value("facility", "") == data.facility) data.path = copy.value("path", "");
     if (!service::is_safe_relative_path(data.path))

@@ -50,9 +50,13 @@ class Catalog {
   private:
     enum class Service { kRegistry, kStore };
     Result<json::Json> get(Service service, const std::string& path) const;
-    // kNotFound becomes kInvalidArgument that names the field.
-    Result<json::Json> get_named(Service service, const std::string& path, const std::string& field,
-                                 const std::string& what) const;
+    // The item of that name in a list (GET <list>/<name>). kNotFound becomes kInvalidArgument that names the field and
+    // the nearest name in the list; `what` is "dataset" or "model".
+    Result<json::Json> get_named(Service service, const std::string& list, const std::string& name,
+                                 const std::string& field, const std::string& what) const;
+    // kNotFound becomes kInvalidArgument that says there is no `what`.
+    Result<json::Json> get_as(Service service, const std::string& path, const std::string& field,
+                              const std::string& what) const;
     std::string token() const;
 
     std::string registry_url_;

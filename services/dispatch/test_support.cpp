@@ -126,6 +126,9 @@ std::string FakeCatalog::url() const {
 
 void FakeCatalog::add_registry(http::Server& server) {
     const auto known = [](const std::string& name) { return name == "it" || name == "cs"; };
+    server.route(Method::kGet, "/v1/datasets", services_only(), [](const Request&) {
+        return Response::json(200, {{"items", {{{"name", "cs"}}, {{"name", "it"}}}}, {"next", nullptr}});
+    });
     server.route(Method::kGet, "/v1/datasets/:name", services_only(), [known](const Request& request) {
         if (!known(request.param("name"))) return none();
         return Response::json(200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}});
@@ -163,6 +166,9 @@ void FakeCatalog::add_registry(http::Server& server) {
 }
 
 void FakeCatalog::add_store(http::Server& server) {
+    server.route(Method::kGet, "/v1/models", services_only(), [](const Request&) {
+        return Response::json(200, {{"items", {{{"name", "tiny"}}}}, {"next", nullptr}});
+    });
     server.route(Method::kGet, "/v1/models/:name", services_only(), [](const Request& request) {
         return request.param("name") == "tiny" ? Response::json(200, {{"name", "tiny"}}) : none();
     });

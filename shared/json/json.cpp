@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "shared/base/spelling.h"
+
 namespace atl::json {
 namespace {
 
@@ -228,7 +230,7 @@ Status ObjectReader::finish() {
     if (!status_.ok()) return status_;
     for (const auto& [name, value] : object_.items()) {
         if (std::find(seen_.begin(), seen_.end(), name) != seen_.end()) continue;
-        fail(name.c_str(), "unknown field");
+        fail(name.c_str(), "unknown field" + did_you_mean(name, seen_));
         break;
     }
     return status_;

@@ -1,6 +1,7 @@
 #include "services/dispatch/db/facilities.h"
 
 #include "services/dispatch/db/sql.h"
+#include "shared/base/spelling.h"
 
 namespace atl::dispatch {
 namespace {
@@ -28,8 +29,11 @@ Result<StoredFacility> find_facility(pg::Connection& connection, const std::stri
 
 Status require_facility(pg::Connection& connection, const std::string& name, const std::string& field) {
     ATOLL_TRY(const pg::Rows rows, connection.query("SELECT 1 FROM facilities WHERE name = $1 FOR KEY SHARE", {name}));
-    if (rows.empty()) return invalid_argument(field, field + ": there is no facility \"" + name + "\"");
-    return {};
+    if (!rows.empty()) return {};
+    ATOLL_TRY(const pg::Rows all, connection.query("SELECT name FROM facilities ORDER BY name LIMIT 1000"));
+    std::vector<std::string> names;
+    for (int i = 0; i < all.size(); ++i) names.push_back(all.text(i, "name"));
+    return invalid_argument(field, field + ": there is no facility \"" + name + "\"" + did_you_mean(name, names));
 }
 
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,

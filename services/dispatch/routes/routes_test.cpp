@@ -171,6 +171,25 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
     EXPECT_EQ(count("outbox"), 0);
 }
 
+TEST_F(RoutesTest, AMistypedNameOrKeyOfAJobIsRefusedWithTheNearest) {
+    struct Typed {
+        const char* pointer;
+        Json value;
+        const char* meant;
+    };
+    for (const auto& typed : std::vector<Typed>{{"/participants/0/facility", "leonrado", "leonardo"},
+                                                {"/participants/1/dataset", "cz", "cs"},
+                                                {"/model/name", "tinny", "tiny"},
+                                                {"/attempt_max", 3, "attempts_max"},
+                                                {"/participants/0/rank", 1, "ranks"},
+                                                {"/training/warmup_step", 3, "warmup_steps"}}) {
+        Json request = job_request(1);
+        request[Json::json_pointer(typed.pointer)] = typed.value;
+        const std::string detail = post("/v1/jobs", request).json().error().message;
+        EXPECT_TRUE(detail.ends_with(std::string("; did you mean ") + typed.meant + "?")) << detail;
+    }
+}
+
 TEST_F(RoutesTest, AWrongFacilityOrPreparationIsRefusedByFieldAndChangesNothing) {
     const Json facility = {{"name", "third"},
                            {"transport", {{"kind", "local"}}},
