@@ -124,6 +124,21 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
     return send_again(transaction, topics, job.id, decision.repeats);
 }
 
+Status claim_output_model(pg::Transaction& transaction, const std::string& model) {
+    // Of two submissions at the same moment the second waits here for the first.
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT pg_advisory_xact_lock(hashtextextended('output_model/' || $1, 0))", {model}));
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("SELECT id, name FROM jobs WHERE state IN ('running', 'paused') AND "
+                                "spec->>'output_model' = $1 LIMIT 1",
+                                {model}));
+    if (rows.empty()) return {};
+    return conflict("output_model: the job \"" + rows.text(0, "name") + "\" (" + rows.text(0, "id") +
+                        ") is writing the model \"" + model +
+                        "\"; give this job an output_model of its own, or wait until that one has ended",
+                    "output_model");
+}
+
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
                   std::int64_t now_ms) {
     ATOLL_RETURN_IF_ERROR(transaction.query(

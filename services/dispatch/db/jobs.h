@@ -18,6 +18,9 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                       const JobDecision& decision);
 
+// Keeps the model for the job that this transaction inserts. kConflict: a job that has not ended writes it.
+Status claim_output_model(pg::Transaction& transaction, const std::string& model);
+
 // Inserts the job and applies its first decision.
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
                   std::int64_t now_ms);

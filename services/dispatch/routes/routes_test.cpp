@@ -252,6 +252,23 @@ TEST_F(RoutesTest, ARepeatedSubmissionMakesOneJob) {
     EXPECT_EQ(admin.post_json("/v1/jobs", job_request(2), "key").error().code, ErrorCode::kConflict);
 }
 
+TEST_F(RoutesTest, AModelThatAJobIsWritingIsNoOtherJobsOutput) {
+    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+    const std::string first = submit(job_request(1));
+    ASSERT_EQ(post("/v1/jobs/" + first + "/pause", Json::object()).status, 200);
+    const auto second = post("/v1/jobs", job_request(1));
+    EXPECT_EQ(second.status, 409) << second.body;
+    EXPECT_EQ(Json::parse(second.body).value("field", ""), "output_model");
+    EXPECT_NE(second.body.find(first), std::string::npos) << "that job is named: " << second.body;
+    EXPECT_EQ(count("jobs"), 1);
+    Json other = job_request(1);
+    other["output_model"] = "another";
+    EXPECT_EQ(post("/v1/jobs", other).status, 201) << "the name alone is no conflict";
+    EXPECT_EQ(post("/v1/jobs/" + first + "/cancel", Json::object()).status, 200);
+    EXPECT_EQ(post("/v1/jobs", job_request(1)).status, 201) << "the first has ended";
+    std::filesystem::remove(fake("stage.waits"));
+}
+
 TEST_F(RoutesTest, OtherServicesAreAskedWithNoTransactionOpen) {
     std::atomic<int> asked = 0;
     catalog_->set_on_model([&] {
