@@ -9,6 +9,7 @@
 #include "services/cli/job_watch.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/training_numbers.h"
 #include "services/cli/usage.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
@@ -48,7 +49,8 @@ constexpr const char* kJobHelp = R"(Examples:
   atoll job submit job.yaml --watch
   atoll job watch newest
   atoll job logs italian-czech --tail 50
-JOB is a job's id, its name where only one has it, or newest.)";
+JOB is a job's id, its name where only one has it, or newest.
+In `job watch` and `round show` "last" is of the newest step, "mean" of a whole training, known when it is done.)";
 
 // "newest" stands for the job that was submitted last, a name for the only job that has it.
 Result<std::string> resolve(http::Client& client, const std::string& given) {
@@ -124,15 +126,30 @@ Status run_logs(const Context& context, const std::string& given, const std::str
     return {};
 }
 
+// "step 20", "1 of 3 models"
+std::string done_of(const json& task) {
+    if (const std::string models = text(task, "models"); !models.empty())
+        return text(task, "models_done") + " of " + models + " models";
+    const std::string step = text(task, "progress", "step");
+    return step.empty() ? "" : "step " + step;
+}
+
 void print_round(const json& round) {
     std::cout << "round " << text(round, "round") << "  " << text(round, "state");
     if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
     std::cout << "\n";
-    Table tasks({"facility", "task", "state", "step", "attempt", "loss", "tokens/s", "error"});
-    for (const json& task : round.value("tasks", json::array()))
-        tasks.add({text(task, "facility"), text(task, "kind"), text(task, "state"), text(task, "step"),
-                   text(task, "attempt"), text(task, "progress", "loss"), text(task, "progress", "tokens_per_s"),
-                   text(task, "error")});
+    std::vector<std::string> header = {"facility", "task", "state", "at", "attempt", "done"};
+    for (const std::string& column : training_header()) header.push_back(column);
+    header.emplace_back("error");
+    Table tasks(header);
+    for (const json& task : round.value("tasks", json::array())) {
+        std::vector<std::string> row = {text(task, "facility"), text(task, "kind"),    text(task, "state"),
+                                        text(task, "step"),     text(task, "attempt"), done_of(task)};
+        for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
+            row.push_back(std::move(cell));
+        row.push_back(text(task, "error"));
+        tasks.add(std::move(row));
+    }
     std::cout << tasks.text();
     Table evaluations({"model of", "dataset", "at", "perplexity", "tokens"});
     for (const json& one : round.value("evaluations", json::array()))
@@ -182,7 +199,7 @@ void add_submit(CLI::App& group, Context& context) {
     const auto key = std::make_shared<std::string>();
     const auto watch = std::make_shared<bool>(false);
     submit->add_option("file", *file, "YAML or JSON; - is standard input (JSON)")->required();
-    submit->add_option("--key", *key, "a repeat with the same key submits nothing twice");
+    submit->add_option("--key", *key, "any word: submitting again with the same one makes no second job");
     submit->add_flag("--watch", *watch, "follow it to its end");
     set_example(*submit, "atoll job submit job.yaml --watch");
     on_run(*submit, context, [&context, file, key, watch] { return run_submit(context, *file, *key, *watch); });
@@ -202,7 +219,9 @@ void add_logs(CLI::App& group, Context& context) {
 }  // namespace
 
 void add_job_commands(CLI::App& program, Context& context) {
-    auto* group = program.add_subcommand("job", "federations")->require_subcommand(1)->footer(kJobHelp);
+    auto* group = program.add_subcommand("job", "federations: facilities that train one model in rounds")
+                      ->require_subcommand(1)
+                      ->footer(kJobHelp);
     add_init(*group, context);
     add_submit(*group, context);
     auto* list = group->add_subcommand("list", "all jobs");
@@ -223,7 +242,7 @@ void add_job_commands(CLI::App& program, Context& context) {
     set_example(*rounds, "atoll round show newest");
     const auto number = std::make_shared<int>(-1);
     auto* show =
-        add_job_verb(*rounds, context, "show", "tasks and models of one round, or of all",
+        add_job_verb(*rounds, context, "show", "tasks, losses, perplexities and models of one round, or of all",
                      [&context, number](const std::string& id) { return run_round_show(context, id, *number); });
     show->add_option("round", *number, "its number; default: all");
     set_example(*show, "atoll round show newest 3");

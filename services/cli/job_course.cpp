@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/training_numbers.h"
 
 namespace atl::cli {
 namespace {
@@ -32,34 +35,78 @@ std::string short_type(const std::string& type) {
     return type.substr(from, version == std::string::npos || version < from ? std::string::npos : version - from);
 }
 
+json spec_of(const json& job) {
+    return job.contains("spec") ? job.at("spec") : job;
+}
+
+// "2026-03-01T12:00:00.5Z", to the second; none: it is no such time.
+std::optional<std::chrono::system_clock::time_point> time_of(const std::string& rfc3339) {
+    std::tm fields{};
+    const char* rest = ::strptime(rfc3339.c_str(), "%Y-%m-%dT%H:%M:%S", &fields);
+    if (rest == nullptr) return std::nullopt;
+    return std::chrono::system_clock::from_time_t(::timegm(&fields));
+}
+
 }  // namespace
 
-JobCourse::JobCourse(const json& job) : name_(text(job, "name")) {
-    const json spec = job.contains("spec") ? job.at("spec") : job;
+JobCourse::JobCourse(const json& job) : name_(text(job, "name")), evaluations_(spec_of(job)) {
+    const json spec = spec_of(job);
     rounds_ = integer(spec, "rounds");
-    participants_ = spec.value("participants", json::array()).size();
+    for (const json& one : spec.value("participants", json::array())) participants_.push_back(text(one, "facility"));
     if (const auto training = spec.find("training"); training != spec.end() && training->is_object())
         steps_ = integer(*training, "steps");
+}
+
+void JobCourse::enter(Phase phase, const json& event) {
+    phase_ = phase;
+    phase_since_ = text(event, "time");
+    parts_.clear();
 }
 
 std::string JobCourse::take(const json& event) {
     const std::string what = short_type(text(event, "type"));
     const json data = event.value("data", json::object());
     if (what.rfind("task.", 0) == 0) return take_task(what.substr(5), data);
-    if (what == "round.evaluated") return take_evaluated(data);
-    if (what == "round.opened") {
-        round_ = integer(data, "round");
-        training_.clear();
-        return fmt::format("round {} of {} opened", round_, rounds_);
-    }
-    if (what == "round.closed")
-        return fmt::format("round {}: {} of {} updates, aggregating", integer(data, "round"),
-                           data.value("updates", json::array()).size(), participants_);
+    if (what == "round.opened") enter(Phase::kTraining, event);
+    if (what == "round.closed") enter(Phase::kAggregating, event);
+    if (what == "round.aggregated") enter(Phase::kEvaluating, event);
+    if (what.rfind("round.", 0) == 0) return take_round(what.substr(6), data);
     if (what.rfind("job.", 0) != 0) return {};
+    if (what == "job.submitted") evaluations_.begin(0);
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
         return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
     return take_end(what.substr(4));
+}
+
+std::string JobCourse::take_round(const std::string& what, const json& data) {
+    const std::int64_t round = integer(data, "round");
+    if (what == "opened") {
+        round_ = round;
+        training_.clear();
+        for (const std::string& facility : participants_) training_[facility];
+        return fmt::format("round {} of {} opened", round_, rounds_);
+    }
+    if (what == "closed") {
+        updates_ = data.value("updates", json::array()).size();
+        return fmt::format("round {}: {} of {} updates, aggregating", round, updates_, participants_.size());
+    }
+    if (what == "aggregated") {
+        evaluations_.begin(round);
+        if (evaluations_.site_count() == 0) return fmt::format("round {}: aggregated", round);
+        return fmt::format("round {}: aggregated, to be evaluated at {} sites", round, evaluations_.site_count());
+    }
+    if (what != "evaluated") return {};
+    evaluations_.end(round);
+    return take_evaluated(data);
+}
+
+void JobCourse::take_aggregation(const json& aggregation) {
+    const std::string state = text(aggregation, "state");
+    parts_ = state;
+    if (state == "averaging")
+        parts_ = fmt::format("{} of {} parts averaged", text(aggregation, "parts", "done"),
+                             text(aggregation, "parts", "total"));
 }
 
 // The reason is told once: a job mostly fails with what its last task said.
@@ -78,11 +125,6 @@ std::string JobCourse::take_state(const std::string& state) {
     return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
 }
 
-double JobCourse::Work::mean_tokens_per_s() const {
-    if (tokens_per_s > 0) return tokens_per_s;
-    return s_per_token > 0 ? static_cast<double>(steps_seen) / s_per_token : 0;
-}
-
 void JobCourse::take_training(const std::string& what, const json& data) {
     Work& work = training_[text(data, "facility")];
     if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
@@ -90,23 +132,16 @@ void JobCourse::take_training(const std::string& what, const json& data) {
         work.attempt = attempt;
     }
     work.state = what == "progress" ? "running" : what;
-    if (what == "progress") {
-        work.step = integer(data, "step");
-        work.loss = number(data, "loss");
-        if (const double rate = number(data, "tokens_per_s"); rate > 0) ++work.steps_seen, work.s_per_token += 1 / rate;
-    }
-    if (what == "done") {
-        const json metrics = data.value("result", json::object()).value("metrics", json::object());
-        work.tokens_per_s = number(metrics, "tokens_per_s");
-        if (metrics.contains("loss")) work.loss = number(metrics, "loss");
-    }
+    if (what == "progress") work.progress = data;
+    if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
 }
 
 std::string JobCourse::take_task(const std::string& what, const json& data) {
     const std::string facility = text(data, "facility");
     const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
     if (trains && integer(data, "round") >= round_) take_training(what, data);
-    if (what == "progress") return {};  // one a step: only in the picture
+    if (text(data, "kind") == "evaluate") evaluations_.take(what, data);
+    if (what == "progress" || what == "evaluating") return {};  // one a step or model: only in the picture
     const std::string error = text(data, "error");
     if (what == "failed" && !error.empty()) {  // it says which task of which round at which facility
         told_error_ = error;
@@ -119,9 +154,9 @@ std::string JobCourse::take_task(const std::string& what, const json& data) {
     if (const std::int64_t attempt = integer(data, "attempt"); attempt > 0)
         line += fmt::format(", attempt {}", attempt);
     if (!error.empty()) line += ": " + error;
-    if (what == "done" && trains)
-        if (const Work& work = training_[facility]; work.mean_tokens_per_s() > 0)
-            line += fmt::format("  loss {}  {:.0f} tokens/s", human_number(work.loss), work.mean_tokens_per_s());
+    const json metrics = data.value("result", json::object()).value("metrics", json::object());
+    if (what == "done" && trains && metrics.contains("loss"))
+        line += fmt::format("  mean loss {}, mean {} tokens/s", text(metrics, "loss"), text(metrics, "tokens_per_s"));
     return line;
 }
 
@@ -141,12 +176,15 @@ std::string JobCourse::take_evaluated(const json& data) {
 }
 
 std::string JobCourse::training_table() const {
-    Table table({"facility", "training", "attempt", "step", "loss", "tokens/s"});
+    std::vector<std::string> header = {"facility", "training", "attempt", "step"};
+    for (const std::string& column : training_header()) header.push_back(column);
+    Table table(header);
     for (const auto& [facility, now] : training_) {
-        const std::string steps = steps_ > 0 ? fmt::format("{}/{}", now.step, steps_) : std::to_string(now.step);
-        const bool began = now.step > 0;
-        table.add({facility, now.state, now.attempt > 0 ? std::to_string(now.attempt) : "", began ? steps : "",
-                   began ? human_number(now.loss) : "", began ? fmt::format("{:.0f}", now.mean_tokens_per_s()) : ""});
+        std::string step = text(now.progress, "step");
+        if (!step.empty() && steps_ > 0) step += fmt::format("/{}", steps_);
+        std::vector<std::string> row = {facility, now.state, now.attempt > 0 ? std::to_string(now.attempt) : "", step};
+        for (std::string& cell : training_cells(now.progress, now.metrics)) row.push_back(std::move(cell));
+        table.add(std::move(row));
     }
     return training_.empty() ? std::string() : table.text();
 }
@@ -170,10 +208,32 @@ std::string JobCourse::perplexity_table() const {
     return table.text();
 }
 
-std::string JobCourse::picture() const {
-    const std::string state = ended() ? "  " + final_state_ : is_paused_ ? "  paused" : "";
-    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state) + training_table() +
-           perplexity_table();
+std::string JobCourse::phase_text(std::chrono::system_clock::time_point now) const {
+    std::string line;
+    switch (phase_) {
+        case Phase::kNone:
+            return {};
+        case Phase::kTraining:
+            line = "training";
+            break;
+        case Phase::kAggregating:
+            line = fmt::format("aggregating {} of {} updates", updates_, participants_.size());
+            break;
+        case Phase::kEvaluating:
+            line = "evaluating";
+            break;
+    }
+    if (const auto since = time_of(phase_since_)) {
+        const double seconds = std::chrono::duration<double>(now - *since).count();
+        line += ", " + human_seconds(std::max(0.0, seconds));
+    }
+    return line + (parts_.empty() ? "" : ", " + parts_);
+}
+
+std::string JobCourse::picture(std::chrono::system_clock::time_point now) const {
+    const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
+    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state.empty() ? "" : "  " + state) +
+           training_table() + (ended() ? std::string() : evaluations_.table()) + perplexity_table();
 }
 
 }  // namespace atl::cli

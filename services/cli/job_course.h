@@ -1,10 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "services/cli/evaluation_course.h"
 
 namespace atl::cli {
 
@@ -21,27 +24,33 @@ class JobCourse {
     // empty if it is no news.
     std::string take_state(const std::string& state);
 
+    // What the aggregation service says of the current round (GET /v1/aggregations/{job}/{round}).
+    void take_aggregation(const nlohmann::json& aggregation);
+    // True while the current round's updates are made into the next model.
+    bool aggregates() const { return phase_ == Phase::kAggregating && !ended(); }
+    std::int64_t round() const { return round_; }
+
     bool ended() const { return !final_state_.empty(); }
     const std::string& final_state() const { return final_state_; }  // "completed", "failed", "cancelled"
     const std::string& error() const { return error_; }
     // True if a line that take() returned has told the reason already.
     bool has_told_error() const { return error_ == told_error_; }
 
-    // The whole picture, lines of text: the current round by facility, and perplexities of the base, of the last
-    // rounds' global models and of the newest updates.
-    std::string picture() const;
+    // The whole picture, lines of text: what goes on at the moment `now`, the current round by facility, what is
+    // evaluated where, and perplexities of the base, of the last rounds' global models and of the newest updates.
+    std::string picture(std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
 
   private:
+    enum class Phase { kNone, kTraining, kAggregating, kEvaluating };  // kEvaluating: after the last round
     struct Work {
-        std::string state;  // "running", "done", …
+        std::string state = "waiting";  // then "running", "done", …
         std::int64_t attempt = 0;
-        std::int64_t step = 0;
-        double loss = 0;
-        std::int64_t steps_seen = 0;
-        double s_per_token = 0;   // summed over the steps seen: their tokens are as many in each
-        double tokens_per_s = 0;  // of the whole training, when it is done
-        double mean_tokens_per_s() const;
+        nlohmann::json progress;  // the newest step
+        nlohmann::json metrics;   // of the update, when it is done
     };
+    void enter(Phase phase, const nlohmann::json& event);
+    std::string take_round(const std::string& what, const nlohmann::json& data);
+    std::string phase_text(std::chrono::system_clock::time_point now) const;
     std::string take_task(const std::string& what, const nlohmann::json& data);
     void take_training(const std::string& what, const nlohmann::json& data);
     std::string take_end(const std::string& state);
@@ -51,8 +60,13 @@ class JobCourse {
 
     std::string name_;
     std::int64_t rounds_ = 0;
-    std::size_t participants_ = 0;
-    std::int64_t steps_ = 0;  // of a task, 0 if not known
+    std::vector<std::string> participants_;  // facilities
+    EvaluationCourse evaluations_;
+    Phase phase_ = Phase::kNone;
+    std::string phase_since_;  // RFC 3339; empty: not known
+    std::size_t updates_ = 0;  // of the round that is aggregated
+    std::string parts_;        // how far that is, for people
+    std::int64_t steps_ = 0;   // of a task, 0 if not known
     std::int64_t round_ = 0;
     std::map<std::string, Work> training_;  // facility -> this round's task
     std::vector<std::string> sites_;        // columns: "dataset at facility"

@@ -34,7 +34,7 @@ TEST(JobCourseTest, ThePictureShowsEachFacilitysNewestStep) {
     EXPECT_EQ(course.take(progress(2, 7)), "") << "a step is not worth a line";
     const std::string picture = course.picture();
     EXPECT_NE(picture.find("round 2 of 3"), std::string::npos) << picture;
-    EXPECT_NE(picture.find("leonardo  running   1        7/20  5.25  4300"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("leonardo  running   1        7/20  5.25       4300\n"), std::string::npos) << picture;
 }
 
 json training(const char* what, int attempt, json more = json::object()) {
@@ -42,16 +42,88 @@ json training(const char* what, int attempt, json more = json::object()) {
     return event(("atoll.task." + std::string(what) + ".v1").c_str(), more);
 }
 
-TEST(JobCourseTest, TokensPerSecondAreOfTheRoundNotOfTheLastStep) {
+TEST(JobCourseTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     JobCourse course = demo_course();
     course.take(event("atoll.round.opened.v1", {{"round", 1}}));
-    course.take(training("progress", 1, {{"step", 1}, {"loss", 6}, {"tokens_per_s", 100}}));
-    course.take(training("progress", 1, {{"step", 2}, {"loss", 5}, {"tokens_per_s", 300}}));
-    EXPECT_NE(course.picture().find("2/20  5     150"), std::string::npos) << "as many tokens in 4 times and in 4/3\n"
-                                                                           << course.picture();
+    course.take(training("progress", 1, {{"step", 19}, {"loss", 6}, {"tokens_per_s", 100}}));
+    course.take(training("progress", 1, {{"step", 20}, {"loss", 5}, {"tokens_per_s", 300}}));
     const std::string line =
-        course.take(training("done", 1, {{"result", {{"metrics", {{"loss", 4.5}, {"tokens_per_s", 140}}}}}}));
-    EXPECT_EQ(line, "round 1  leonardo  train done, attempt 1  loss 4.5  140 tokens/s");
+        course.take(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"tokens_per_s", 150.2}}}}}}));
+    EXPECT_EQ(line, "round 1  leonardo  train done, attempt 1  mean loss 5.5, mean 150.2 tokens/s");
+    const std::string picture = course.picture();
+    EXPECT_NE(picture.find("step   last loss  last tokens/s  mean loss  mean tokens/s\n"), std::string::npos)
+        << picture;
+    EXPECT_NE(picture.find("20/20  5          300            5.5        150.2\n"), std::string::npos)
+        << "the end of a training changes no number's meaning\n"
+        << picture;
+}
+
+const json kJobOfTwo = {
+    {"name", "demo"},
+    {"spec",
+     {{"rounds", 1},
+      {"participants", {{{"facility", "leonardo"}}, {{"facility", "karolina"}}}},
+      {"evaluation",
+       {{"at", {{{"facility", "leonardo"}, {"dataset", "it"}}, {{"facility", "karolina"}, {"dataset", "cs"}}}}}}}}};
+
+json at_noon(json event) {
+    event["time"] = "2026-03-01T12:00:00.250000Z";
+    return event;
+}
+
+std::string picture_after_noon(const JobCourse& course, int seconds) {
+    constexpr std::int64_t kNoon = 1772366400;
+    return course.picture(std::chrono::system_clock::from_time_t(kNoon + seconds));
+}
+
+TEST(JobCourseTest, WhileARoundTrainsItsTimeAndWhoWaitsAreShown) {
+    JobCourse course(kJobOfTwo);
+    course.take(at_noon(event("atoll.round.opened.v1", {{"round", 1}})));
+    const std::string picture = picture_after_noon(course, 75);
+    EXPECT_NE(picture.find("round 1 of 1  training, 1 m 15 s\n"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("karolina  waiting\n"), std::string::npos) << picture;
+}
+
+TEST(JobCourseTest, WhileARoundIsAggregatedItsPartsAndTimeAreShown) {
+    JobCourse course(kJobOfTwo);
+    course.take(event("atoll.round.opened.v1", {{"round", 1}}));
+    EXPECT_FALSE(course.aggregates());
+    course.take(at_noon(event("atoll.round.closed.v1", {{"round", 1}, {"updates", {1, 2}}})));
+    EXPECT_TRUE(course.aggregates());
+    EXPECT_NE(picture_after_noon(course, 4).find("aggregating 2 of 2 updates, 4.0 s\n"), std::string::npos)
+        << picture_after_noon(course, 4);
+    course.take_aggregation({{"state", "averaging"}, {"parts", {{"total", 5}, {"done", 3}}}});
+    EXPECT_NE(picture_after_noon(course, 9).find("aggregating 2 of 2 updates, 9.0 s, 3 of 5 parts averaged\n"),
+              std::string::npos)
+        << picture_after_noon(course, 9);
+    course.take(event("atoll.round.aggregated.v1", {{"round", 1}}));
+    EXPECT_FALSE(course.aggregates());
+    EXPECT_EQ(course.picture().find("parts"), std::string::npos) << course.picture();
+}
+
+json evaluation(const char* what, const char* facility, const char* dataset, json more = json::object()) {
+    more.update({{"round", 1}, {"facility", facility}, {"dataset", dataset}, {"kind", "evaluate"}, {"attempt", 1}});
+    return event(("atoll.task." + std::string(what) + ".v1").c_str(), more);
+}
+
+TEST(JobCourseTest, WhileARoundIsEvaluatedItsSitesAndModelsAreShown) {
+    JobCourse course(kJobOfTwo);
+    EXPECT_EQ(course.take(event("atoll.round.aggregated.v1", {{"round", 1}})),
+              "round 1: aggregated, to be evaluated at 2 sites");
+    course.take(evaluation("running", "karolina", "cs"));
+    EXPECT_EQ(course.take(evaluation("evaluating", "karolina", "cs",
+                                     {{"models", 3}, {"models_done", 1}, {"model", "leonardo"}})),
+              "");
+    std::string picture = course.picture();
+    EXPECT_NE(picture.find("evaluating round 1: 0 of 2 sites done\n"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("round 1     cs at karolina  running  1/3     leonardo\n"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("round 1     it at leonardo  waiting\n"), std::string::npos) << picture;
+    course.take(evaluation("done", "karolina", "cs"));
+    picture = course.picture();
+    EXPECT_NE(picture.find("evaluating round 1: 1 of 2 sites done\n"), std::string::npos) << picture;
+    EXPECT_EQ(picture.find("karolina  running"), std::string::npos) << picture;
+    course.take(event("atoll.round.evaluated.v1", {{"round", 1}}));
+    EXPECT_EQ(course.picture().find("sites done"), std::string::npos) << course.picture();
 }
 
 TEST(JobCourseTest, AttemptsAreNumberedAndEachBeginsAnew) {

@@ -18,7 +18,10 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kAwayMax{10};
-constexpr const char* kEventsQuery = "/events?wait=5s&limit=500&after=";  // a pause is seen within that time
+// A pause is seen within that time; no event tells how far an aggregation is.
+const char* events_query(const JobCourse& course) {
+    return course.aggregates() ? "/events?wait=1s&limit=500&after=" : "/events?wait=5s&limit=500&after=";
+}
 
 // Shows the course as it goes, in one of three ways.
 class Display {
@@ -42,6 +45,7 @@ class Display {
     void note(const std::string& text) {
         if (!live_) std::cerr << text << "\n";
     }
+    bool is_live() const { return live_; }
     bool shows_lines() const { return !as_json_ && !live_; }
 
   private:
@@ -79,6 +83,12 @@ Status show_state(http::Client& client, const std::string& job_path, JobCourse& 
     return {};
 }
 
+// Only to be looked at: what cannot be had is left out.
+void show_aggregation(http::Client& aggregations, const std::string& id, JobCourse& course) {
+    const auto now = aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(course.round()));
+    if (now.ok()) course.take_aggregation(*now);
+}
+
 Error unsuccessful(const JobCourse& course, const Display& display, const std::string& id) {
     std::string what =
         std::string("the job ") + (course.final_state() == "cancelled" ? "was " : "") + course.final_state();
@@ -92,6 +102,7 @@ Error unsuccessful(const JobCourse& course, const Display& display, const std::s
 
 Status watch_job(const Context& context, const std::string& id) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(http::Client aggregations, context.client("aggregation"));
     const std::string job_path = "/v1/jobs/" + segment(id);
     ATOLL_TRY(const json job, client.get_json(job_path));
     say_on_interrupt("job " + id + " runs on without you\n  watch it again:  atoll job watch " + id +
@@ -100,9 +111,10 @@ Status watch_job(const Context& context, const std::string& id) {
     Display display(context.json);
     std::string after = "0";
     while (!course.ended()) {
-        ATOLL_TRY(const json page, get_patiently(client, job_path + kEventsQuery + segment(after), display));
+        ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(course) + segment(after), display));
         for (const json& event : page.value("items", json::array())) display.event(event, course.take(event));
         if (!course.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, course, display));
+        if (display.is_live() && course.aggregates()) show_aggregation(aggregations, id, course);
         display.picture(course.picture());
         after = next_cursor(page, after);
     }

@@ -64,6 +64,10 @@ Json task_view(const Task& task) {
         view["attempt_error"] = attempt.error;
         view["progress"] = attempt.last_step;
     }
+    if (task.kind == TaskKind::kEvaluate) {
+        view["models"] = task.params.at("models").size();
+        view["models_done"] = task.attempt ? task.attempt->lines.size() : 0;
+    }
     if (task.kind == TaskKind::kTrain && task.state == TaskState::kDone)
         for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = task.result.at(key);
     return view;

@@ -18,6 +18,7 @@ Json event_data(const Task& task) {
                  {"kind", to_string(task.kind)},
                  {"facility", task.facility}};
     if (task.attempt) data["attempt"] = task.attempt->number;
+    if (task.kind == TaskKind::kEvaluate) data["dataset"] = task.params.at("dataset");
     return data;
 }
 
@@ -101,6 +102,16 @@ void take_lines(TaskChange& change, const Watched& watched) {
     }
 }
 
+// Of how many of its models an evaluation has results, and the one that it is at.
+void tell_evaluation(TaskChange& change) {
+    const Json& models = change.task.params.at("models");
+    const std::size_t done = change.task.attempt->lines.size();
+    Json more = {{"models", models.size()}, {"models_done", done}};
+    if (done < models.size()) more["model"] = models[done].at("which");
+    add_event(change, "atoll.task.evaluating.v1", more);
+    change.is_news = true;
+}
+
 // Why no program of ours can have written the log, empty if one can.
 std::string fault_of_log(const Task& task) {
     if (task.attempt->log_offset > kLogBytesMax)
@@ -167,13 +178,17 @@ void take_batch_answer(TaskChange& change, BatchState answer, std::int64_t asked
 void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
     change.next_in_ms = pace.poll_ms;
     change.task.attempt->step_failures = 0;
-    if (watched.started && change.task.attempt->step == Step::kQueued) {
+    const bool starts = watched.started && change.task.attempt->step == Step::kQueued;
+    const std::size_t results_before = change.task.attempt->lines.size();
+    if (starts) {
         enter(change, Step::kRunning);
         add_event(change, "atoll.task.running.v1");
     }
     take_lines(change, watched);
     if (const std::string fault = fault_of_log(change.task); !fault.empty())
         return fail_attempt(change, fault, false, pace);
+    if (change.task.kind == TaskKind::kEvaluate && (starts || change.task.attempt->lines.size() != results_before))
+        tell_evaluation(change);
     if (!watched.log_is_drained) {
         if (++change.task.attempt->undrained_looks <= kLooksAtOnceMax) change.next_in_ms = 0;
         return;

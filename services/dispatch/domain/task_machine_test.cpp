@@ -231,6 +231,28 @@ TEST(TaskMachineTest, ATrainerWithoutItsSummaryHasFailed) {
     EXPECT_EQ(change.task.attempt->step, Step::kFailed);
 }
 
+TEST(TaskMachineTest, AnEvaluationSaysOfWhichModelsItHasResults) {
+    Task queued = evaluate_task();
+    queued.attempt->step = Step::kQueued;
+    Watched watched;
+    watched.started = true;
+    watched.log_is_drained = true;
+    const TaskChange begun = apply(queued, watched, kPace, 0);
+    ASSERT_EQ(begun.events.size(), 2U);
+    EXPECT_EQ(begun.events[1].type, "atoll.task.evaluating.v1");
+    EXPECT_EQ(begun.events[1].data.at("models"), 2);
+    EXPECT_EQ(begun.events[1].data.at("models_done"), 0);
+    EXPECT_EQ(begun.events[1].data.at("model"), "global");
+    watched.lines = {{{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}}};
+    const TaskChange later = apply(begun.task, watched, kPace, 0);
+    ASSERT_EQ(later.events.size(), 1U);
+    EXPECT_EQ(later.events[0].data.at("models_done"), 1);
+    EXPECT_EQ(later.events[0].data.at("model"), "leonardo");
+    EXPECT_TRUE(later.events[0].data.contains("dataset"));
+    watched.lines = {};
+    EXPECT_TRUE(apply(later.task, watched, kPace, 0).events.empty()) << "nothing new";
+}
+
 TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
     const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}};
     const TaskChange done = apply(evaluate_task(), ended(0, {line, line}), kPace, 0);

@@ -11,6 +11,9 @@ std::string Course::take(const Json& event) {
     const Json& data = event.at("data");
     if (type == "atoll.task.progress.v1") return take_progress(data);
     if (type == "atoll.task.done.v1" && data.value("kind", "") == "train") return take_trained(data);
+    if (type == "atoll.round.closed.v1")
+        return fmt::format("round {:>2}  aggregating {} updates", data.at("round").get<std::int64_t>(),
+                           data.at("updates").size());
     if (type == "atoll.round.evaluated.v1") return take_evaluated(data);
     if (type == "atoll.task.failed.v1" || type == "atoll.job.failed.v1") return data.value("error", type);
     return {};
@@ -35,7 +38,7 @@ std::string Course::take_trained(const Json& data) {
     const Json& result = data.at("result");
     training.tokens = result.at("tokens").get<std::int64_t>();
     training.tokens_per_s = result.at("metrics").value("tokens_per_s", 0.0);
-    return fmt::format("round {:>2}  {:<9} trained {} steps, loss {:.3f}, {:.0f} tokens/s", round, facility,
+    return fmt::format("round {:>2}  {:<9} trained {} steps, mean loss {:.3f}, mean {:.0f} tokens/s", round, facility,
                        training.steps, training.mean_loss(), training.tokens_per_s);
 }
 

@@ -28,6 +28,12 @@ TEST(CourseTest, TheMeanLossIsThatOfTheLastAttempt) {
     EXPECT_DOUBLE_EQ(course.rounds().at(1).training.at("leonardo").mean_loss(), 5.0);
 }
 
+TEST(CourseTest, ARoundThatIsAggregatedIsALine) {
+    Course course({});
+    EXPECT_EQ(course.take({{"type", "atoll.round.closed.v1"}, {"data", {{"round", 2}, {"updates", {1, 2}}}}}),
+              "round  2  aggregating 2 updates");
+}
+
 TEST(CourseTest, PerplexitiesGoToTheLanguageOfTheirData) {
     Course course(std::map<std::string, std::string>{{"a", "cs"}});
     EXPECT_NE(course.take(evaluated()).find("leonardo"), std::string::npos);

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace atl::cli {
+
+// Loss and tokens/s of a training as `job watch` and `round show` tell them: `last` of the newest step, while it runs
+// and afterwards; `mean` of the whole training, known when it is done.
+std::vector<std::string> training_header();
+
+// The cells under that header. `progress`: the newest step (an event's data, or a task's "progress"); `metrics`: those
+// of the update. Null: not yet known.
+std::vector<std::string> training_cells(const nlohmann::json& progress, const nlohmann::json& metrics);
+
+}  // namespace atl::cli
