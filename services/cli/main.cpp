@@ -15,10 +15,18 @@ namespace {
 constexpr const char* kAbout =
     R"(Atoll: one language model, trained by many supercomputers, while every text stays where it is.
 
-Examples:
+Examples, in the order of a first federation:
   atoll up                                    start a coordinator on this machine
   atoll facility add leonardo --ssh leonardo --work-dir /scratch/me/atoll
-  atoll job submit job.yaml && atoll job watch newest
+  atoll model import llama ./llama-3.2-1b --tag v1
+  atoll dataset register diaries-it …         then tokenise it where it lies: atoll dataset prepare diaries-it …
+  atoll job init job.yaml                     a job file to edit
+  atoll job submit job.yaml --watch
+  atoll model pull italian-czech --out ./model
+Each command's --help has an example of its own.
+
+Exit status: 0; 2 for bad input, also a name or a file that is not there; 3 for not enough of something; 1 for any other
+failure.
 
 Environment: ATOLL_CA_FILE, a PEM file of the authority that vouches for the gateway; ATOLL_CLIENT_CERTIFICATE and
 ATOLL_CLIENT_KEY, PEM files for a gateway that takes only clients with a certificate (--tls-client-ca).)";

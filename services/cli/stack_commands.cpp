@@ -142,7 +142,8 @@ void add_credentials(CLI::App& program, Context& context) {
 void add_stack_commands(CLI::App& program, Context& context) {
     auto* up = program.add_subcommand("up", "start the coordinator on this machine")->footer(kUpHelp);
     auto options = std::make_shared<stack::UpOptions>();
-    up->add_option("--port-base", options->port_base, "first of seven TCP ports on 127.0.0.1; 0: any free ones")
+    up->add_option("--port-base", options->port_base,
+                   "first of seven TCP ports on 127.0.0.1; 0: any free ones; default: those it had, else 7400")
         ->check(CLI::Range(0, kPortBaseMax));
     const auto address = std::make_shared<stack::PublicAddress>();
     auto* url = up->add_option("--public-url", address->url,
@@ -152,7 +153,9 @@ void add_stack_commands(CLI::App& program, Context& context) {
         ->needs(url);
     up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen")->needs(url);
     up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen")->needs(url);
-    up->add_option("--only", options->only, "components to start, comma-separated")->delimiter(',');
+    up->add_option("--only", options->only,
+                   "components to start, comma-separated, of those that `atoll status` lists; default: all")
+        ->delimiter(',');
     up->add_option("--programs", options->programs, "directory of the services' programs");
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
     on_run(*up, context, [&context, options, address, url] {
