@@ -84,7 +84,7 @@ TEST_F(QuantGoldenTest, Nf4DecodesToTheCodeTimesTheFactorOfItsBlock) {
     dequantize_nf4(storage, kCount, 0, decoded);
     for (std::size_t i = 0; i < decoded.size(); ++i) {
         const unsigned code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15U;
-        ASSERT_NEAR(decoded[i], kNf4Values[code] * factors[i / 64], 1e-7F) << i;
+        ASSERT_NEAR(decoded[i], kNf4Values[code] * factors[i / 64], 1e-6F * std::abs(factors[i / 64])) << i;
     }
     for (std::size_t i = 64; i < 128; ++i) ASSERT_EQ(decoded[i], 0.0F);
 }
@@ -98,7 +98,7 @@ TEST_F(QuantGoldenTest, Nf4DoesNotDependOnThePiecesOrTheRange) {
     EXPECT_TRUE(std::ranges::equal(some, std::span(decoded).subspan(1001, some.size())));
 }
 
-TEST_F(QuantGoldenTest, Int8CodesAreExactlyThoseOfBitsandbytes) {
+TEST_F(QuantGoldenTest, Int8CodesAreExactlyThoseOfBitsandbytesAndFactorsTo1e6) {
     const Int8Layout layout(kRows, kColumns);
     std::vector<std::byte> storage(static_cast<std::size_t>(layout.size));
     quantize_int8(kRows, kColumns, 0, std::span(values_).first(100 * kColumns), storage);
@@ -110,6 +110,62 @@ TEST_F(QuantGoldenTest, Int8CodesAreExactlyThoseOfBitsandbytes) {
     for (std::size_t i = 0; i < decoded.size(); ++i) {
         ASSERT_NEAR(decoded[i], values_[i], magnitudes[i / kColumns] / 253) << i;
     }
+    const auto factors = part<float>(storage, 0, kRows);
+    for (std::size_t row = 0; row < factors.size(); ++row) EXPECT_NEAR(factors[row] * 127 / magnitudes[row], 1, 1e-6);
+}
+
+// Controls: what must not pass, to show that the goldens can tell.
+
+TEST_F(QuantGoldenTest, BlocksAndFactorsDownTheColumnsGiveOtherCodes) {
+    std::vector<float> turned;
+    for (std::int64_t i = 0; i < kCount; ++i) {
+        turned.push_back(values_[static_cast<std::size_t>(i % kRows * kColumns + i / kRows)]);
+    }
+    std::vector<std::byte> nf4_storage(static_cast<std::size_t>(layout_.size));
+    Nf4Quantizer quantizer(kCount, nf4_storage);
+    quantizer.append(turned);
+    quantizer.finish();
+    const Int8Layout layout(kColumns, kRows);
+    std::vector<std::byte> int8_storage(static_cast<std::size_t>(layout.size));
+    quantize_int8(kColumns, kRows, 0, turned, int8_storage);
+    const auto nf4_wanted = golden<std::uint8_t>("nf4.codes");
+    const auto nf4_codes = part<std::uint8_t>(nf4_storage, layout_.codes, nf4_wanted.size());
+    const auto int8_wanted = golden<std::int8_t>("int8.codes");
+    const auto int8_codes = part<std::int8_t>(int8_storage, layout.codes, kCount);
+    std::int64_t nf4_others = 0, int8_others = 0;
+    for (std::size_t i = 0; i < int8_wanted.size(); ++i) {
+        const std::size_t at = i % kColumns * kRows + i / kColumns;  // of the same element
+        const auto code = [](const std::vector<std::uint8_t>& codes, std::size_t element) {
+            return element % 2 == 0 ? codes[element / 2] >> 4 : codes[element / 2] & 15;
+        };
+        if (code(nf4_codes, at) != code(nf4_wanted, i)) ++nf4_others;
+        if (int8_codes[at] != int8_wanted[i]) ++int8_others;
+    }
+    EXPECT_GT(nf4_others, kCount / 4);
+    EXPECT_GT(int8_others, kCount / 4);
+}
+
+TEST_F(QuantGoldenTest, MagnitudesThatAreNotQuantisedAreFarOff) {
+    const auto factors = golden<float>("nf4.factors");
+    double worst = 0;
+    for (std::size_t block = 0; block < factors.size(); ++block) {
+        float magnitude = 0;
+        for (std::size_t i = 64 * block; i < std::min<std::size_t>(64 * (block + 1), kCount); ++i) {
+            magnitude = std::max(magnitude, std::abs(values_[i]));
+        }
+        if (magnitude > 0) worst = std::max(worst, std::abs(static_cast<double>(factors[block] / magnitude) - 1));
+    }
+    EXPECT_GT(worst, 1e-3);
+}
+
+TEST_F(QuantGoldenTest, CodesThatAreCutOffInsteadOfRoundedAreFarOff) {
+    const auto wanted = golden<std::int8_t>("int8.codes");
+    const auto magnitudes = golden<float>("int8.magnitudes");
+    std::int64_t others = 0;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+        if (static_cast<std::int8_t>(values_[i] * 127 / magnitudes[i / kColumns]) != wanted[i]) ++others;
+    }
+    EXPECT_GT(others, kCount / 4);
 }
 
 TEST(Int8Test, ARowOfZerosStaysZeros) {
