@@ -138,31 +138,49 @@ TEST(AttentionControlTest, AScaleOfOnePercentMoreIsFarOff) {
     EXPECT_GT(relative_l2(out, Reference(shape, qkv, starts, dout).out), 100 * kOpTolerance);
 }
 
-TEST(CachedAttentionTest, StepsSeeWhatOneForwardSees) {
-    const AttentionShape whole{.batch = 2, .length = 45, .heads = 4, .kv_heads = 2, .head_channels = 12};
-    const auto backend = make_cpu_backend(1).value();
-    const Owned qkv = random({2 * 45, whole.qkv_columns()}, 1);
-    std::vector<std::int32_t> starts(2 * 45, 0);
-    Owned out({2 * 45, 48}), lse({2 * 4 * 45}), keys({2 * 50, 24}), values({2 * 50, 24});
-    tensor::Arena workspace(backend->allocate(1 << 20).value());
-    backend->attention_forward(whole, qkv.tensor, integers(starts), out.tensor, lse.tensor, workspace);
-    std::int64_t past = 0;
-    for (const std::int64_t length : {30, 1, 1, 13}) {
-        AttentionShape step = whole;
-        step.length = length;
-        Owned part({2 * length, whole.qkv_columns()}), part_out({2 * length, 48});
-        for (std::int64_t b = 0; b < 2; ++b) {
-            backend->copy(qkv.tensor.row_range(b * 45 + past, length), part.tensor.row_range(b * length, length));
-        }
-        backend->attention_cached(step, part.tensor, past, keys.tensor, values.tensor, part_out.tensor, workspace);
-        for (std::int64_t b = 0; b < 2; ++b) {
-            for (std::int64_t i = 0; i < length * 48; ++i) {
-                ASSERT_NEAR(part_out[b * length * 48 + i], out[(b * 45 + past) * 48 + i], 1e-5);
+class CachedAttentionTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    static constexpr AttentionShape kShape{.batch = 2, .length = 45, .heads = 4, .kv_heads = 2, .head_channels = 12};
+    static constexpr std::int64_t kWidth = 48, kRows = 2 * 45;
+
+    // The whole output, from steps of 30, 1, 1 and 13 tokens; a control lets the steps begin `late`.
+    Owned out_of_steps(std::int64_t late = 0) const {
+        const auto backend = make_cpu_backend(1, GetParam()).value();
+        Owned keys({2 * 50, 24}, 0.0F), values({2 * 50, 24}, 0.0F), out({kRows, kWidth});
+        tensor::Arena workspace(backend->allocate(1 << 20).value());
+        std::int64_t past = 0;
+        for (const std::int64_t length : {30, 1, 1, 13}) {
+            AttentionShape step = kShape;
+            step.length = length;
+            Owned part({2 * length, kShape.qkv_columns()}), part_out({2 * length, kWidth});
+            for (std::int64_t b = 0; b < 2; ++b) {
+                backend->copy(qkv_.tensor.row_range(b * 45 + past, length), part.tensor.row_range(b * length, length));
             }
+            backend->attention_cached(step, part.tensor, past + (past > 0 ? late : 0), keys.tensor, values.tensor,
+                                      part_out.tensor, workspace);
+            for (std::int64_t b = 0; b < 2; ++b) {
+                backend->copy(part_out.tensor.row_range(b * length, length),
+                              out.tensor.row_range(b * 45 + past, length));
+            }
+            past += length;
         }
-        past += length;
+        return out;
     }
+
+    const Owned qkv_ = random({kRows, kShape.qkv_columns()}, 1), dout_ = random({kRows, kWidth}, 2);
+    const Reference reference_{kShape, qkv_, std::vector<std::int32_t>(kRows, 0), dout_};
+};
+
+TEST_P(CachedAttentionTest, StepsAreTheDefinition) {
+    EXPECT_LE(relative_l2(out_of_steps(), reference_.out), kOpTolerance);
 }
+
+TEST_P(CachedAttentionTest, AKeyOfZerosBetweenTheStepsIsFarOff) {
+    EXPECT_GT(relative_l2(out_of_steps(1), reference_.out), 1000 * kOpTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, CachedAttentionTest, ::testing::ValuesIn(cpu_instruction_sets()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace atl::kernels

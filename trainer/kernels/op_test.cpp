@@ -13,27 +13,58 @@ class OpTest : public ::testing::TestWithParam<std::string> {
     std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
 };
 
-TEST_P(OpTest, MatmulTakesEveryTranspositionAndAccumulates) {
-    constexpr std::int64_t kM = 21, kN = 34, kK = 19;
-    for (const bool transpose_a : {false, true}) {
-        for (const bool transpose_b : {false, true}) {
-            const Owned a = transpose_a ? random({kK, kM}, 1) : random({kM, kK}, 1);
-            const Owned b = transpose_b ? random({kN, kK}, 2) : random({kK, kN}, 2);
-            Owned c({kM, kN}, 3.0F);
-            backend_->matmul(a.tensor, transpose_a, b.tensor, transpose_b, c.tensor, true);
-            std::vector<double> expected;
-            for (std::int64_t m = 0; m < kM; ++m) {
-                for (std::int64_t n = 0; n < kN; ++n) {
-                    double sum = 3.0;
-                    for (std::int64_t k = 0; k < kK; ++k) {
-                        sum += a[transpose_a ? k * kM + m : m * kK + k] * b[transpose_b ? n * kK + k : k * kN + n];
-                    }
-                    expected.push_back(sum);
-                }
-            }
-            EXPECT_LE(relative_l2(c, expected), kOpTolerance) << transpose_a << transpose_b;
+Owned transposed(const Owned& matrix, std::int64_t rows, std::int64_t columns) {
+    Owned out({columns, rows});
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+        out.values[static_cast<std::size_t>(i % columns * rows + i / columns)] =
+            matrix.values[static_cast<std::size_t>(i)];
+    }
+    return out;
+}
+
+// fill + a [m, k] · b [k, n].
+std::vector<double> product(const Owned& a, const Owned& b, std::int64_t m, std::int64_t n, std::int64_t k,
+                            double fill) {
+    std::vector<double> c(static_cast<std::size_t>(m * n), fill);
+    for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < k; ++j) {
+            for (std::int64_t l = 0; l < n; ++l) c[static_cast<std::size_t>(i * n + l)] += a[i * k + j] * b[j * n + l];
         }
     }
+    return c;
+}
+
+struct Sizes {
+    std::int64_t m, n, k;
+};
+
+// One tile, and several: of rows and of columns, in blocks of the depth too, with incomplete ones at each end.
+constexpr Sizes kProducts[] = {{21, 34, 19}, {301, 290, 523}};
+
+TEST_P(OpTest, MatmulTakesEveryTranspositionAndAccumulates) {
+    for (const auto& [m, n, k] : kProducts) {
+        const Owned a = random({m, k}, 1), b = random({k, n}, 2);
+        const Owned a_transposed = transposed(a, m, k), b_transposed = transposed(b, k, n);
+        for (const bool accumulate : {false, true}) {
+            const std::vector<double> expected = product(a, b, m, n, k, accumulate ? 3.0 : 0.0);
+            for (const int transpose : {0, 1, 2, 3}) {
+                const bool of_a = (transpose & 1) != 0, of_b = (transpose & 2) != 0;
+                Owned c({m, n}, 3.0F);
+                backend_->matmul((of_a ? a_transposed : a).tensor, of_a, (of_b ? b_transposed : b).tensor, of_b,
+                                 c.tensor, accumulate);
+                EXPECT_LE(relative_l2(c, expected), kOpTolerance) << m << "x" << n << "x" << k << " " << of_a << of_b;
+            }
+        }
+    }
+}
+
+// A control: a product that lacks the last of its 523 terms must be far off.
+TEST_P(OpTest, AProductThatLacksATermIsFarOff) {
+    const auto& [m, n, k] = kProducts[1];
+    const Owned a = random({m, k}, 1), b = random({k, n}, 2);
+    Owned c({m, n});
+    backend_->matmul(a.tensor.column_range(0, k - 1), false, b.tensor.row_range(0, k - 1), false, c.tensor, false);
+    EXPECT_GT(relative_l2(c, product(a, b, m, n, k, 0)), 1000 * kOpTolerance);
 }
 
 TEST_P(OpTest, MatmulOfColumnRangesLeavesTheOtherColumnsAlone) {
@@ -303,23 +334,55 @@ TEST_P(OpTest, SgdWithMomentumDecaysAndSteps) {
     EXPECT_FLOAT_EQ(weights.values[1], 0.98F - 0.1F);
 }
 
-TEST_P(OpTest, RopeBackwardUndoesRopeForward) {
-    const AttentionShape shape{.batch = 1, .length = 3, .heads = 2, .kv_heads = 1, .head_channels = 6};
-    Owned qkv = random({3, shape.qkv_columns()}, 1), table({4, 6});
-    const std::vector<float> before = qkv.values;
-    for (std::size_t i = 0; i < 12; ++i) {
-        const float angle = 0.3F * static_cast<float>(i);
-        table.values[i / 3 * 6 + i % 3] = std::cos(angle);
-        table.values[i / 3 * 6 + 3 + i % 3] = std::sin(angle);
-    }
+// What rotates, and by what: three tokens of unequal positions, a head of keys, values beside them.
+struct Rotation {
+    static constexpr AttentionShape kShape{.batch = 1, .length = 3, .heads = 2, .kv_heads = 1, .head_channels = 38};
+    static constexpr std::int64_t kHalf = kShape.head_channels / 2;
+    static constexpr std::int64_t kColumns = (kShape.heads + 2 * kShape.kv_heads) * kShape.head_channels;
+    Owned qkv = random({3, kColumns}, 1), table{4, kShape.head_channels};
     std::vector<std::int32_t> positions = {0, 3, 1};
-    backend_->rope_forward(shape, table.tensor, integers(positions), qkv.tensor);
-    const std::size_t second = static_cast<std::size_t>(shape.qkv_columns());  // row 1, position 3, head 0, pair 2
-    EXPECT_NEAR(qkv.values[second + 2], before[second + 2] * std::cos(3.3F) - before[second + 5] * std::sin(3.3F),
-                1e-5);
-    EXPECT_EQ(qkv.values[second + 18], before[second + 18]) << "values are not rotated";
-    backend_->rope_backward(shape, table.tensor, integers(positions), qkv.tensor);
-    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(qkv.values[i], before[i], 1e-5F);
+
+    Rotation() {
+        for (std::int64_t position = 0; position < 4; ++position) {
+            for (std::int64_t i = 0; i < kHalf; ++i) {
+                const double angle = static_cast<double>(position) * std::pow(100.0, -i / 19.0);
+                const auto at = static_cast<std::size_t>(position * 2 * kHalf + i);
+                table.values[at] = static_cast<float>(std::cos(angle));
+                table.values[at + kHalf] = static_cast<float>(std::sin(angle));
+            }
+        }
+    }
+    // Each pair (i, i + D/2) of a query's or key's channels turned by its angle, or back, or its `neighbours` 2i and 2i
+    // + 1.
+    std::vector<double> rotated(bool back, bool neighbours = false) const {
+        std::vector<double> out(qkv.values.begin(), qkv.values.end());
+        for (std::size_t token = 0; token < positions.size(); ++token) {
+            for (std::int64_t head = 0; head < kShape.heads + kShape.kv_heads; ++head) {
+                for (std::int64_t i = 0; i < kHalf; ++i) {
+                    const std::int64_t begin = static_cast<std::int64_t>(token) * kColumns + head * 2 * kHalf;
+                    const std::int64_t first = begin + (neighbours ? 2 * i : i);
+                    const std::int64_t second = first + (neighbours ? 1 : kHalf);
+                    const std::int64_t at = positions[token] * 2 * kHalf + i;
+                    const double cosine = table[at], sine = back ? -table[at + kHalf] : table[at + kHalf];
+                    out[static_cast<std::size_t>(first)] = qkv[first] * cosine - qkv[second] * sine;
+                    out[static_cast<std::size_t>(second)] = qkv[second] * cosine + qkv[first] * sine;
+                }
+            }
+        }
+        return out;
+    }
+};
+
+TEST_P(OpTest, RopeTurnsEachPairOfChannelsByItsAngle) {
+    Rotation rotation;
+    const std::vector<double> forward = rotation.rotated(false), neighbours = rotation.rotated(false, true);
+    backend_->rope_forward(Rotation::kShape, rotation.table.tensor, integers(rotation.positions), rotation.qkv.tensor);
+    EXPECT_LE(relative_l2(rotation.qkv, forward), kOpTolerance);
+    EXPECT_GT(relative_l2(rotation.qkv, neighbours), 1000 * kOpTolerance) << "control: the interleaved rotation";
+    // The derivative of a rotation is the rotation back, applied to the gradient.
+    const std::vector<double> backward = rotation.rotated(true);
+    backend_->rope_backward(Rotation::kShape, rotation.table.tensor, integers(rotation.positions), rotation.qkv.tensor);
+    EXPECT_LE(relative_l2(rotation.qkv, backward), kOpTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, OpTest, ::testing::ValuesIn(cpu_instruction_sets()),
