@@ -25,8 +25,55 @@ std::vector<float> random_values(std::mt19937& random, std::int64_t count) {
     return values;
 }
 
-// ‖c − a·b‖ / ‖a·b‖ for a [m, k] · b [k, n].
-Result<CheckResult> check_matmul(kernels::Backend& backend, std::int64_t m, std::int64_t n, std::int64_t k) {
+// What check_matmul multiplies: op(a) [m, k] · op(b) [k, n], added to what is there or not.
+struct Product {
+    std::int64_t m;
+    std::int64_t n;
+    std::int64_t k;
+    bool transpose_a = false;
+    bool transpose_b = false;
+    bool accumulate = false;
+
+    std::string name() const {
+        return "matmul " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
+               (transpose_a ? ", first transposed" : "") + (transpose_b ? ", second transposed" : "") +
+               (accumulate ? ", added" : "");
+    }
+};
+
+constexpr float kBefore = 3.0F;  // in every element of the output
+
+std::vector<float> transposed(const std::vector<float>& matrix, std::int64_t rows, std::int64_t columns) {
+    std::vector<float> out(matrix.size());
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+        out[static_cast<std::size_t>(i % columns * rows + i / columns)] = matrix[static_cast<std::size_t>(i)];
+    }
+    return out;
+}
+
+// ‖c − exact‖ / ‖exact‖ in fp64, for a [m, k] and b [k, n].
+double product_error(const Product& product, const std::vector<float>& a, const std::vector<float>& b,
+                     const std::vector<float>& c) {
+    double error = 0;
+    double size = 0;
+    std::vector<double> row(static_cast<std::size_t>(product.n));
+    for (std::int64_t i = 0; i < product.m; ++i) {
+        std::ranges::fill(row, product.accumulate ? static_cast<double>(kBefore) : 0.0);
+        for (std::int64_t j = 0; j < product.k; ++j) {
+            const double factor = a[static_cast<std::size_t>(i * product.k + j)];
+            const float* const from = b.data() + j * product.n;
+            for (std::size_t l = 0; l < row.size(); ++l) row[l] += factor * from[l];
+        }
+        for (std::size_t l = 0; l < row.size(); ++l) {
+            error += std::pow(c[static_cast<std::size_t>(i * product.n) + l] - row[l], 2);
+            size += row[l] * row[l];
+        }
+    }
+    return std::sqrt(error / size);
+}
+
+Result<CheckResult> check_matmul(kernels::Backend& backend, const Product& product) {
+    const auto& [m, n, k, transpose_a, transpose_b, accumulate] = product;
     std::mt19937 random(7);
     const std::vector<float> a = random_values(random, m * k);
     const std::vector<float> b = random_values(random, k * n);
@@ -35,27 +82,27 @@ Result<CheckResult> check_matmul(kernels::Backend& backend, std::int64_t m, std:
     const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
         return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, columns});
     };
-    const Tensor device_a = matrix(m, k);
-    const Tensor device_b = matrix(k, n);
+    const Tensor device_a = transpose_a ? matrix(k, m) : matrix(m, k);
+    const Tensor device_b = transpose_b ? matrix(n, k) : matrix(k, n);
     const Tensor device_c = matrix(m, n);
-    backend.copy_from_host(a.data(), device_a);
-    backend.copy_from_host(b.data(), device_b);
-    backend.matmul(device_a, false, device_b, false, device_c, false);
-    std::vector<float> c(static_cast<std::size_t>(m * n));
+    std::vector<float> c(static_cast<std::size_t>(m * n), kBefore);
+    backend.copy_from_host((transpose_a ? transposed(a, m, k) : a).data(), device_a);
+    backend.copy_from_host((transpose_b ? transposed(b, k, n) : b).data(), device_b);
+    backend.copy_from_host(c.data(), device_c);
+    backend.synchronize();
+    backend.matmul(device_a, transpose_a, device_b, transpose_b, device_c, accumulate);
     backend.copy_to_host(device_c, c.data());
-    double error = 0;
-    double size = 0;
-    for (std::int64_t i = 0; i < m * n; ++i) {
-        double sum = 0;
-        for (std::int64_t j = 0; j < k; ++j) {
-            sum += static_cast<double>(a[static_cast<std::size_t>(i / n * k + j)]) *
-                   b[static_cast<std::size_t>(j * n + i % n)];
-        }
-        error += std::pow(c[static_cast<std::size_t>(i)] - sum, 2);
-        size += sum * sum;
+    return CheckResult{product.name(), product_error(product, a, b, c), 1e-6};
+}
+
+// Products of one tile, and one of several tiles and blocks of the depth, in every transposition.
+std::vector<Product> products() {
+    std::vector<Product> all;
+    for (const std::int64_t side : {1, 17, 64, 129}) all.push_back({side, side + 2, 2 * side + 1});
+    for (const int way : {0, 1, 2, 3, 4, 5, 6, 7}) {
+        all.push_back({301, 290, 523, (way & 1) != 0, (way & 2) != 0, (way & 4) != 0});
     }
-    return CheckResult{"matmul " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k),
-                       std::sqrt(error / size), 1e-6};
+    return all;
 }
 
 // A tiny model with random weights and one batch of random tokens.
@@ -155,8 +202,8 @@ CheckResult check_gradient(TinyRun& run, std::size_t group) {
 }  // namespace
 
 Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report) {
-    for (const std::int64_t side : {1, 17, 64, 129}) {
-        ATOLL_TRY(const CheckResult result, check_matmul(backend, side, side + 2, 2 * side + 1));
+    for (const Product& product : products()) {
+        ATOLL_TRY(const CheckResult result, check_matmul(backend, product));
         report(result);
     }
     ATOLL_TRY(const auto run, TinyRun::make(backend));

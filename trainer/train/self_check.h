@@ -15,8 +15,8 @@ struct CheckResult {
     bool ok() const { return error <= tolerance; }  // false for NaN
 };
 
-// Matrix products against plain fp64 loops, and the gradient of a tiny model against finite differences along random
-// directions, group by group.
+// Matrix products (of one tile, and of several in every transposition) against plain fp64 loops, and the gradient of a
+// tiny model against finite differences along random directions, group by group.
 Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report);
 
 }  // namespace atl::train
