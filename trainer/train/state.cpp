@@ -56,6 +56,7 @@ std::string progress_text(const Progress& progress) {
     return json{{"steps", progress.steps},
                 {"tokens", progress.tokens},
                 {"loss_sum", progress.loss_sum},
+                {"final_loss", progress.final_loss},
                 {"wall_s", progress.wall_s},
                 {"loss_scale", progress.loss_scale.scale},
                 {"good_steps", progress.loss_scale.good_steps},
@@ -157,6 +158,7 @@ Result<Progress> parse_progress(const safetensors::Header& header, const std::st
     return Progress{progress.value("steps", std::int64_t{0}),
                     progress.value("tokens", std::int64_t{0}),
                     progress.value("loss_sum", 0.0),
+                    progress.value("final_loss", 0.0),
                     progress.value("wall_s", 0.0),
                     {progress.value("loss_scale", 1.0), progress.value("good_steps", std::int64_t{0}),
                      progress.value("skipped_steps", std::int64_t{0})}};

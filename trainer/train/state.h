@@ -18,6 +18,7 @@ struct Progress {
     std::int64_t steps = 0;   // done
     std::int64_t tokens = 0;  // targets so far
     double loss_sum = 0;      // over those
+    double final_loss = 0;    // of the last step
     double wall_s = 0;
     LossScale loss_scale;
 

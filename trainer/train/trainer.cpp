@@ -29,6 +29,13 @@ double max_over(comm::Comm& comm, double value) {
     return value;
 }
 
+SaveWhere save_where(const TrainJob& job) {
+    const RunConfig& config = job.config;
+    return {config.model, config.out, job.save_dtype,
+            job.directory.adapters ? &job.directory.adapters->options : nullptr,
+            config.quantize == "none" ? "" : config.quantize};
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, double rank_peak_flops)
@@ -63,6 +70,7 @@ Status Trainer::start() {
     if (job_.directory.adapters) {
         ATOLL_TRY(base_digest_, base_digest(job_.directory, comm_));
     }
+    ATOLL_TRY(saver_, WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
@@ -107,7 +115,7 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
     progress_.tokens += static_cast<std::int64_t>(sums.targets);
     StepMetrics metrics;
     metrics.step = number;
-    metrics.loss = final_loss_ = sums.targets > 0 ? sums.loss / sums.targets : 0;
+    metrics.loss = progress_.final_loss = sums.targets > 0 ? sums.loss / sums.targets : 0;
     metrics.learning_rate = rate;
     metrics.gradient_norm = norm;
     if (scales_loss()) {
@@ -200,12 +208,9 @@ Status Trainer::save() {
 }
 
 Status Trainer::finish() {
-    if (!stopped_) {
-        ATOLL_RETURN_IF_ERROR(save_weights(memory_.store(), backend_, comm_,
-                                           {job_.config.model, job_.config.out, job_.save_dtype,
-                                            job_.directory.adapters ? &job_.directory.adapters->options : nullptr,
-                                            job_.config.quantize == "none" ? "" : job_.config.quantize}));
-    }
+    const Status saved = stopped_ ? Status() : saver_->save(memory_.store(), backend_, comm_);
+    saver_.reset();
+    if (!saved.ok()) return keep_unsaved(saved);
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
     const std::filesystem::path state = state_file(job_.config.out).parent_path();
@@ -215,13 +220,23 @@ Status Trainer::finish() {
     return {};
 }
 
+Status Trainer::keep_unsaved(Status failed) {
+    if (!save().ok()) return failed;
+    stopped_ = true;
+    if (comm_.rank() == 0) print_line(to_json_line(summary()));
+    if (failed.error().message.empty()) return failed;  // another rank tells
+    Error error = failed.error();
+    error.message += "; the training is done and its state saved: the same command with --resume saves the model";
+    return error;
+}
+
 Summary Trainer::summary() const {
     Summary summary;
     summary.steps = progress_.steps;
     summary.samples = progress_.steps * job_.batch.global;
     summary.tokens = progress_.tokens;
     summary.loss = progress_.tokens > 0 ? progress_.loss_sum / static_cast<double>(progress_.tokens) : 0;
-    summary.final_loss = final_loss_;
+    summary.final_loss = progress_.final_loss;
     const double wall_s = now_s() - started_s_;
     summary.wall_s = progress_.wall_s + wall_s;
     summary.tokens_per_s = static_cast<double>(run_steps_) * nominal_targets() / wall_s;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "trainer/train/evaluate.h"
@@ -21,6 +22,9 @@ class Trainer {
     Status start();  // loads the weights, or a saved state; closes the model directory
     Status steps();  // until done or stopped
     Status finish();
+    // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
+    // `failed`, whose message then says so.
+    Status keep_unsaved(Status failed);
     Result<StepMetrics> step(std::int64_t number);
     // `scale` makes the gradients those of the mean loss.
     Status update(double rate, double norm, double scale);
@@ -54,7 +58,7 @@ class Trainer {
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
     std::string base_digest_;  // of the frozen model under adapters
-    double final_loss_ = 0;
+    std::optional<WeightSaver> saver_;
     double started_s_ = 0;        // on the steady clock
     std::int64_t run_steps_ = 0;  // done by this process
     bool stopped_ = false;

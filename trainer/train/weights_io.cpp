@@ -208,8 +208,10 @@ Result<checkpoint::AdapterWriter> open_adapter_writer(const model::Model& model,
                                              {where.base.string(), where.quantization});
 }
 
+}  // namespace
+
 // The one of them that a run needs, on the rank that writes.
-class Output {
+class WeightSaver::Output {
   public:
     Status open(const model::Model& model, const SaveWhere& where) {
         if (where.adapters != nullptr) {
@@ -228,8 +230,6 @@ class Output {
     std::optional<checkpoint::WeightWriter> model_;
     std::optional<checkpoint::AdapterWriter> adapters_;
 };
-
-}  // namespace
 
 void ModelDirectory::close_files() {
     weights.reset();
@@ -277,21 +277,32 @@ Status load_weights_from_rank0(const ModelDirectory& directory, ParameterStore& 
     return comm.agree(write_outcome(status));
 }
 
-Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where) {
+WeightSaver::WeightSaver(std::unique_ptr<Output> output, bool adapters)
+    : output_(std::move(output)), adapters_(adapters) {}
+WeightSaver::~WeightSaver() = default;
+WeightSaver::WeightSaver(WeightSaver&&) noexcept = default;
+WeightSaver& WeightSaver::operator=(WeightSaver&&) noexcept = default;
+
+Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& comm, const SaveWhere& where) {
+    auto output = std::make_unique<Output>();
     Status status;
-    Output output;
-    if (comm.rank() == 0) status = output.open(store.model(), where);
+    if (comm.rank() == 0) status = output->open(model, where);
     ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));
+    return WeightSaver(std::move(output), where.adapters != nullptr);
+}
+
+Status WeightSaver::save(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
+    Status status;
     PieceGatherer pieces(backend, comm);
     for (std::size_t group = 0; group < store.group_count(); ++group) {
-        if (store.model().groups[group].is_adapter != (where.adapters != nullptr)) continue;
+        if (store.model().groups[group].is_adapter != adapters_) continue;
         const Status read = pieces.gather_weights(store, group, [&](std::span<const float> values) {
-            if (status.ok()) status = output.append(values);
+            if (status.ok()) status = output_->append(values);
         });
         if (status.ok()) status = read;
     }
     ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));  // of every rank's pieces, before anything appears
-    if (comm.rank() == 0) status = output.finish();
+    if (comm.rank() == 0) status = output_->finish();
     return comm.agree(write_outcome(status));
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,8 +39,6 @@ Status load_weights(const ModelDirectory& directory, ParameterStore& store, kern
 Status load_weights_from_rank0(const ModelDirectory& directory, ParameterStore& store, kernels::Backend& backend,
                                comm::Comm& comm);
 
-// Writes the weights as a model directory, or the adapters as an adapter directory. Every rank takes part, rank 0
-// writes; no rank holds more than what it keeps and a small buffer. All ranks get the same outcome.
 struct SaveWhere {
     std::filesystem::path base;  // the model directory that was trained
     std::filesystem::path out;
@@ -47,9 +46,27 @@ struct SaveWhere {
     const model::LoraOptions* adapters = nullptr;  // save those, not the model
     std::string quantization = {};                 // of the base that they were trained on; empty: none
 };
-Status save_weights(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm, const SaveWhere& where);
 
-// What save_weights() takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.
+// Writes the weights as a model directory, or the adapters as an adapter directory. What it takes from the base it
+// takes when it is made; so a run makes it before its first step, and the base may go. Every rank takes part, rank 0
+// writes; no rank holds more than what it keeps and a small buffer. All ranks get the same outcomes.
+class WeightSaver {
+  public:
+    static Result<WeightSaver> create(const model::Model& model, comm::Comm& comm, const SaveWhere& where);
+    ~WeightSaver();  // without save(), or when it failed: removes what was written
+    WeightSaver(WeightSaver&&) noexcept;
+    WeightSaver& operator=(WeightSaver&&) noexcept;
+
+    Status save(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
+
+  private:
+    class Output;
+    WeightSaver(std::unique_ptr<Output> output, bool adapters);
+    std::unique_ptr<Output> output_;  // open on rank 0
+    bool adapters_;
+};
+
+// What WeightSaver takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.
 std::int64_t save_buffer_bytes(const model::Model& model, bool adapters);
 
 }  // namespace atl::train

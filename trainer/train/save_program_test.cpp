@@ -1,0 +1,74 @@
+#include <sys/wait.h>
+
+#include <chrono>
+#include <thread>
+
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+// What a run's result needs, and what is left when it cannot be saved.
+class SaveProgramTest : public ProgramTest {
+  protected:
+    // `train`, whose model goes away after the first step.
+    CommandResult train_while_the_model_goes(const std::string& out, const std::vector<std::string>& flags) const {
+        std::vector<std::string> script = {
+            "sh", "-c",
+            "rm -f \"$LOG\"; \"$@\" >\"$LOG\" & until grep -qs '\"step\":1,' \"$LOG\"; do "
+            "kill -0 $! || break; sleep 0.01; done; "
+            "rm -r \"$MODEL\"; wait $!; code=$?; cat \"$LOG\"; exit $code",
+            "sh"};
+        script.insert(script.begin(), {"env", "LOG=" + path("log"), "MODEL=" + path("model")});
+        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
+                                       "--threads", "1", "--out", path(out)},
+                                      1);
+        script.insert(script.end(), training.begin(), training.end());
+        script.insert(script.end(), flags.begin(), flags.end());
+        auto result = run_command(script);
+        EXPECT_TRUE(result.ok());
+        return result.ok() ? std::move(result).value() : CommandResult{};
+    }
+};
+
+TEST_F(SaveProgramTest, TheModelMayGoOnceARunHasBegun) {
+    ASSERT_TRUE(write_file_atomic(path("model/merges.txt"), "of the base").ok());
+    for (const std::vector<std::string>& flags :
+         {std::vector<std::string>{"--steps", "2000"}, {"--steps", "2000", "--lora-rank", "2"}}) {
+        const bool adapters = flags.size() > 2;
+        std::filesystem::copy(path("model"), path("kept"), std::filesystem::copy_options::recursive);
+        ASSERT_EQ(train("whole", flags).exit_code, 0);
+        const auto result = train_while_the_model_goes("out", flags);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_FALSE(std::filesystem::exists(path("model")));
+        const std::string weights = adapters ? "/adapter_model.safetensors" : "/model.safetensors";
+        EXPECT_EQ(read_file(path("out") + weights).value() == read_file(path("whole") + weights).value(), true);
+        EXPECT_EQ(std::filesystem::exists(path("out/merges.txt")), !adapters);
+        std::filesystem::rename(path("kept"), path("model"));
+        std::filesystem::remove_all(path("out"));
+    }
+}
+
+TEST_F(SaveProgramTest, AModelThatCannotBeSavedIsKeptAsAState) {
+    for (const int ranks : {1, 2}) {
+        std::filesystem::create_directories(path("out/model.safetensors"));  // nothing can be renamed to it
+        const std::vector<std::string> flags = {"--steps", "3", "--global-batch-size", "2"};
+        const auto whole = train("whole", flags, ranks);
+        const auto failed = train("out", flags, ranks);
+        EXPECT_EQ(failed.exit_code, 1) << failed.err;
+        EXPECT_NE(failed.err.find("model.safetensors"), std::string::npos) << failed.err;
+        EXPECT_NE(failed.err.find("--resume saves the model"), std::string::npos) << failed.err;
+        EXPECT_EQ(lines_of(failed.out).back()["resumable"], true);
+
+        std::filesystem::remove(path("out/model.safetensors"));
+        const auto saved = train("out", {"--steps", "3", "--global-batch-size", "2", "--resume"}, ranks);
+        EXPECT_EQ(saved.exit_code, 0) << saved.err;
+        EXPECT_EQ(lines_of(saved.out).size(), 1U) << "no step is made again";
+        EXPECT_EQ(lines_of(saved.out).back()["final_loss"], lines_of(whole.out).back()["final_loss"]);
+        EXPECT_EQ(weights("out") == weights("whole"), true);
+        std::filesystem::remove_all(path("out"));
+    }
+}
+
+}  // namespace
+}  // namespace atl::train
