@@ -66,7 +66,7 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false);
-    command->add_option("--out", given->out, "the directory to make")->required();
+    command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
     command->add_option("directories", given->directories, "the models to average, the first one's layout wins")
         ->required()

@@ -93,6 +93,9 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
         EXPECT_NE(result.err.find(named), std::string::npos) << result.err;
         EXPECT_FALSE(fs::exists(out_)) << named;
     }
+    const auto over = aggregate({"--out", b_, a_, b_});
+    EXPECT_EQ(over.exit_code, 2) << "what is there stays";
+    EXPECT_NE(over.err.find("--out"), std::string::npos) << over.err;
 }
 
 }  // namespace
