@@ -32,6 +32,13 @@ Result<T> member(const Json& value, const char* key) {
     }
 }
 
+std::vector<std::string> tags_of(const Json& model) {
+    std::vector<std::string> tags;
+    const Json by_name = model.value("tags", Json::object());
+    for (const auto& tag : by_name.items()) tags.push_back(tag.key());
+    return tags;
+}
+
 std::string versions_path(const std::string& dataset) {
     return "/v1/datasets/" + http::percent_encode(dataset) + "/versions";
 }
@@ -80,12 +87,14 @@ Result<Json> Catalog::get_named(Service service, const std::string& list, const 
 
 Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
                                           const std::string& name_key) const {
-    ATOLL_RETURN_IF_ERROR(get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
-    ATOLL_TRY(const Json found,
-              get_as(Service::kStore,
-                     "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
-                     path + ".version", "version \"" + version + "\" of model \"" + model + "\""));
-    ATOLL_TRY(std::string digest, member<std::string>(found, "digest"));
+    ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
+    const auto found = get_as(
+        Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
+        path + ".version", "version \"" + version + "\" of model \"" + model + "\"");
+    if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument)
+        return invalid_argument(path + ".version", found.error().message + did_you_mean(version, tags_of(known)));
+    if (!found.ok()) return found.error();
+    ATOLL_TRY(std::string digest, member<std::string>(*found, "digest"));
     if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
     return digest;
 }

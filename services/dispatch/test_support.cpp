@@ -170,7 +170,9 @@ void FakeCatalog::add_store(http::Server& server) {
         return Response::json(200, {{"items", {{{"name", "tiny"}}}}, {"next", nullptr}});
     });
     server.route(Method::kGet, "/v1/models/:name", services_only(), [](const Request& request) {
-        return request.param("name") == "tiny" ? Response::json(200, {{"name", "tiny"}}) : none();
+        return request.param("name") == "tiny"
+                   ? Response::json(200, {{"name", "tiny"}, {"tags", {{"base", kBaseDigest}}}})
+                   : none();
     });
     server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [](const Request& request) {
         if (request.param("name") != "tiny") return none();

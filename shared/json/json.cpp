@@ -96,6 +96,15 @@ std::string shown_number(double value) {
         .dump();
 }
 
+// "; there is X", a member that nobody has read and that is nearly the missing one; empty if there is none.
+std::string near_member(const Json& object, const std::vector<std::string>& read, const char* missing) {
+    std::vector<std::string> unread;
+    for (const auto& member : object.items())
+        if (std::find(read.begin(), read.end(), member.key()) == read.end()) unread.push_back(member.key());
+    const std::string near = nearest(missing, unread);
+    return near.empty() ? "" : "; there is \"" + near + "\"";
+}
+
 }  // namespace
 
 Result<Json> parse(std::string_view text, int depth_max) {
@@ -125,7 +134,7 @@ const Json* ObjectReader::find(const char* key, bool required, const char* type_
     if (!status_.ok()) return nullptr;
     const auto found = object_.find(key);
     if (found == object_.end() || found->is_null()) {
-        if (required) fail(key, std::string("is required (") + type_name + ")");
+        if (required) fail(key, std::string("is required (") + type_name + ")" + near_member(object_, seen_, key));
         return nullptr;
     }
     if (is_type != nullptr && !((*found).*is_type)()) {

@@ -106,6 +106,7 @@ TEST(ObjectReaderTest, WrongValuesAreNamedWithWhatWasExpected) {
     expect_error({{"name", "x"}, {"fast", 1}}, "fast", "fast: must be true or false, got 1");
     expect_error({{"name", "x"}, {"kind", "c"}}, "kind", "kind: must be one of \"a\", \"b\", got \"c\"");
     expect_error({{"rounds", 1}}, "name", "name: is required (a string)");
+    expect_error({{"nmae", "x"}}, "name", "name: is required (a string); there is \"nmae\"");
     expect_error({{"name", "x"}, {"rouns", 1}}, "rouns", "rouns: unknown field; did you mean rounds?");
     expect_error({{"name", "x"}, {"colour", 1}}, "colour", "colour: unknown field");
     expect_error(Json::array(), "", "the document: must be an object, got []");

@@ -180,6 +180,7 @@ TEST_F(RoutesTest, AMistypedNameOrKeyOfAJobIsRefusedWithTheNearest) {
     for (const auto& typed : std::vector<Typed>{{"/participants/0/facility", "leonrado", "leonardo"},
                                                 {"/participants/1/dataset", "cz", "cs"},
                                                 {"/model/name", "tinny", "tiny"},
+                                                {"/model/version", "bsae", "base"},
                                                 {"/attempt_max", 3, "attempts_max"},
                                                 {"/participants/0/rank", 1, "ranks"},
                                                 {"/training/warmup_step", 3, "warmup_steps"}}) {
