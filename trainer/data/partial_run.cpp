@@ -4,10 +4,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "shared/base/out_directory.h"
 #include "shared/json/json.h"
 #include "shared/log/log.h"
 
@@ -137,7 +139,13 @@ Status PartialRun::add(const PartRecord& part) {
     return {};
 }
 
+Status check_data_replaceable(const std::filesystem::path& target) {
+    constexpr std::array<std::string_view, 2> kFiles = {kDataInfo, "data.safetensors"};
+    return check_replaceable(target, kDataInfo, kFiles);
+}
+
 Status PartialRun::put_in_place() {
+    ATOLL_RETURN_IF_ERROR(check_data_replaceable(target_));  // again: hours may have passed
     std::error_code error;
     const auto old = path_ / "old";
     std::filesystem::remove_all(old, error);

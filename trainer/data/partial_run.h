@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/file.h"
@@ -26,6 +27,11 @@ struct PartRecord {
     static Result<PartRecord> parse(std::string_view line);
 };
 
+inline constexpr std::string_view kDataInfo = "data.json";  // the file that tells a data directory
+
+// kConflict: something is at `target` that is neither a data directory nor an empty one.
+Status check_data_replaceable(const std::filesystem::path& target);
+
 // The directory OUT.partial, in which a data directory comes to be: data/ (what OUT will be), spool/, run.json (what
 // the result depends on), parts.jsonl (a PartRecord a line, written when what it tells of is on the disk). One process
 // works in it at a time; when that is killed, the next one finds the parts. Not thread-safe.
@@ -43,7 +49,7 @@ class PartialRun {
     std::filesystem::path data() const { return path_ / "data"; }
     std::filesystem::path spool() const { return path_ / "spool"; }
 
-    Status put_in_place();  // data/ becomes OUT, in the place of one that is there; the rest goes
+    Status put_in_place();  // data/ becomes OUT, in the place of a data directory that is there; the rest goes
     void discard();
 
   private:

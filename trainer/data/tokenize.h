@@ -35,9 +35,9 @@ struct TokenizeOptions {
     std::filesystem::path tokenizer;            // a directory with a tokenizer
     std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
     std::string text_template = "{{text}}";
-    std::filesystem::path out;  // the data directory to make; must not hold one already unless `overwrite`
-    bool overwrite = false;
-    std::int64_t seq_len = 0;  // tokens a row
+    std::filesystem::path out;  // the data directory to make
+    bool overwrite = false;     // replaces a data directory; nothing else is ever replaced
+    std::int64_t seq_len = 0;   // tokens a row
     Batching batching = Batching::kPacking;
     std::optional<LossOn> loss_on;  // not given: the answers when the template marks any, else all
     // Cut documents to seq_len tokens; else a longer one goes on in the next row. Not given: only when padding.
@@ -65,7 +65,7 @@ struct TokenizeReport {
 // Writes a data directory (trainer/README.md describes it). The bytes depend on the input and the options, not on the
 // number of threads. `out` appears complete or not at all. A process that was killed leaves its parts in OUT.partial,
 // and the same call goes on behind them. kInvalidArgument names file:line of a bad row and leaves nothing; kConflict:
-// the directory is there, or another process is making it.
+// something is at `out`, or another process is making it.
 Result<TokenizeReport> tokenize(const TokenizeOptions& options);
 
 // The report as the one JSON line that the command prints.

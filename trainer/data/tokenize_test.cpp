@@ -169,6 +169,45 @@ TEST_F(TokenizeTest, TheSplitsPartTheDocumentsByTheHashOfTheirText) {
     EXPECT_EQ(run().documents, 500);
 }
 
+TEST_F(TokenizeTest, OverwritingTakesNothingButADataDirectory) {
+    write_input(row("Il treno"));
+    const auto refused = [&](const std::filesystem::path& out) {
+        options_.out = out;
+        options_.overwrite = true;
+        const auto report = tokenize(options_);
+        return !report.ok() && report.error().field == "out";
+    };
+    const auto root = directory_.path();
+    EXPECT_TRUE(refused(options_.inputs[0])) << "its own input";
+    EXPECT_TRUE(refused(root)) << "what holds the input";
+    EXPECT_TRUE(std::filesystem::exists(options_.inputs[0]));
+    check(write_file_atomic(root / "file", "").ok(), "cannot write a test's file");
+    EXPECT_TRUE(refused(root / "file"));
+    std::filesystem::copy(options_.tokenizer, root / "tokenizer");
+    EXPECT_TRUE(refused(root / "tokenizer")) << "a foreign directory";
+    options_.tokenizer = root / "tokenizer";
+    EXPECT_TRUE(refused(root / "tokenizer")) << "the tokenizer in use";
+    EXPECT_TRUE(std::filesystem::exists(root / "tokenizer/tokenizer.model"));
+    options_.out = root / "data";
+    run();
+    check(write_file_atomic(root / "data/notes.txt", "mine").ok(), "cannot write a test's file");
+    EXPECT_TRUE(refused(root / "data"));
+    EXPECT_EQ(read_file(root / "data/notes.txt").value(), "mine");
+}
+
+TEST_F(TokenizeTest, WhatCameToBeMeanwhileIsNotReplaced) {
+    write_large_input();
+    options_.part_bytes = 1 << 20;
+    options_.on_part = [&] {
+        std::filesystem::create_directories(options_.out);
+        check(write_file_atomic(options_.out / "notes.txt", "mine").ok(), "cannot write a test's file");
+    };
+    const auto report = tokenize(options_);
+    ASSERT_FALSE(report.ok());
+    EXPECT_EQ(report.error().field, "out");
+    EXPECT_EQ(read_file(options_.out / "notes.txt").value(), "mine");
+}
+
 // sha256("abc") begins with ba7816bf8f01cfea, which is 13436514500253700074: 74 modulo 100.
 TEST_F(TokenizeTest, TheHashRuleIsTheDocumentedOne) {
     EXPECT_TRUE(is_validation("abc", 75));

@@ -59,7 +59,7 @@ struct Describe {
     void operator()(const double* value) const { show("NUMBER", *value == 0 ? "" : number_text(*value)); }
     void operator()(const bool*) const {}
     void operator()(const std::filesystem::path*) const { show("PATH", ""); }
-    void operator()(const std::vector<std::filesystem::path>*) const { show("PATH,…", ""); }
+    void operator()(const std::vector<std::filesystem::path>*) const { show("PATH…", ""); }
     void operator()(const Flag::Assign&) const {
         if (!flag.is_switch) show(flag.kind, flag.fallback);
     }
@@ -78,10 +78,17 @@ Status parse(CLI::App& app, const std::vector<Flag>& flags, int argc, char** arg
             if (!status.ok() && refused.ok()) refused = status;
         };
         const bool is_switch = flag.is_switch || std::holds_alternative<bool*>(flag.target);
-        CLI::Option* option = is_switch ? app.add_flag_callback(
-                                              "--" + flag.name, [take] { take("true"); }, flag.help)
-                                        : app.add_option_function<std::string>("--" + flag.name, take, flag.help);
-        if (std::holds_alternative<std::vector<std::filesystem::path>*>(flag.target)) option->expected(1, 1 << 20);
+        const bool is_list = std::holds_alternative<std::vector<std::filesystem::path>*>(flag.target);
+        const std::string name = "--" + flag.name;
+        CLI::Option* option = nullptr;
+        if (is_switch) {
+            option = app.add_flag_callback(name, [take] { take("true"); }, flag.help);
+        } else if (is_list) {  // each of its values has a place: a shell's glob, a flag that comes again
+            const auto take_all = [take](const std::vector<std::string>& texts) { std::ranges::for_each(texts, take); };
+            option = app.add_option_function<std::vector<std::string>>(name, take_all, flag.help);
+        } else {
+            option = app.add_option_function<std::string>(name, take, flag.help);
+        }
         if (flag.required) option->required();
         std::visit(Describe{flag, *option}, flag.target);
     }

@@ -18,7 +18,7 @@ namespace atl::train {
 struct Flag {
     using Assign = std::function<Status(std::string_view)>;  // gets the text, may refuse it
     using Target = std::variant<std::string*, std::int64_t*, double*, bool*, std::filesystem::path*,
-                                std::vector<std::filesystem::path>*, Assign>;  // a list is comma-separated
+                                std::vector<std::filesystem::path>*, Assign>;  // lists: by commas, spaces or again
     std::string name;                                                          // "warmup-steps"
     std::string help;
     Target target;

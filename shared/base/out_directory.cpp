@@ -1,0 +1,59 @@
+#include "shared/base/out_directory.h"
+
+#include <algorithm>
+#include <string>
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status kept(const fs::path& out, const std::string& why) {
+    return Error{ErrorCode::kConflict, out.string() + " " + why + "; name another directory, or remove this one",
+                 "out"};
+}
+
+bool is_plain_file(const fs::directory_entry& entry) {
+    std::error_code error;
+    return fs::is_regular_file(entry.symlink_status(error));
+}
+
+// Without the empty last part that a trailing slash makes.
+fs::path real_path(const fs::path& path) {
+    std::error_code error;
+    fs::path whole = fs::weakly_canonical(path, error);
+    if (error) whole = fs::absolute(path, error).lexically_normal();
+    return whole.has_filename() ? whole : whole.parent_path();
+}
+
+}  // namespace
+
+Status check_reads_stay(const fs::path& out, std::span<const fs::path> reads) {
+    const fs::path mine = real_path(out);
+    for (const fs::path& read : reads) {
+        const fs::path other = real_path(read);
+        if (std::mismatch(mine.begin(), mine.end(), other.begin(), other.end()).first != mine.end()) continue;
+        return invalid_argument(
+            "out", out.string() + (mine == other ? " is" : " holds") + " what the command reads, " + read.string());
+    }
+    return {};
+}
+
+Status check_replaceable(const fs::path& out, std::string_view sign, std::span<const std::string_view> names) {
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(out, error))) return {};
+    if (!fs::is_directory(out, error)) return kept(out, "is no directory");
+    fs::directory_iterator entries(out, error);
+    if (error) return kept(out, "cannot be read (" + error.message() + ")");
+    bool empty = true;
+    for (const fs::directory_entry& entry : entries) {
+        empty = false;
+        const std::string name = entry.path().filename().string();
+        if (std::ranges::find(names, name) == names.end() || !is_plain_file(entry))
+            return kept(out, "holds " + name + ", which this command did not make");
+    }
+    if (empty || fs::exists(out / sign, error)) return {};
+    return kept(out, "has no " + std::string(sign));
+}
+
+}  // namespace atl

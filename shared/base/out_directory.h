@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "shared/base/result.h"
+
+// What stands at the place of a command's --out: rules that keep it from replacing what is not its own. Errors name
+// the field "out".
+namespace atl {
+
+// kInvalidArgument when `out` is one of the files and directories that the command reads, or lies above one of them.
+Status check_reads_stay(const std::filesystem::path& out, std::span<const std::filesystem::path> reads);
+
+// kConflict when `out` is there and is neither an empty directory nor one that holds `sign` (the file that tells what
+// it is) and nothing but files of these names: replacing it would lose something of somebody else's.
+Status check_replaceable(const std::filesystem::path& out, std::string_view sign,
+                         std::span<const std::string_view> names);
+
+}  // namespace atl

@@ -1,0 +1,70 @@
+#include "shared/base/out_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "shared/base/file.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutDirectoryTest : public testing::Test {
+  protected:
+    void write(const std::string& name) const {
+        fs::create_directories((directory_.path() / name).parent_path());
+        ASSERT_TRUE(write_file_atomic(directory_.path() / name, "x").ok());
+    }
+    Status replaceable(const std::string& name) const {
+        constexpr std::array<std::string_view, 2> kNames = {"data.json", "rows"};
+        return check_replaceable(directory_.path() / name, "data.json", kNames);
+    }
+    Status stays(const std::string& out, const std::string& read) const {
+        const std::vector<fs::path> reads = {directory_.path() / "elsewhere", directory_.path() / read};
+        return check_reads_stay(directory_.path() / out, reads);
+    }
+    TemporaryDirectory directory_;
+};
+
+TEST_F(OutDirectoryTest, WhatTheCommandMadeAndNothingElseMayBeReplaced) {
+    EXPECT_TRUE(replaceable("nothing").ok());
+    fs::create_directories(directory_.path() / "empty");
+    EXPECT_TRUE(replaceable("empty").ok());
+    write("mine/data.json");
+    write("mine/rows");
+    EXPECT_TRUE(replaceable("mine").ok());
+    write("mine/notes.txt");
+    const Status foreign = replaceable("mine");
+    ASSERT_FALSE(foreign.ok());
+    EXPECT_EQ(foreign.error().code, ErrorCode::kConflict);
+    EXPECT_NE(foreign.error().message.find("notes.txt"), std::string::npos) << foreign.error().message;
+}
+
+TEST_F(OutDirectoryTest, AFileASignlessDirectoryAndNestedOnesStay) {
+    write("file");
+    EXPECT_FALSE(replaceable("file").ok());
+    write("signless/rows");
+    EXPECT_FALSE(replaceable("signless").ok());
+    write("nested/data.json");
+    write("nested/rows/deep");
+    EXPECT_FALSE(replaceable("nested").ok());
+    fs::create_symlink(directory_.path() / "gone", directory_.path() / "dangling");
+    EXPECT_FALSE(replaceable("dangling").ok());
+}
+
+TEST_F(OutDirectoryTest, WhatIsReadIsNeitherTheOutNorInIt) {
+    write("in/deep/a.jsonl");
+    EXPECT_FALSE(stays("in/deep/a.jsonl", "in/deep/a.jsonl").ok());
+    EXPECT_FALSE(stays("in", "in/deep/a.jsonl").ok());
+    EXPECT_FALSE(stays("in/", "in/../in/deep/a.jsonl").ok());
+    fs::create_directory_symlink(directory_.path() / "in", directory_.path() / "link");
+    EXPECT_FALSE(stays("link", "in/deep/a.jsonl").ok());
+    EXPECT_TRUE(stays("in/deep/out", "in/deep/a.jsonl").ok());
+    EXPECT_TRUE(stays("i", "in/deep/a.jsonl").ok());
+}
+
+}  // namespace
+}  // namespace atl
