@@ -181,13 +181,8 @@ Status Dataset::check_tokenizer(const std::string& tokenizer_sha256) const {
                     impl_->file->path().parent_path().string());
 }
 
-Status Dataset::check_fingerprint() const {
-    if (info().fingerprint.empty()) return {};
-    ATOLL_TRY(const std::string actual, digest::sha256_file(impl_->file->path()));
-    if (actual == info().fingerprint) return {};
-    return conflict(
-        impl_->file->path().string() + " has the digest " + actual + ", but data.json says " + info().fingerprint,
-        impl_->file->path().string());
+Result<std::string> Dataset::sha256() const {
+    return digest::sha256_file(impl_->file->path());
 }
 
 Status Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const {

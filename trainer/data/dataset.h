@@ -77,8 +77,8 @@ class Dataset {
     // kConflict: the data was made with another tokenizer than `tokenizer_sha256` (an empty one on either side passes).
     Status check_tokenizer(const std::string& tokenizer_sha256) const;
 
-    // kConflict: data.safetensors is not what data.json says it is. Reads the whole file.
-    Status check_fingerprint() const;
+    // Of data.safetensors or the bare file, which is read whole: what data.json's fingerprint is.
+    Result<std::string> sha256() const;
 
     // Reads the rows at positions [begin, begin + count) of the order into `batch`, reusing its memory. An error names
     // the file: it has become shorter, or its disk is broken.

@@ -74,9 +74,9 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     return {};
 }
 
-// Loads what base_digest() takes of the program, a few MB, so that a plan counts it.
-void load_digest(const ModelDirectory& directory) {
-    if (directory.adapters) digest::sha256("");
+// Loads what digests of data and model take of the program, a few MB, so that a plan counts it.
+void load_digest() {
+    digest::sha256("");
 }
 
 Status check_trainable(const RunConfig& config) {
@@ -142,7 +142,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(ModelDirectory directory, open_model(config, comm));
-    load_digest(directory);
+    load_digest();
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {

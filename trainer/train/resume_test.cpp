@@ -116,6 +116,30 @@ TEST_F(ResumeTest, OtherSettingsDoNotGoOn) {
     EXPECT_NE(other.err.find("'lr'"), std::string::npos) << other.err;
 }
 
+TEST_F(ResumeTest, OtherRowsOfTheSameNumberDoNotGoOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    write_data("data.safetensors", 16, {{"input_ids", std::vector<std::int32_t>(32 * 16, 7)}});
+    for (const int ranks : {1, 2}) {
+        const auto other = train("out", {"--steps", "5", "--resume"}, ranks);
+        EXPECT_EQ(other.exit_code, 2);
+        EXPECT_NE(other.err.find("'data' differs"), std::string::npos) << other.err;
+    }
+}
+
+TEST_F(ResumeTest, AModelOfOtherMathematicsDoesNotGoOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    const std::string config = read_file(path("model/config.json")).value();
+    for (const auto& [key, value] :
+         {std::pair<std::string, nlohmann::json>{"rope_theta", 500.0}, {"max_position_embeddings", 64}}) {
+        auto changed = nlohmann::json::parse(config);
+        changed[key] = value;
+        ASSERT_TRUE(write_file_atomic(path("model/config.json"), changed.dump()).ok());
+        const auto other = train("out", {"--steps", "5", "--resume"});
+        EXPECT_EQ(other.exit_code, 2);
+        EXPECT_NE(other.err.find("'" + key + "' differs"), std::string::npos) << other.err;
+    }
+}
+
 TEST_F(ResumeTest, WithoutAStateARunBeginsAnew) {
     EXPECT_EQ(member(train("out", {"--steps", "2", "--resume"}).out, "loss").size(), 2U);
 }

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <system_error>
 
@@ -11,6 +10,7 @@
 #include "trainer/train/base_digest.h"
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
+#include "trainer/train/identity.h"
 
 namespace atl::train {
 namespace {
@@ -67,14 +67,17 @@ Status Trainer::start() {
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
+    std::string base;
     if (job_.directory.adapters) {
-        ATOLL_TRY(base_digest_, base_digest(job_.directory, comm_));
+        ATOLL_TRY(base, base_digest(job_.directory, comm_));
     }
     ATOLL_TRY(saver_, WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
+    ATOLL_TRY(const std::string data, data_fingerprint(job_.data.dataset, comm_));
+    identity_ = identity_of(job_, data, base);
     if (job_.config.resume) {
-        auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity());
+        auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity_);
         ATOLL_RETURN_IF_ERROR(comm_.agree(loaded.ok() ? Status() : Status(loaded.error())));
         progress_ = loaded->value_or(progress_);
     }
@@ -204,7 +207,7 @@ void Trainer::validate() {
 Status Trainer::save() {
     Progress progress = progress_;
     progress.wall_s += now_s() - started_s_;
-    return save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity());
+    return save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity_);
 }
 
 Status Trainer::finish() {
@@ -247,44 +250,6 @@ Summary Trainer::summary() const {
         summary.skipped_steps = progress_.loss_scale.skipped;
     }
     return summary;
-}
-
-std::string Trainer::identity() const {
-    const RunConfig& config = job_.config;
-    const data::DatasetInfo& info = job_.data.dataset.info();
-    nlohmann::json identity = {{"steps", job_.steps},
-                               {"global_batch_size", job_.batch.global},
-                               {"seq_len", job_.seq_len()},
-                               {"rows", job_.data.rows},
-                               {"data", info.fingerprint},
-                               {"parameters", job_.directory.model.parameter_count()},
-                               {"shuffle", config.shuffle},
-                               {"cross_document_attention", config.cross_document_attention},
-                               {"seed", config.seed},
-                               {"optimizer", config.optimizer},
-                               {"lr", config.lr},
-                               {"schedule", config.schedule},
-                               {"warmup_steps", config.warmup_steps},
-                               {"beta1", config.beta1},
-                               {"beta2", config.beta2},
-                               {"eps", config.eps},
-                               {"weight_decay", config.weight_decay},
-                               {"momentum", config.momentum},
-                               {"no_decay_norms", config.no_decay_norms},
-                               {"precision", config.precision},
-                               {"moments_dtype", config.moments_dtype},
-                               {"loss_scale", config.loss_scale},
-                               {"max_grad_norm", config.max_grad_norm}};
-    if (config.quantize != "none") identity["quantize"] = config.quantize;  // older states have no such key
-    if (job_.directory.adapters) {
-        const model::LoraOptions& lora = job_.directory.adapters->options;
-        identity.update({{"base_model", base_digest_},
-                         {"lora_rank", lora.rank},
-                         {"lora_alpha", lora.alpha},
-                         {"lora_dropout", lora.dropout},
-                         {"lora_targets", lora.targets}});
-    }
-    return identity.dump();
 }
 
 }  // namespace atl::train

@@ -44,7 +44,6 @@ class Trainer {
     void report_rates(StepMetrics& metrics, double step_s);
     // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
     double nominal_targets() const;
-    std::string identity() const;
     Summary summary() const;
 
     TrainJob& job_;
@@ -57,7 +56,7 @@ class Trainer {
     StopRequest stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
-    std::string base_digest_;  // of the frozen model under adapters
+    std::string identity_;  // see identity_of()
     std::optional<WeightSaver> saver_;
     double started_s_ = 0;        // on the steady clock
     std::int64_t run_steps_ = 0;  // done by this process
