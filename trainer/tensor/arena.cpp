@@ -51,8 +51,12 @@ Arena Arena::borrowing(std::byte* data, std::int64_t size_bytes) {
 Arena::Arena(Memory memory) : memory_(std::move(memory)), data_(memory_.data()), size_bytes_(memory_.size_bytes()) {}
 
 Tensor Arena::allocate(Category category, DType dtype, std::initializer_list<std::int64_t> shape) {
+    constexpr std::int64_t kElementsMax = std::int64_t{1} << 58;  // so that their bytes can be added up
     std::int64_t count = 1;
-    for (const std::int64_t dim : shape) count *= dim;
+    for (const std::int64_t dim : shape) {
+        check(dim >= 0 && !__builtin_mul_overflow(count, dim, &count) && count <= kElementsMax,
+              "a tensor of more elements than there can be memory for");
+    }
     return Tensor(allocate_bytes(category, tensor::size_bytes(dtype, count)), dtype, shape);
 }
 

@@ -42,6 +42,12 @@ TEST(ArenaTest, PeaksAreCountedByCategory) {
     EXPECT_EQ(arena.peak_bytes(Category::kMoments), 0);
 }
 
+TEST(ArenaDeathTest, ATensorLargerThanAnyMemoryIsNoSmallNumberOfBytes) {
+    Arena arena = Arena::measuring();
+    EXPECT_DEATH(arena.allocate(Category::kWeights, DType::kF32, {INT64_C(1) << 32, INT64_C(1) << 32}),
+                 "more elements than there can be memory for");
+}
+
 TEST(TensorTest, RangesPointIntoTheWhole) {
     std::vector<float> values(24);
     const Tensor whole(values.data(), DType::kF32, {2, 3, 4});

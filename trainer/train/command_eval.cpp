@@ -35,6 +35,7 @@ class EvalCommand final : public Command {
 
     Result<std::unique_ptr<RunMemory>> prepare(const ModelDirectory& directory, const CheckedData& data,
                                                kernels::Backend& backend, comm::Comm& comm) {
+        ATOLL_RETURN_IF_ERROR(comm.agree(check_micro_step(micro(data), data.dataset.seq_len())));
         LayoutOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;

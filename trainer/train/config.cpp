@@ -118,15 +118,21 @@ std::string count_text(std::int64_t count) {
 
 Result<BatchPlan> divide_rows(const RunConfig& config, int ranks) {
     BatchPlan plan{config.global_batch_size, config.batch_size, config.grad_accum};
-    const std::string over = " rows over " + count_text(ranks) + (ranks == 1 ? " rank" : " ranks");
+    const std::string on_ranks = " over " + count_text(ranks) + (ranks == 1 ? " rank" : " ranks");
     if (plan.global == 0) {
         plan.micro = plan.micro == 0 ? 1 : plan.micro;
         plan.accumulation = plan.accumulation == 0 ? 1 : plan.accumulation;
-        plan.global = plan.micro * plan.accumulation * ranks;
+        const std::int64_t rank_rows = plan.micro * plan.accumulation;
+        if (rank_rows > static_cast<std::int64_t>(kGlobalRowsMax) / ranks) {
+            return invalid_argument("--grad-accum", "--batch-size × --grad-accum" + on_ranks + " are more than " +
+                                                        count_text(static_cast<std::int64_t>(kGlobalRowsMax)) +
+                                                        " rows a step");
+        }
+        plan.global = rank_rows * ranks;
         return plan;
     }
     if (plan.global % ranks != 0) {
-        return invalid_argument("--global-batch-size", count_text(plan.global) + over + " do not divide");
+        return invalid_argument("--global-batch-size", count_text(plan.global) + " rows" + on_ranks + " do not divide");
     }
     const std::int64_t rank_rows = plan.global / ranks;
     if (plan.micro == 0) {
@@ -138,7 +144,7 @@ Result<BatchPlan> divide_rows(const RunConfig& config, int ranks) {
     if (plan.micro * plan.accumulation != rank_rows || rank_rows == 0) {
         return invalid_argument(
             "--global-batch-size",
-            count_text(plan.global) + over + " are " + count_text(rank_rows) +
+            count_text(plan.global) + " rows" + on_ranks + " are " + count_text(rank_rows) +
                 " a rank, which is not --batch-size × --grad-accum" +
                 (config.batch_size == 0 ? "" : " (batch size " + count_text(config.batch_size) + ")") +
                 (config.grad_accum == 0 ? "" : " (grad accum " + count_text(config.grad_accum) + ")"));
@@ -162,7 +168,20 @@ Status assign_file(RunConfig& config, const std::filesystem::path& file, Command
 Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
     ATOLL_TRY(BatchPlan plan, divide_rows(config, ranks));
     if (config.deterministic) plan = {plan.global, 1, plan.global / ranks};
+    if (plan.micro > static_cast<std::int64_t>(kMicroRowsMax)) {
+        return invalid_argument("--global-batch-size", "makes micro-steps of " + count_text(plan.micro) +
+                                                           " rows; give --batch-size, at most " +
+                                                           count_text(static_cast<std::int64_t>(kMicroRowsMax)));
+    }
     return plan;
+}
+
+Status check_micro_step(std::int64_t rows, std::int64_t seq_len) {
+    constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
+    if (rows <= kTokensMax / seq_len) return {};
+    return invalid_argument("--batch-size", count_text(rows) + " rows of " + count_text(seq_len) +
+                                                " tokens are more than the " + count_text(kTokensMax) +
+                                                " that a micro-step takes");
 }
 
 Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_node) {

@@ -106,14 +106,26 @@ Status assign(RunConfig& config, const Option& option, std::string_view text);
 // command, of a wrong type, out of range, not built.
 Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command);
 
+// What numbers of rows and steps go up to, so that no product of theirs, nor the bytes that they take, is too large for
+// 64 bits.
+inline constexpr double kMicroRowsMax = 1e6;  // a rank and micro-step
+inline constexpr double kGlobalRowsMax = 1e9;
+inline constexpr double kAccumulationMax = 1e9;
+inline constexpr double kStepsMax = 1e9;
+inline constexpr double kEpochsMax = 1e6;
+
 // How the rows of one step divide: global = ranks × accumulation × micro.
 struct BatchPlan {
     std::int64_t global = 0;        // rows a step over all ranks
     std::int64_t micro = 0;         // rows a rank and micro-step
     std::int64_t accumulation = 0;  // micro-steps a step
 };
-// With --deterministic a micro-step is one row. kInvalidArgument names the flag that makes the rows not divide.
+// With --deterministic a micro-step is one row. kInvalidArgument names the flag that makes the rows not divide, or too
+// many.
 Result<BatchPlan> plan_batch(const RunConfig& config, int ranks);
+
+// kInvalidArgument when `rows` of `seq_len` tokens are more than a micro-step takes: 2^31 tokens.
+Status check_micro_step(std::int64_t rows, std::int64_t seq_len);
 
 // How many consecutive ranks share a copy in the hybrid modes: --shard-group, or those of one machine; 0 in the other
 // modes. kInvalidArgument when it does not divide the ranks, or is given without a hybrid mode.

@@ -45,6 +45,16 @@ TEST(RunConfigTest, WrongValuesAreRefusedByFlag) {
     }
 }
 
+TEST(RunConfigTest, NumbersOfRowsAndStepsHaveALimit) {
+    RunConfig config;
+    for (const char* name : {"batch-size", "grad-accum", "global-batch-size", "steps", "epochs"}) {
+        EXPECT_TRUE(set(config, name, "1000000").ok()) << name;
+        const Status status = set(config, name, "1000000000000000");
+        ASSERT_FALSE(status.ok()) << name;
+        EXPECT_EQ(status.error().field, std::string("--") + name);
+    }
+}
+
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     RunConfig config;
     const std::vector<std::pair<const char*, const char*>> unbuilt = {
@@ -182,6 +192,30 @@ TEST(BatchPlanTest, ABatchThatDoesNotDivideIsRefused) {
     config.grad_accum = 2;
     EXPECT_FALSE(plan_batch(config, 2).ok());
     EXPECT_TRUE(plan_batch(config, 4).ok());
+}
+
+TEST(BatchPlanTest, MoreRowsThanANumberHoldsAreRefused) {
+    RunConfig config;
+    config.batch_size = config.grad_accum = 1'000'000;
+    EXPECT_EQ(plan_batch(config, 1 << 20).error().field, "--grad-accum") << "whose product is 10^18";
+    config.grad_accum = 1000;
+    EXPECT_TRUE(plan_batch(config, 1).ok());
+}
+
+TEST(BatchPlanTest, MoreRowsAtOnceThanAMicroStepTakesAreRefused) {
+    RunConfig config;
+    config.global_batch_size = 1'000'000'000;
+    EXPECT_EQ(plan_batch(config, 1).error().field, "--global-batch-size");
+    config.deterministic = true;
+    EXPECT_TRUE(plan_batch(config, 1).ok()) << "a row at a time";
+    config.deterministic = false;
+    config.batch_size = 1000;
+    EXPECT_EQ(plan_batch(config, 1)->accumulation, 1'000'000);
+}
+
+TEST(BatchPlanTest, TheTokensOfAMicroStepHaveALimit) {
+    EXPECT_TRUE(check_micro_step(1'000'000, 2048).ok());
+    EXPECT_EQ(check_micro_step(1'000'000, 4096).error().field, "--batch-size");
 }
 
 TEST(StepsTest, EpochsSeeEveryRow) {

@@ -60,6 +60,7 @@ Status settle(TrainJob& job, const RankCounts& counts) {
         return invalid_argument("--val-data", "its rows are longer than those of --data");
     }
     ATOLL_TRY(job.batch, plan_batch(config, counts.ranks));
+    ATOLL_RETURN_IF_ERROR(check_micro_step(job.batch.micro, job.seq_len()));
     ATOLL_TRY(job.steps, plan_steps(config, job.data.rows, job.batch.global));
     ATOLL_TRY(job.optimizer, optimizer_of(config));
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
