@@ -13,16 +13,6 @@ double severity(const Status& status) {
 
 }  // namespace
 
-void Comm::all_reduce(std::span<float> whole, std::span<float> scratch) {
-    if (size() == 1) return;
-    const std::size_t ranks = static_cast<std::size_t>(size());
-    check(whole.size() % ranks == 0, "all_reduce: the length does not divide over the ranks");
-    const std::size_t count = whole.size() / ranks;
-    const std::span<float> mine = whole.subspan(count * static_cast<std::size_t>(rank()), count);
-    reduce_scatter(whole, mine, scratch);
-    all_gather(std::as_bytes(mine), std::as_writable_bytes(whole));
-}
-
 Status Comm::agree(const Status& mine) {
     std::array<double, 2> worst = {severity(mine), mine.ok() ? 0.0 : static_cast<double>(size() - rank())};
     all_reduce(worst, Reduction::kMax);

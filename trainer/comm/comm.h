@@ -49,10 +49,9 @@ class Comm {
     virtual Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) = 0;
 
     // The sum over ranks of `whole` (size() × n floats), of which this rank gets its n in `shard`, which may lie in
-    // `whole`. The sum is written in wait(). `scratch` holds reduce_scratch_count(whole.size()) floats.
+    // `whole`. The sum is written in wait(). `scratch` holds as many floats as `whole`.
     virtual Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
                                           std::span<float> scratch) = 0;
-    virtual std::size_t reduce_scratch_count(std::size_t whole_count) const = 0;
 
     virtual void wait(Transfer transfer) = 0;
 
@@ -61,7 +60,6 @@ class Comm {
     virtual void all_reduce(std::span<double> values, Reduction reduction) = 0;
 
     virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
-    virtual void barrier() = 0;
 
     // The ranks that named the same colour as a group of their own, ordered by `order` and then as in this group.
     virtual std::unique_ptr<Comm> split(int color, int order = 0) = 0;
@@ -73,12 +71,6 @@ class Comm {
     void all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) {
         wait(start_all_gather(shard, whole));
     }
-    void reduce_scatter(std::span<const float> whole, std::span<float> shard, std::span<float> scratch) {
-        wait(start_reduce_scatter(whole, shard, scratch));
-    }
-    // In place: `whole` becomes its sum over ranks. whole.size() is a multiple of size(). The bits are those of
-    // reduce_scatter.
-    void all_reduce(std::span<float> whole, std::span<float> scratch);
 
     // So that all ranks leave together when one fails: the lowest failing rank gets its own error, all others a code
     // with an empty message; ok if none failed.

@@ -73,8 +73,6 @@ class MpiComm final : public Comm {
         return transfer;
     }
 
-    std::size_t reduce_scratch_count(std::size_t whole_count) const override { return whole_count; }
-
     void wait(Transfer transfer) override {
         if (transfer.slot < 0) return;
         Slot& done = slot(transfer);
@@ -103,8 +101,6 @@ class MpiComm final : public Comm {
             MPI_Bcast(bytes.data() + begin, to_count(length), MPI_BYTE, root, comm_);
         }
     }
-
-    void barrier() override { MPI_Barrier(comm_); }
 
     std::unique_ptr<Comm> split(int color, int order) override {
         MPI_Comm part = MPI_COMM_NULL;

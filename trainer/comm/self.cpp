@@ -26,11 +26,9 @@ class SelfComm final : public Comm {
         if (shard.data() != whole.data()) std::ranges::copy(whole, shard.begin());
         return {};
     }
-    std::size_t reduce_scratch_count(std::size_t /*whole_count*/) const override { return 0; }
     void wait(Transfer /*transfer*/) override {}
     void all_reduce(std::span<double> /*values*/, Reduction /*reduction*/) override {}
     void broadcast(std::span<std::byte> /*bytes*/, int root) override { check(root == 0, "broadcast: no such rank"); }
-    void barrier() override {}
     std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return make_self(); }
     NodePlace place_on_node() override { return {}; }
 };
