@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/service/idempotency.h"
@@ -25,10 +27,22 @@ Response answer_one(int status, const StoredFacility& stored, const Request& req
     return Response::json(status, view(stored, request)).with("ETag", service::etag_of(stored.version));
 }
 
+// A local facility's programs are on our own machine, where a wrong directory is seen at once. At a remote site a look
+// can take a minute or be impossible just now: that is for the facility's check.
+Status require_local_programs(const Facility& facility) {
+    if (facility.transport.kind != "local" || facility.programs.empty()) return {};
+    for (const char* name : {"atoll", "atoll-trainer"})
+        if (::access((facility.programs + "/" + name).c_str(), X_OK) != 0)
+            return invalid_argument("programs", "programs: there is no " + std::string(name) + " in " +
+                                                    facility.programs + " on this machine, or it cannot be run");
+    return {};
+}
+
 Response post_facility(Routing& routing, const Request& request) {
     return service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility facility, parse_facility(body));
+        ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
         ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
         ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
@@ -59,6 +73,9 @@ Response patch_facility(Routing& routing, const Request& request) {
         ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
+        const bool same_programs = patched.programs == stored.facility.programs;
+        if (!same_programs || patched.transport != stored.facility.transport)
+            ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
         const std::string moved = moved_member(stored.facility, patched);
         if (!moved.empty()) {
             ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));

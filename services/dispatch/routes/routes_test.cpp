@@ -90,6 +90,32 @@ TEST_F(RoutesTest, TwoFacilitiesCannotHaveOnePlace) {
     EXPECT_EQ(get("/v1/facilities/karolina").at("work_dir"), work_dir("karolina").string());
 }
 
+TEST_F(RoutesTest, ALocalFacilityHasItsProgramsWhereItSays) {
+    const std::string wrong = work_dir("bin").string();
+    Json facility = {{"name", "third"},
+                     {"transport", {{"kind", "local"}}},
+                     {"batch", {{"kind", "local"}}},
+                     {"work_dir", work_dir("third").string()},
+                     {"programs", wrong}};
+    const auto change = [&](const std::string& name, const Json& patch) {
+        return client().call(Method::kPatch, "/v1/facilities/" + name, patch.dump(), {{{"If-Match", "*"}}, {}}).value();
+    };
+    for (const auto& answer : {post("/v1/facilities", facility), change("leonardo", {{"programs", wrong}})}) {
+        EXPECT_EQ(answer.status, 422) << answer.body;
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), "programs");
+        EXPECT_NE(answer.body.find("there is no atoll in " + wrong), std::string::npos) << answer.body;
+    }
+    EXPECT_EQ(count("facilities"), 2);
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("programs"), "");
+    facility["transport"] = {{"kind", "ssh"}, {"host", "login"}};
+    EXPECT_EQ(post("/v1/facilities", facility).status, 201) << "nobody looks at a remote site for this";
+    const Json moved = {{"transport", {{"kind", "local"}, {"host", nullptr}}}};
+    EXPECT_EQ(change("third", moved).status, 422) << "now it can be seen";
+    EXPECT_EQ(change("leonardo", {{"programs", fake("").parent_path().string()}}).status, 200);
+    std::filesystem::remove(fake("atoll-trainer"));
+    EXPECT_EQ(change("leonardo", {{"batch", {{"slots", 3}}}}).status, 200) << "what is not touched is not looked at";
+}
+
 TEST_F(RoutesTest, PreparationsAreListedNewestFirst) {
     ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
     std::vector<std::string> made;

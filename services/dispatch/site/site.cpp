@@ -19,9 +19,10 @@ constexpr std::chrono::seconds kLookTimeMax{30};
 constexpr std::int64_t kProbeBytesMax = 256 << 10;
 constexpr std::size_t kExitBytesMax = 4 << 10;
 constexpr std::size_t kErrorBytesMax = 1000;
-constexpr int kExitUnknown = 75;   // EX_TEMPFAIL: the script could not find out
-constexpr int kExitAbsent = 66;    // EX_NOINPUT
-constexpr int kExitBadInput = 65;  // EX_DATAERR: a program of ours calls its input wrong
+constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out
+constexpr int kExitAbsent = 66;     // EX_NOINPUT
+constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
+constexpr int kExitNoProgram = 72;  // EX_OSFILE: one is not there; its name is printed
 
 std::string last_bytes(const std::string& text, std::size_t count) {
     return text.size() > count ? text.substr(text.size() - count) : text;
@@ -106,10 +107,19 @@ std::string Site::model_directory(const std::string& digest) const {
     return facility_.work_dir + "/models/" + digest;
 }
 
+// A directory that was given wrongly, mostly: whoever sees this can mend it.
+Error Site::missing(const CommandResult& result, const char* what) const {
+    const std::string name = printable(result.out.substr(0, result.out.find('\n')));
+    const std::string where = programs_.empty() ? "PATH" : programs_;
+    return internal_error(std::string(what) + ": there is no " + name + " in " + where + " at " + facility_.name +
+                          ", or it cannot be run: `atoll facility check " + facility_.name + "` tries what is there");
+}
+
 // With the facility's environment: a gateway may ask the site's programs for a certificate.
 Result<CommandResult> Site::run(RemoteScript script, const char* what) {
     script.text.insert(0, export_environment(facility_));
     ATOLL_TRY(CommandResult result, transport_->run(script));
+    if (result.exit_code == kExitNoProgram && !result.out.empty()) return missing(result, what);
     if (result.exit_code != 0) return error_of(result, what);
     return result;
 }
@@ -129,7 +139,7 @@ Status Site::cancel(const BatchOperation& operation) {
 Status Site::stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,
                    const std::string& token) {
     RemoteScript script{std::string(kSiteScriptsStageSh),
-                        {program("atoll"), store_url, facility_.work_dir, pin},
+                        {program("atoll"), program("atoll-trainer"), store_url, facility_.work_dir, pin},
                         token + "\n",
                         kTransferTimeMax};
     script.arguments.insert(script.arguments.end(), digests.begin(), digests.end());

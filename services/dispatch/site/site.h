@@ -69,6 +69,7 @@ class Site {
 
   private:
     Result<CommandResult> run(RemoteScript script, const char* what);
+    Error missing(const CommandResult& result, const char* what) const;
 
     Facility facility_;
     std::shared_ptr<Transport> transport_;

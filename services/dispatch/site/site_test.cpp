@@ -24,6 +24,7 @@ class SiteTest : public testing::Test {
         const std::string text =
             "#!/bin/sh\ncase $1 in stage) out=$7 ;; esac\n" + body + "\n";  // stage --store U --version D --out O
         ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll", text, 0755).ok());
+        ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll-trainer", "#!/bin/sh\n", 0755).ok());
     }
     bool exists(const std::string& path) { return std::filesystem::exists(directory_.path() / "work" / path); }
 
@@ -95,6 +96,27 @@ TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     std::filesystem::remove_all(directory_.path() / "work/models");
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models", "a file in the way").ok());
     EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+}
+
+TEST_F(SiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatLooksForIt) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const auto expect_named = [&](const Status& status, const std::string& program) {
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kInternal) << "it can be brought there while a job waits";
+        const std::string& text = status.error().message;
+        EXPECT_NE(text.find("there is no " + program + " in " + directory_.path().string() + " at leonardo"),
+                  std::string::npos)
+            << text;
+        EXPECT_NE(text.find("`atoll facility check leonardo`"), std::string::npos) << text;
+    };
+    expect_named(site().stage({"v"}, "job", "url", "token"), "atoll");
+    const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    expect_named(pushed.ok() ? Status() : Status(pushed.error()), "atoll");
+    program("mkdir -p \"$out\"");
+    std::filesystem::remove(directory_.path() / "atoll-trainer");
+    expect_named(site().stage({"v"}, "job", "url", "token"), "atoll-trainer");
+    EXPECT_FALSE(exists("models")) << "nothing is brought to a site that cannot use it";
 }
 
 TEST_F(SiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {

@@ -1,11 +1,15 @@
-# $1 atoll, $2 store, $3 work directory, $4 pin, $5… version digests. Standard input: the token, one line.
+# $1 atoll, $2 atoll-trainer, $3 store, $4 work directory, $5 pin, $6… version digests. Standard input: the token, one
+# line. Every task begins here, so a program that is missing is noticed here: exit 72, its name on standard output.
 # A pin is a file named after the job (or preparation) that needs the version; see clean.sh. Pins change only under the
 # version's lock. Exit 65: the program calls its input wrong; 75, its own status too: the store is away or full,
 # which is waited out.
-program=$1 store=$2 work=$3 pin=$4
-shift 4
+program=$1 trainer=$2 store=$3 work=$4 pin=$5
+shift 5
 umask 077
 IFS= read -r token || exit 75
+for needed in "$program" "$trainer"; do
+    command -v "$needed" >/dev/null 2>&1 || { echo "${needed##*/}"; exit 72; }
+done
 mkdir -p "$work/models" || exit 1
 for digest; do
     target=$work/models/$digest
