@@ -7,6 +7,7 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"
+#include "shared/model_store/manifest.h"
 #include "shared/safetensors/safetensors.h"
 #include "tests/integration/test_stack.h"
 
@@ -132,6 +133,29 @@ TEST_F(StoreGatewayTest, AModelIsPushedTaggedShownVerifiedAndPulled) {
     const auto differs = atoll_as_admin({"model", "verify", "llama@v1", "--dir", (root_ / "copy").string()});
     EXPECT_EQ(differs.exit_code, 2);
     EXPECT_NE(differs.err.find("config.json"), std::string::npos) << differs.err;
+}
+
+TEST_F(StoreGatewayTest, VerifyFindsTheBytesThatWereDamagedInTheStore) {
+    const fs::path model = make_model("model", pattern(9U << 20));
+    const auto pushed = atoll_as_admin({"model", "import", "llama", model.string()});
+    ASSERT_EQ(pushed.exit_code, 0) << pushed.err;
+    const auto whole = atoll({"model", "verify", "llama@newest", "--token-file", (root_ / "admin.token").string()});
+    EXPECT_EQ(whole.exit_code, 0) << whole.err;
+    EXPECT_TRUE(whole.out.starts_with("ok: 2 files, 9.0 MiB")) << whole.out;
+    // The last chunk of the weights is the second: one bit of it changes on the disk, its length stays.
+    const std::string weights = read_file(model / "model.safetensors").value();
+    const fs::path blob =
+        root_ / "blobs" / store::BlobStore::relative_path(digest::sha256(weights.substr(model_store::kChunkBytes)));
+    std::string bytes = read_file(blob).value();
+    bytes[1000] = static_cast<char>(bytes[1000] ^ 1);
+    fs::permissions(blob, fs::perms::owner_write, fs::perm_options::add);
+    ASSERT_TRUE(write_file_atomic(blob, bytes).ok());
+    const auto damaged = atoll_as_admin({"model", "verify", "llama@newest"});
+    EXPECT_EQ(damaged.exit_code, 1) << damaged.out;
+    EXPECT_NE(damaged.err.find("model.safetensors, bytes " + std::to_string(model_store::kChunkBytes) + " to " +
+                               std::to_string(weights.size() - 1)),
+              std::string::npos)
+        << damaged.err;
 }
 
 TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
