@@ -12,6 +12,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/kafka/test_topics.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::events {
@@ -122,6 +123,29 @@ TEST_F(EventsTest, ALaterCommitWithASmallerIdIsNeitherLostNorOvertaken) {
     ASSERT_TRUE(slow.commit().ok());
     EXPECT_TRUE(eventually([&] { return count("effect") == 3; }));
     EXPECT_EQ(effects_of("k"), (std::vector{1, 2}));
+}
+
+TEST_F(EventsTest, ATopicThatIsDeletedIsMadeAgain) {
+    start_relay();
+    add_committed("a", 1);
+    ASSERT_TRUE(eventually([&] { return count("outbox") == 0; }));
+    kafka::delete_topic(stack().kafka(), topic_);
+    add_committed("a", 2);
+    ASSERT_TRUE(eventually([&] { return count("outbox") == 0; }));
+    start_consumer(write_effect);
+    EXPECT_TRUE(eventually([&] { return !effects_of("a").empty(); }));
+    EXPECT_EQ(effects_of("a"), std::vector{2}) << "the first went with its topic";
+}
+
+TEST_F(EventsTest, AConsumerReadsOnInATopicThatWasMadeAgain) {
+    start_relay();
+    start_consumer(write_effect);
+    for (int n = 1; n <= 3; ++n) add_committed("a", n);
+    ASSERT_TRUE(eventually([&] { return count("effect") == 3; }));
+    kafka::delete_topic(stack().kafka(), topic_);
+    add_committed("a", 4);
+    EXPECT_TRUE(eventually([&] { return count("effect") == 4; }));
+    EXPECT_EQ(effects_of("a"), (std::vector{1, 2, 3, 4}));
 }
 
 TEST_F(EventsTest, ARedeliveredEventHasOneEffect) {
