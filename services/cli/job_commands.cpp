@@ -28,7 +28,7 @@ rounds: 12
 participants:                         # each trains on its own data, which never leaves it
   - facility: leonardo                # `atoll facility list`
     dataset: diaries-it               # `atoll dataset list`
-    # dataset_version: 1              # default: the newest; `atoll dataset show diaries-it`
+    # dataset_version: 1              # default: the newest there; `atoll dataset show diaries-it`
     ranks: 2
   - {facility: karolina, dataset: letters-cs, ranks: 2}
 strategy: {name: fedavg, weighting: uniform}   # or tokens

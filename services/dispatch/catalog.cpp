@@ -47,6 +47,33 @@ std::string copies_path(const std::string& dataset, std::int64_t version) {
     return versions_path(dataset) + "/" + std::to_string(version) + "/copies";
 }
 
+Result<DatasetShape> shape_of(const Json& version) {
+    DatasetShape shape;
+    ATOLL_TRY(shape.seq_len, member<std::int64_t>(version, "seq_len"));
+    ATOLL_TRY(const Json train, member<Json>(version, "train"));
+    ATOLL_TRY(shape.rows, member<std::int64_t>(train, "rows"));
+    return shape;
+}
+
+// What the facility has instead: the newest few.
+Error not_held(const SiteData& data, const std::map<std::int64_t, DatasetShape>& held, const std::string& path) {
+    constexpr int kNamedMax = 8;
+    const std::string facility = "facility \"" + data.facility + "\" holds ";
+    const std::string dataset = " of dataset \"" + data.dataset + "\"";
+    if (held.empty())
+        return invalid_argument(path + ".dataset", path + ".dataset: " + facility + "no version" + dataset +
+                                                       ": `atoll dataset show " + data.dataset +
+                                                       "` says where its copies are");
+    std::string numbers;
+    int named = 0;
+    for (auto one = held.rbegin(); one != held.rend() && named < kNamedMax; ++one, ++named)
+        numbers += (named > 0 ? ", " : "") + std::to_string(one->first);
+    if (static_cast<std::size_t>(named) < held.size()) numbers += ", …";
+    return invalid_argument(path + ".dataset_version", path + ".dataset_version: " + facility +
+                                                           (held.size() == 1 ? "version " : "versions ") + numbers +
+                                                           dataset + ", not " + std::to_string(data.version));
+}
+
 }  // namespace
 
 Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer)
@@ -130,11 +157,7 @@ Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string&
 
 Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_t version) const {
     ATOLL_TRY(const Json found, get(Service::kRegistry, versions_path(name) + "/" + std::to_string(version)));
-    DatasetShape shape;
-    ATOLL_TRY(shape.seq_len, member<std::int64_t>(found, "seq_len"));
-    ATOLL_TRY(const Json train, member<Json>(found, "train"));
-    ATOLL_TRY(shape.rows, member<std::int64_t>(train, "rows"));
-    return shape;
+    return shape_of(found);
 }
 
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
@@ -142,31 +165,36 @@ Result<Json> Catalog::model_version(const std::string& model, const std::string&
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
 }
 
-Status Catalog::resolve(SiteData& data, const std::string& path) const {
+Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::string& facility,
+                                                                  const std::string& dataset) const {
+    std::map<std::int64_t, DatasetShape> versions;
+    std::string cursor;
+    do {
+        ATOLL_TRY(const Json page, get(Service::kRegistry, versions_path(dataset) + "?limit=1000&facility=" +
+                                                               http::percent_encode(facility) + cursor));
+        for (const auto& item : page.value("items", Json::array())) {
+            ATOLL_TRY(const auto number, member<std::int64_t>(item, "version"));
+            ATOLL_TRY(versions[number], shape_of(item));
+        }
+        const Json next = page.value("next", Json());
+        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
+    } while (!cursor.empty());
+    return versions;
+}
+
+Result<DatasetShape> Catalog::resolve(SiteData& data, const std::string& path) const {
     ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
-    const std::string what = "dataset \"" + data.dataset + "\"";
-    if (data.version == 0) {
-        // Versions are numbered from 1 in the order of their registration; the list is walked to its end.
-        std::string cursor;
-        do {
-            ATOLL_TRY(const Json page, get(Service::kRegistry, versions_path(data.dataset) + "?limit=1000" + cursor));
-            for (const auto& item : page.value("items", Json::array()))
-                data.version = std::max(data.version, item.value("version", std::int64_t{0}));
-            const Json next = page.value("next", Json());
-            cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
-        } while (!cursor.empty());
-        if (data.version == 0)
-            return invalid_argument(path + ".dataset", path + ".dataset: " + what + " has no version");
-    }
-    ATOLL_TRY(const Json copies,
-              get_as(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000",
-                     path + ".dataset_version", "version " + std::to_string(data.version) + " of " + what));
+    ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
+    if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
+    const auto found = held.find(data.version);
+    if (found == held.end()) return not_held(data, held, path);
+    ATOLL_TRY(const Json copies, get(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000"));
     for (const auto& copy : copies.value("items", Json::array()))
         if (copy.value("facility", "") == data.facility) data.path = copy.value("path", "");
     if (!service::is_safe_relative_path(data.path))
-        return invalid_argument(path + ".dataset", path + ".dataset: version " + std::to_string(data.version) + " of " +
-                                                       what + " has no copy at facility \"" + data.facility + "\"");
-    return {};
+        return internal_error("the registry does not say where facility \"" + data.facility + "\" holds version " +
+                              std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
+    return found->second;
 }
 
 Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "services/dispatch/domain/job_spec.h"
@@ -38,8 +39,9 @@ class Catalog {
     Result<DatasetShape> dataset_shape(const std::string& name, std::int64_t version) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
-    // Fills in version and path; `path` is the field to name: "participants[0]".
-    Status resolve(SiteData& data, const std::string& path) const;
+    // Fills in version, unless one is asked for the newest that the facility holds, and path. `path` is the field to
+    // name: "participants[0]".
+    Result<DatasetShape> resolve(SiteData& data, const std::string& path) const;
 
     // Registers a prepared version; the same key gives the same number again.
     Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,
@@ -49,6 +51,9 @@ class Catalog {
 
   private:
     enum class Service { kRegistry, kStore };
+    // By number.
+    Result<std::map<std::int64_t, DatasetShape>> versions_at(const std::string& facility,
+                                                             const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
     // The item of that name in a list (GET <list>/<name>). kNotFound becomes kInvalidArgument that names the field and
     // the nearest name in the list; `what` is "dataset" or "model".

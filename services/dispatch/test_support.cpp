@@ -10,12 +10,7 @@
 
 namespace atl::dispatch {
 
-using http::Method;
-using http::Request;
-using http::Response;
 using json::Json;
-
-const std::string kBaseDigest(64, 'b');
 
 namespace {
 
@@ -101,104 +96,7 @@ auth::Verifier verifier(const auth::KeyPair& keys) {
     return auth::Verifier::from_pem(keys.public_pem).value();
 }
 
-Response none() {
-    return Response::problem(not_found("there is none"), "");
-}
-
-http::Access services_only() {
-    return http::Access::roles({auth::Role::kOperator});
-}
-
 }  // namespace
-
-FakeCatalog::FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed)
-    : pushed_(std::move(pushed)), server_({}, verifier(keys), metrics_) {
-    copies_["it/1/leonardo"] = {{"facility", "leonardo"}, {"path", "datasets/it/1"}};
-    copies_["cs/1/karolina"] = {{"facility", "karolina"}, {"path", "datasets/cs/1"}};
-    add_registry(server_);
-    add_store(server_);
-    check(server_.start().ok(), "the fake catalog does not start");
-}
-
-std::string FakeCatalog::url() const {
-    return "http://127.0.0.1:" + std::to_string(server_.port());
-}
-
-void FakeCatalog::add_registry(http::Server& server) {
-    const auto known = [](const std::string& name) { return name == "it" || name == "cs"; };
-    server.route(Method::kGet, "/v1/datasets", services_only(), [](const Request&) {
-        return Response::json(200, {{"items", {{{"name", "cs"}}, {{"name", "it"}}}}, {"next", nullptr}});
-    });
-    server.route(Method::kGet, "/v1/datasets/:name", services_only(), [known](const Request& request) {
-        if (!known(request.param("name"))) return none();
-        return Response::json(200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}});
-    });
-    server.route(Method::kGet, "/v1/datasets/:name/versions", services_only(), [](const Request&) {
-        return Response::json(200, {{"items", {{{"version", 1}}}}, {"next", nullptr}});
-    });
-    server.route(Method::kGet, "/v1/datasets/:name/versions/:version", services_only(),
-                 [](const Request&) { return Response::json(200, {{"seq_len", 128}, {"train", {{"rows", 100}}}}); });
-    server.route(Method::kPost, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
-        const std::lock_guard lock(mutex_);
-        Json& made = versions_[request.header("idempotency-key")];
-        if (made.is_null()) made = {{"version", 2 + versions_made_++}, {"body", request.json().value()}};
-        return Response::json(201, made);
-    });
-    server.route(Method::kGet, "/v1/datasets/:name/versions/:version/copies", services_only(),
-                 [this](const Request& request) {
-                     if (request.param("version") == "9") return none();
-                     const std::lock_guard lock(mutex_);
-                     Json items = Json::array();
-                     const std::string prefix = request.param("name") + "/" + request.param("version") + "/";
-                     for (const auto& [key, copy] : copies_)
-                         if (key.starts_with(prefix)) items.push_back(copy);
-                     return Response::json(200, {{"items", items}, {"next", nullptr}});
-                 });
-    server.route(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", services_only(),
-                 [this](const Request& request) {
-                     const std::lock_guard lock(mutex_);
-                     Json copy = request.json().value();
-                     copy["facility"] = request.param("facility");
-                     copies_[request.param("name") + "/" + request.param("version") + "/" + request.param("facility")] =
-                         copy;
-                     return Response::json(200, copy);
-                 });
-}
-
-void FakeCatalog::add_store(http::Server& server) {
-    server.route(Method::kGet, "/v1/models", services_only(), [](const Request&) {
-        return Response::json(200, {{"items", {{{"name", "tiny"}}}}, {"next", nullptr}});
-    });
-    server.route(Method::kGet, "/v1/models/:name", services_only(), [](const Request& request) {
-        return request.param("name") == "tiny"
-                   ? Response::json(200, {{"name", "tiny"}, {"tags", {{"base", kBaseDigest}}}})
-                   : none();
-    });
-    server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [](const Request& request) {
-        if (request.param("name") != "tiny") return none();
-        return Response::json(200, {{"items", {{{"digest", kBaseDigest}, {"kind", "base"}}}}, {"next", nullptr}});
-    });
-    server.route(Method::kPost, "/v1/models", services_only(),
-                 [](const Request& request) { return Response::json(201, request.json().value()); });
-    server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [this](const Request& request) {
-        std::function<void()> on_model;
-        {
-            const std::lock_guard lock(mutex_);
-            on_model = on_model_;
-        }
-        if (on_model) on_model();
-        return version_of(request.param("name"), request.param("version"));
-    });
-}
-
-Response FakeCatalog::version_of(const std::string& model, const std::string& reference) {
-    if (reference == "base") return Response::json(200, {{"digest", kBaseDigest}});
-    const auto meta = read_file(pushed_ / model / reference);
-    if (!meta.ok()) return none();
-    Json version = Json::parse(*meta);
-    version["kind"] = "update";
-    return Response::json(200, version);
-}
 
 FakeAggregation::FakeAggregation(const std::string& brokers, const std::string& topic_prefix)
     : brokers_(brokers), prefix_(topic_prefix) {

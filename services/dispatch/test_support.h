@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "services/dispatch/fake_catalog.h"
 #include "services/dispatch/service.h"
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
@@ -19,40 +18,6 @@
 #include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
-
-// The base model's and the tokenizer's digest in the made-up store.
-extern const std::string kBaseDigest;
-
-// A registry and a store of a few fixed things, on one port: the model "tiny" with the tag "base", the datasets "it"
-// (version 1 at "leonardo") and "cs" (version 1 at "karolina"), and what dispatch registers. They want a real token.
-class FakeCatalog {
-  public:
-    // `pushed` is where the site's programs leave what they push: <model>/<digest>, the version's meta.json.
-    FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed);
-
-    std::string url() const;
-    int versions_made() const { return versions_made_; }
-    // Called whenever a model's version is asked for.
-    void set_on_model(std::function<void()> on_model) {
-        const std::lock_guard lock(mutex_);
-        on_model_ = std::move(on_model);
-    }
-
-  private:
-    void add_registry(http::Server& server);
-    void add_store(http::Server& server);
-
-    http::Response version_of(const std::string& model, const std::string& reference);
-
-    std::filesystem::path pushed_;
-    std::function<void()> on_model_;
-    metrics::Registry metrics_;
-    http::Server server_;
-    std::mutex mutex_;
-    std::map<std::string, json::Json> versions_;  // by Idempotency-Key
-    std::map<std::string, json::Json> copies_;    // "dataset/version/facility"
-    int versions_made_ = 0;
-};
 
 // Aggregation as dispatch sees it: answers each closed round; `copies` says how often.
 class FakeAggregation {

@@ -109,10 +109,13 @@ Result<json::Json> find_fingerprint(pg::Transaction& transaction, const std::str
 }
 
 Result<std::vector<json::Json>> list_versions(pg::Transaction& transaction, const std::string& dataset,
-                                              std::int64_t after, std::int64_t limit) {
+                                              const std::string& facility, std::int64_t after, std::int64_t limit) {
     ATOLL_TRY(const pg::Rows rows,
-              transaction.query(kSelectVersion + "WHERE dataset = $1 AND version > $2 ORDER BY version LIMIT $3",
-                                {dataset, after, limit + 1}));
+              transaction.query(
+                  kSelectVersion + "WHERE dataset = $1 AND version > $2 AND ($4 = '' OR EXISTS (SELECT 1 FROM copies c "
+                                   "WHERE c.dataset = dataset_versions.dataset AND c.version = "
+                                   "dataset_versions.version AND c.facility = $4)) ORDER BY version LIMIT $3",
+                  {dataset, after, limit + 1, facility}));
     return shown_rows(rows);
 }
 

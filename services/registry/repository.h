@@ -33,8 +33,9 @@ Result<json::Json> find_version(pg::Transaction& transaction, const std::string&
 // Null when no version has this fingerprint.
 Result<json::Json> find_fingerprint(pg::Transaction& transaction, const std::string& dataset,
                                     const std::string& fingerprint);
+// Only those that `facility` holds a copy of, unless it is empty.
 Result<std::vector<json::Json>> list_versions(pg::Transaction& transaction, const std::string& dataset,
-                                              std::int64_t after, std::int64_t limit);
+                                              const std::string& facility, std::int64_t after, std::int64_t limit);
 
 // True when the facility had no copy yet. kNotFound: no such version.
 Result<bool> put_copy(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,

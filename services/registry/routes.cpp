@@ -104,8 +104,13 @@ Result<Response> get_versions(Transaction& transaction, const Request& request) 
     if (!page.after.empty()) {
         ATOLL_TRY(after, parse_version_number(page.after));
     }
+    std::string facility;
+    if (const auto wanted = request.query.find("facility"); wanted != request.query.end()) {
+        facility = wanted->second;
+        ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
+    }
     ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name")));
-    ATOLL_TRY(std::vector<Json> items, list_versions(transaction, dataset.spec.name, after, page.limit));
+    ATOLL_TRY(std::vector<Json> items, list_versions(transaction, dataset.spec.name, facility, after, page.limit));
     return service::list(std::move(items), page, "version");
 }
 

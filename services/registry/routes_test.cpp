@@ -225,6 +225,27 @@ TEST_F(RegistryTest, ACopyIsRecordedMovedAndListed) {
     EXPECT_EQ(items[1]["path"], "elsewhere/1");
 }
 
+TEST_F(RegistryTest, TheVersionsThatAFacilityHoldsAreListed) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    for (const char fingerprint : {'a', 'b', 'c'}) call(Method::kPost, versions, version_of(fingerprint));
+    for (const char* copy : {"/1/copies/leonardo", "/3/copies/leonardo", "/2/copies/karolina"})
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}).status, 201);
+    const auto numbers = [&](const std::string& query) {
+        std::vector<int> found;
+        const Json page = get(versions + query);
+        for (const Json& item : page["items"]) found.push_back(item["version"]);
+        return found;
+    };
+    EXPECT_EQ(numbers("?facility=leonardo"), (std::vector{1, 3}));
+    EXPECT_EQ(numbers("?facility=leonardo&limit=1"), (std::vector{1}));
+    EXPECT_EQ(numbers("?facility=leonardo&after=1"), (std::vector{3}));
+    EXPECT_EQ(numbers("?facility=karolina"), (std::vector{2}));
+    EXPECT_EQ(numbers("?facility=elsewhere"), std::vector<int>());
+    EXPECT_EQ(numbers("").size(), 3U);
+    expect_problem(call(Method::kGet, versions + "?facility=Leonardo"), 422, "facility");
+}
+
 TEST_F(RegistryTest, AWrongCopyIsNamed) {
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));

@@ -10,7 +10,7 @@
 
 namespace atl::dispatch {
 
-// A dataset as it lies at one facility. `version` 0 means the newest until the catalog has resolved it; `path` is
+// A dataset as it lies at one facility. `version` 0 means the newest there until the catalog has resolved it; `path` is
 // relative to the facility's work directory and empty until then.
 struct SiteData {
     std::string facility;

@@ -43,8 +43,10 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_RETURN_IF_ERROR(require_facilities(*connection, job.spec));
     }
-    ATOLL_RETURN_IF_ERROR(each_site(
-        job.spec, [&](SiteData& data, const std::string& path) { return routing.catalog.resolve(data, path); }));
+    ATOLL_RETURN_IF_ERROR(each_site(job.spec, [&](SiteData& data, const std::string& path) -> Status {
+        ATOLL_RETURN_IF_ERROR(routing.catalog.resolve(data, path));
+        return {};
+    }));
     ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
     ATOLL_RETURN_IF_ERROR(routing.catalog.require_no_base(job.spec.output_model, "output_model"));
     ATOLL_RETURN_IF_ERROR(routing.catalog.ensure_model(job.spec.output_model, "job-" + job.id));

@@ -217,6 +217,37 @@ TEST_F(RoutesTest, AMistypedNameOrKeyOfAJobIsRefusedWithTheNearest) {
     }
 }
 
+TEST_F(RoutesTest, WithoutAVersionAJobTakesTheNewestThatTheFacilityHolds) {
+    catalog_->add_version("it", 2, "leonardo");
+    catalog_->add_version("it", 3, "karolina");
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", {{{"facility", "karolina"}, {"dataset", "it"}}}}};
+    const auto made = client().post_json("/v1/jobs", request);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const Json spec = get("/v1/jobs/" + made->at("id").get<std::string>()).at("spec");
+    EXPECT_EQ(spec.at("participants").at(0).at("dataset_version"), 2) << spec;
+    EXPECT_EQ(spec.at("participants").at(1).at("dataset_version"), 1) << spec;
+    EXPECT_EQ(spec.at("evaluation").at("at").at(0).at("dataset_version"), 3) << spec;
+}
+
+TEST_F(RoutesTest, AVersionThatTheFacilityDoesNotHoldIsRefusedWithThoseItDoes) {
+    catalog_->add_version("it", 2, "leonardo");
+    catalog_->add_version("it", 3, "karolina");
+    Json request = job_request(1);
+    request["participants"][0]["dataset_version"] = 3;
+    const Json answer = Json::parse(post("/v1/jobs", request).body);
+    EXPECT_EQ(answer.value("field", ""), "participants[0].dataset_version");
+    EXPECT_NE(answer.value("detail", "").find("facility \"leonardo\" holds versions 2, 1 of dataset \"it\", not 3"),
+              std::string::npos)
+        << answer;
+    request["participants"][0] = {{"facility", "leonardo"}, {"dataset", "cs"}};
+    const Json none = Json::parse(post("/v1/jobs", request).body);
+    EXPECT_NE(none.value("detail", "").find("facility \"leonardo\" holds no version of dataset \"cs\""),
+              std::string::npos)
+        << none;
+    EXPECT_EQ(count("jobs"), 0);
+}
+
 TEST_F(RoutesTest, AWrongFacilityOrPreparationIsRefusedByFieldAndChangesNothing) {
     const Json facility = {{"name", "third"},
                            {"transport", {{"kind", "local"}}},

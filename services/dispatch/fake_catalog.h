@@ -1,0 +1,59 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "shared/auth/auth.h"
+#include "shared/http/server.h"
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+
+// The base model's and the tokenizer's digest in the made-up store.
+extern const std::string kBaseDigest;
+
+// A registry and a store of a few fixed things, on one port: the model "tiny" with the tag "base", the datasets "it"
+// (version 1 at "leonardo") and "cs" (version 1 at "karolina"), and what dispatch registers. They want a real token.
+class FakeCatalog {
+  public:
+    // `pushed` is where the site's programs leave what they push: <model>/<digest>, the version's meta.json.
+    FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed);
+
+    std::string url() const;
+    int versions_made() const { return versions_made_; }
+    // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
+    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128);
+    // What the base model's config.json says; null: it has none.
+    void set_config(json::Json config) {
+        const std::lock_guard lock(mutex_);
+        config_ = std::move(config);
+    }
+    // Called whenever a model's version is asked for.
+    void set_on_model(std::function<void()> on_model) {
+        const std::lock_guard lock(mutex_);
+        on_model_ = std::move(on_model);
+    }
+
+  private:
+    void add_registry(http::Server& server);
+    void add_store(http::Server& server);
+
+    http::Response version_of(const std::string& model, const std::string& reference);
+    json::Json versions_at(const std::string& dataset, const std::string& facility) const;
+
+    std::filesystem::path pushed_;
+    std::function<void()> on_model_;
+    metrics::Registry metrics_;
+    http::Server server_;
+    std::mutex mutex_;
+    std::map<std::string, json::Json> versions_;               // by Idempotency-Key
+    std::map<std::string, std::map<int, json::Json>> shapes_;  // by dataset and version
+    json::Json config_ = {{"max_position_embeddings", 2048}};
+    std::map<std::string, json::Json> copies_;  // "dataset/version/facility"
+    int versions_made_ = 0;
+};
+
+}  // namespace atl::dispatch
