@@ -1,8 +1,12 @@
 #include "services/dispatch/catalog.h"
 
+#include <span>
+
+#include "services/dispatch/domain/model_context.h"
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client.h"
+#include "shared/model_store/remote_file.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -12,12 +16,16 @@ using json::Json;
 
 constexpr std::chrono::minutes kTokenLife{5};
 
-http::Client client(const std::string& url, std::string token) {
+http::ClientOptions options_for(const std::string& url, std::string token) {
     http::ClientOptions options;
     options.base_url = url;
     options.token = std::move(token);
     options.timeout = std::chrono::seconds(15);
-    return http::Client(std::move(options));
+    return options;
+}
+
+http::Client client(const std::string& url, std::string token) {
+    return http::Client(options_for(url, std::move(token)));
 }
 
 // A member of another service's answer that the contract promises.
@@ -163,6 +171,19 @@ Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
     return get(Service::kStore,
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
+}
+
+Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
+    constexpr std::uint64_t kConfigBytesMax = 1U << 20;
+    ATOLL_TRY(const Json version, model_version(model, digest));
+    ATOLL_TRY(const auto manifest, model_store::parse_manifest(version.value("manifest", Json())));
+    const model_store::ManifestFile* file = manifest.find("config.json");
+    if (file == nullptr || file->size > kConfigBytesMax) return std::optional<std::int64_t>();
+    std::string text(file->size, '\0');
+    const auto store = std::make_shared<model_store::ClientPool>(options_for(store_url_, token()));
+    ATOLL_RETURN_IF_ERROR(model_store::RemoteFile(store, *file).read(0, std::as_writable_bytes(std::span(text))));
+    const auto config = json::parse(text);
+    return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
 }
 
 Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::string& facility,

@@ -33,6 +33,16 @@ Status require_facilities(pg::Connection& connection, JobSpec& spec) {
     });
 }
 
+// The trainer would say so as well, but only at the site.
+Error too_long(const SiteData& data, std::int64_t seq_len, const std::string& model, std::int64_t tokens_max,
+               const std::string& field) {
+    const std::string most = std::to_string(tokens_max);
+    return invalid_argument(field, field + ": version " + std::to_string(data.version) + " of dataset \"" +
+                                       data.dataset + "\" has rows of " + std::to_string(seq_len) +
+                                       " tokens; model \"" + model + "\" takes at most " + most +
+                                       " (max_position_embeddings): prepare it with a seq_len of at most " + most);
+}
+
 // The job as it is asked for, checked against the world, with versions and paths filled in and its output model made.
 // Other services are asked, so no connection is held meanwhile.
 Result<JobView> resolve(Routing& routing, const Json& body) {
@@ -43,11 +53,13 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_RETURN_IF_ERROR(require_facilities(*connection, job.spec));
     }
-    ATOLL_RETURN_IF_ERROR(each_site(job.spec, [&](SiteData& data, const std::string& path) -> Status {
-        ATOLL_RETURN_IF_ERROR(routing.catalog.resolve(data, path));
-        return {};
-    }));
     ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
+    ATOLL_TRY(const auto tokens_max, routing.catalog.row_tokens_max(job.spec.model, job.base));
+    ATOLL_RETURN_IF_ERROR(each_site(job.spec, [&](SiteData& data, const std::string& path) -> Status {
+        ATOLL_TRY(const DatasetShape shape, routing.catalog.resolve(data, path));
+        if (!tokens_max || shape.seq_len <= *tokens_max) return {};
+        return too_long(data, shape.seq_len, job.spec.model, *tokens_max, path + ".dataset");
+    }));
     ATOLL_RETURN_IF_ERROR(routing.catalog.require_no_base(job.spec.output_model, "output_model"));
     ATOLL_RETURN_IF_ERROR(routing.catalog.ensure_model(job.spec.output_model, "job-" + job.id));
     return job;

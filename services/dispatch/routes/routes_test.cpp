@@ -248,6 +248,37 @@ TEST_F(RoutesTest, AVersionThatTheFacilityDoesNotHoldIsRefusedWithThoseItDoes) {
     EXPECT_EQ(count("jobs"), 0);
 }
 
+TEST_F(RoutesTest, RowsThatTheModelCannotTakeAreRefused) {
+    catalog_->add_version("cs", 2, "karolina", 4096);
+    const auto refused = [&](const Json& request, const std::string& field, const std::string& limit) {
+        const auto answer = post("/v1/jobs", request);
+        EXPECT_EQ(answer.status, 422) << answer.body;
+        const Json problem = Json::parse(answer.body);
+        EXPECT_EQ(problem.value("field", ""), field);
+        EXPECT_NE(problem.value("detail", "").find("4096"), std::string::npos) << problem;
+        EXPECT_NE(problem.value("detail", "").find(limit), std::string::npos) << problem;
+    };
+    refused(job_request(1), "participants[1].dataset", "2048");
+    Json elsewhere = job_request(1);
+    elsewhere["participants"].erase(1);
+    elsewhere["evaluation"] = {{"at", {{{"facility", "karolina"}, {"dataset", "cs"}}}}};
+    refused(elsewhere, "evaluation.at[0].dataset", "2048");
+    catalog_->set_config({{"model_type", "llama"}});
+    refused(job_request(1), "participants[1].dataset", "2048");
+    catalog_->set_config(
+        {{"max_position_embeddings", 4095}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}});
+    refused(job_request(1), "participants[1].dataset", "4095");
+    EXPECT_EQ(count("jobs"), 0);
+    for (const Json& config : std::vector<Json>{
+             {{"max_position_embeddings", 4096}}, {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}}, Json()}) {
+        catalog_->set_config(config);
+        Json request = job_request(1);
+        request["output_model"] = "of-config-" + std::to_string(count("jobs"));  // one unfinished job each
+        const auto taken = post("/v1/jobs", request);
+        EXPECT_EQ(taken.status, 201) << config << taken.body;
+    }
+}
+
 TEST_F(RoutesTest, AWrongFacilityOrPreparationIsRefusedByFieldAndChangesNothing) {
     const Json facility = {{"name", "third"},
                            {"transport", {{"kind", "local"}}},
@@ -345,7 +376,7 @@ TEST_F(RoutesTest, OtherServicesAreAskedWithNoTransactionOpen) {
                               {"input", "raw/it.jsonl"},
                               {"seq_len", 128}};
     EXPECT_TRUE(admin.post_json("/v1/preparations", preparation, "a-preparation").ok());
-    EXPECT_EQ(asked, 2);
+    EXPECT_EQ(asked, 3) << "the job's base by its tag and by its digest, the preparation's tokenizer";
     catalog_->set_on_model({});
 }
 

@@ -1,0 +1,40 @@
+#include "services/dispatch/domain/model_context.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+std::optional<std::int64_t> tokens_of(const char* text) {
+    return row_tokens_max(Json::parse(text));
+}
+
+TEST(ModelContextTest, TheLimitIsTheModelsNumberOfPositions) {
+    EXPECT_EQ(tokens_of(R"({"max_position_embeddings": 4096})"), 4096);
+    EXPECT_EQ(tokens_of("{}"), 2048) << "what the trainer takes for a configuration that does not say";
+    EXPECT_EQ(tokens_of(R"({"max_position_embeddings": null})"), 2048);
+    EXPECT_EQ(tokens_of(R"({"max_position_embeddings": 64, "rope_scaling": null, "rope_parameters": null})"), 64);
+}
+
+TEST(ModelContextTest, OnlyScalingThatFollowsTheLengthLiftsIt) {
+    for (const char* scaling : {R"("rope_parameters": {"rope_type": "dynamic", "factor": 2.0})",
+                                R"("rope_scaling": {"rope_type": "dynamic", "factor": 2.0})",
+                                R"("rope_scaling": {"type": "dynamic", "factor": 2.0})"})
+        EXPECT_EQ(tokens_of((std::string("{\"max_position_embeddings\": 64, ") + scaling + "}").c_str()), std::nullopt)
+            << scaling;
+    for (const char* kind : {"default", "linear", "llama3"}) {
+        const Json config = {{"max_position_embeddings", 64}, {"rope_scaling", {{"rope_type", kind}, {"factor", 8}}}};
+        EXPECT_EQ(row_tokens_max(config), 64) << kind;
+    }
+}
+
+TEST(ModelContextTest, WhatCannotBeReadIsLeftToTheTrainer) {
+    for (const char* text : {"[]", R"({"max_position_embeddings": "many"})", R"({"max_position_embeddings": 0})",
+                             R"({"max_position_embeddings": 1.5})"})
+        EXPECT_EQ(tokens_of(text), std::nullopt) << text;
+}
+
+}  // namespace
+}  // namespace atl::dispatch
