@@ -15,7 +15,6 @@
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"
-#include "shared/log/log.h"
 #include "shared/service/idempotency.h"
 #include "shared/service/parked_events.h"
 
@@ -23,7 +22,6 @@ namespace atl::dispatch {
 namespace {
 
 constexpr const char* kSchema = "dispatch";
-constexpr int kPartitions = 8;
 constexpr std::chrono::seconds kBrokerPatience{2};
 
 struct AggregationAnswer {
@@ -165,11 +163,8 @@ Result<std::unique_ptr<service::Running>> start_with(service::Context& context, 
     ATOLL_TRY(std::string pem, read_file(settings.private_key_file));
     ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(std::move(pem)));
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
-    const Topics topics(settings.topic_prefix);
-    // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it.
-    const Status made =
-        kafka::ensure_topics(context.settings.kafka_brokers, {topics.jobs, topics.aggregations}, kPartitions);
-    if (!made.ok()) spdlog::warn("the topics could not be made: {}", made.error().message);
+    // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it and make their
+    // topics.
     return std::unique_ptr<service::Running>(
         std::make_unique<Service>(context, std::move(settings), issuer, std::move(seams)));
 }

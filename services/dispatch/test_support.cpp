@@ -219,11 +219,11 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
     return file;
 }
 
-void DispatchTest::start_service(WorkerSeams seams) {
+void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) {
     const Json config = Json::parse(read_file(config_file(0)).value());
     service::Settings settings;
     settings.postgres = conninfo_;
-    settings.kafka_brokers = stack().kafka();
+    settings.kafka_brokers = brokers.empty() ? stack().kafka() : brokers;
     settings.own = config.at("dispatch");
     auto connection = pg::connect(conninfo_).value();
     const auto migrated = pg::migrate(connection, "dispatch", migrations());
@@ -235,6 +235,10 @@ void DispatchTest::start_service(WorkerSeams seams) {
     service_->running = std::move(running).value();
     ASSERT_TRUE(service_->server.start().ok());
     base_url_ = "http://127.0.0.1:" + std::to_string(service_->server.port());
+}
+
+Status DispatchTest::ready() {
+    return service_->running->ready();
 }
 
 http::Server& DispatchTest::server() {

@@ -56,7 +56,8 @@ class DispatchTest : public StackTest {
     void SetUp() override;
     void TearDown() override;
 
-    void start_service(WorkerSeams seams = {});
+    // `brokers`: of the test's stack if empty.
+    void start_service(WorkerSeams seams = {}, const std::string& brokers = {});
     void stop_service();
     std::filesystem::path config_file(std::uint16_t port, int lease_s = 1);
 
@@ -69,6 +70,7 @@ class DispatchTest : public StackTest {
     json::Json get(const std::string& path);
     std::string state_of(const std::string& job) { return get("/v1/jobs/" + job).at("state"); }
     http::Server& server();
+    Status ready();  // what /readyz tells
     bool reaches(const std::string& job, const std::string& state);
 
     std::filesystem::path work_dir(const std::string& facility) const { return directory_.path() / facility; }

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#include "shared/base/file.h"
+
+namespace atl {
+
+// A TCP port of loopback that leads to another address once it is open; before, connections to it are refused. A Kafka
+// broker behind it is there for bootstrapping only from then on: whoever has reached it goes on with the address that
+// the broker gives.
+class TcpGate {
+  public:
+    explicit TcpGate(const std::string& target);  // "127.0.0.1:PORT"
+    ~TcpGate();                                   // ends its connections
+
+    std::string address() const;
+    void open();
+
+  private:
+    void run(const std::stop_token& stop);
+
+    std::uint16_t target_port_;
+    UniqueFd listener_;
+    std::jthread thread_;
+};
+
+}  // namespace atl
