@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the golden numbers anew: all, or the named ones. `./dev oracle` calls it with the references' Python in PATH.
-# Each script's first argument is where the files go; some print numbers that stand in a test's source instead.
+# Each script's first argument is where the files go. With the adapters it also checks that peft reads ours.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 names=("$@")
@@ -10,4 +10,5 @@ for name in "${names[@]}"; do
     arguments=("goldens/$name")
     case $name in lora | perplexity | qlora | training) arguments+=("$(command -v atoll-trainer)") ;; esac
     python3 "make_${name}_goldens.py" "${arguments[@]}"
+    [ "$name" != lora ] || python3 check_adapter_with_peft.py "$(command -v atoll-trainer)"
 done
