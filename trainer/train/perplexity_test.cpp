@@ -15,15 +15,7 @@ class PerplexityTest : public ProgramTest, public testing::WithParamInterface<st
     PerplexityTest() {
         if (GetParam() == "opt") golden_ = "training/opt";
         make_golden_base();
-        std::vector<std::int32_t> ids;
-        std::vector<std::int32_t> labels;
-        for (std::int32_t row = 0; row < 24; ++row) {
-            for (std::int32_t t = 0; t < 16; ++t) {
-                ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
-                labels.push_back(t < 15 - 7 * row % 15 ? -100 : ids.back());
-            }
-        }
-        write_data("unequal.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+        write_unequal_rows();
         const auto text = read_file(ATOLL_GOLDEN_DIR "/perplexity/perplexity.json");
         EXPECT_TRUE(text.ok());
         expected_ = nlohmann::json::parse(text.ok() ? *text : "{}")[GetParam()];

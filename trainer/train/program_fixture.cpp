@@ -1,5 +1,6 @@
 #include "trainer/train/program_fixture.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -21,6 +22,23 @@ std::vector<std::int32_t> counting_rows() {
     std::vector<std::int32_t> ids;
     for (std::int32_t row = 0; row < kRows; ++row) {
         for (std::int32_t t = 0; t < kSeqLen; ++t) ids.push_back((row * 11 + t * (row % 2 + 1)) % 90);
+    }
+    return ids;
+}
+
+// The rows of the golden run, and their labels when of each row only so many count.
+std::vector<std::int32_t> golden_ids() {
+    std::vector<std::int32_t> ids;
+    for (std::int32_t row = 0; row < 24; ++row) {
+        for (std::int32_t t = 0; t < kSeqLen; ++t) ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
+    }
+    return ids;
+}
+
+std::vector<std::int32_t> last_labels(std::vector<std::int32_t> ids, std::int32_t (*count_of)(std::int32_t row)) {
+    for (std::size_t row = 0; row < ids.size() / kSeqLen; ++row) {
+        const auto ignored = kSeqLen - count_of(static_cast<std::int32_t>(row));
+        std::fill_n(ids.begin() + static_cast<std::ptrdiff_t>(row * kSeqLen), ignored, -100);
     }
     return ids;
 }
@@ -64,15 +82,15 @@ nlohmann::json ProgramTest::golden_steps() const {
 void ProgramTest::make_golden_base() const {
     const std::string config = ATOLL_GOLDEN_DIR "/" + golden_ + "/config.json";
     EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3", "--force"}).exit_code, 0);
-    std::vector<std::int32_t> ids;
-    std::vector<std::int32_t> labels;
-    for (std::int32_t row = 0; row < 24; ++row) {
-        for (std::int32_t t = 0; t < 16; ++t) {
-            ids.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
-            labels.push_back(t < row % 5 ? -100 : ids.back());
-        }
-    }
-    write_data("golden.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    const auto ids = golden_ids();
+    write_data("golden.safetensors", kSeqLen,
+               {{"input_ids", ids}, {"labels", last_labels(ids, [](std::int32_t row) { return 16 - row % 5; })}});
+}
+
+void ProgramTest::write_unequal_rows() const {
+    const auto ids = golden_ids();
+    write_data("unequal.safetensors", kSeqLen,
+               {{"input_ids", ids}, {"labels", last_labels(ids, [](std::int32_t row) { return 1 + 7 * row % 15; })}});
 }
 
 CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, int ranks) const {
@@ -81,7 +99,7 @@ CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, i
                                           "--model",
                                           path("golden"),
                                           "--data",
-                                          path("golden.safetensors"),
+                                          path(golden_rows_),
                                           "--out",
                                           path("out"),
                                           "--steps",

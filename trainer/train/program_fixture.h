@@ -27,8 +27,11 @@ class ProgramTest : public testing::Test {
     // it: {"loss": [20], "grad_norm": [20]}.
     void make_golden_base() const;  // "golden", and its rows in "golden.safetensors"
     CommandResult train_golden(const std::vector<std::string>& flags, int ranks = 1) const;
+    // Those rows in "unequal.safetensors", where of row r only the last 1 + 7 r mod 15 labels count.
+    void write_unequal_rows() const;
     nlohmann::json golden_steps() const;
-    std::string golden_ = "training";  // or "training/opt": where those are
+    std::string golden_ = "training";                 // or "training/opt": where those are
+    std::string golden_rows_ = "golden.safetensors";  // what train_golden trains on
     // A model of 2 million weights in its largest group.
     void make_wide_model(const std::string& out) const;
     // A run of 16 MB of weights takes the memory that `plan` says, to 5 %, and that is at least `bytes_min`.

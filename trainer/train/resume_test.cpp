@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -28,9 +29,10 @@ class ResumeTest : public ProgramTest {
 
     // Starts an endless run that logs to `log` and waits for its first step.
     pid_t start_endless(int ranks) const {
+        std::filesystem::remove(path("log"));
         const auto started =
             start_daemon(command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out",
-                                  path("out"), "--steps", "100000000", "--global-batch-size", "2", "--threads", "1"},
+                                  path("out"), "--steps", "100000000", "--global-batch-size", "4", "--threads", "1"},
                                  ranks),
                          {path("log"), {}, {}});
         EXPECT_TRUE(started.ok());
@@ -38,10 +40,10 @@ class ResumeTest : public ProgramTest {
         return started.ok() ? *started : -1;
     }
 
-    // The exit status of a child; fails after a minute.
-    static int wait_exit(pid_t child) {
+    // The exit status of a child; fails after so long.
+    static int wait_exit(pid_t child, std::chrono::seconds longest = std::chrono::minutes(1)) {
         int status = -1;
-        for (const auto until = steady_clock::now() + std::chrono::minutes(1); steady_clock::now() < until;) {
+        for (const auto until = steady_clock::now() + longest; steady_clock::now() < until;) {
             if (waitpid(child, &status, WNOHANG) == child) return status;
             std::this_thread::sleep_for(std::chrono::milliseconds(5));
         }
@@ -246,17 +248,19 @@ std::string rank_of(pid_t process) {
     return "unknown";
 }
 
-TEST_F(ResumeTest, ARankThatDiesEndsTheOthersAndIsNamed) {
-    const pid_t mpirun = start_endless(2);  // the script becomes mpirun itself
-    const auto ranks = children_of(mpirun);
-    ASSERT_EQ(ranks.size(), 2U);
-    const std::string victim = rank_of(ranks[1]);
-    kill(ranks[1], SIGKILL);
-    const int status = wait_exit(mpirun);
-    EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    EXPECT_TRUE(wait_dead(ranks[0]));
-    EXPECT_TRUE(wait_for(path("log"), "process rank " + victim));
-    EXPECT_TRUE(wait_for(path("log"), "signal 9"));
+TEST_F(ResumeTest, ARankThatDiesEndsTheOthersInSecondsAndIsNamed) {
+    for (const int count : {2, 4}) {
+        const pid_t mpirun = start_endless(count);  // the script becomes mpirun itself
+        const auto ranks = children_of(mpirun);
+        ASSERT_EQ(ranks.size(), static_cast<std::size_t>(count));
+        const std::string victim = rank_of(ranks[1]);
+        kill(ranks[1], SIGKILL);
+        const int status = wait_exit(mpirun, std::chrono::seconds(20));
+        EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        for (const pid_t rank : ranks) EXPECT_TRUE(wait_dead(rank)) << rank;
+        EXPECT_TRUE(wait_for(path("log"), "process rank " + victim));
+        EXPECT_TRUE(wait_for(path("log"), "signal 9"));
+    }
 }
 
 }  // namespace

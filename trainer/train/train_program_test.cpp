@@ -1,5 +1,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <regex>
 #include <utility>
 
@@ -57,18 +58,35 @@ TEST_F(TrainProgramTest, RanksShardingAndAccumulationDoNotChangeTheLosses) {
     }
 }
 
-// The rows of the golden run have 11 to 15 targets.
 TEST_F(TrainProgramTest, AccumulationOverUnequalNumbersOfTargetsIsOneMean) {
-    const std::vector<std::string> whole = {"--batch-size", "4"};
-    const auto reference = train_golden(whole);
-    for (const char* rows : {"2", "1"}) {
-        const auto result = train_golden({"--batch-size", rows});
-        for (const char* number : {"loss", "grad_norm"}) {
-            const auto got = member(result.out, number), wanted = member(reference.out, number);
-            ASSERT_EQ(got.size(), 20U) << result.err;
-            for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i] / wanted[i], 1, 1e-6) << number << " " << i;
+    golden_rows_ = "unequal.safetensors";
+    write_unequal_rows();
+    for (const char* const golden : {"training", "training/opt"}) {
+        golden_ = golden;
+        const auto reference = train_golden({"--batch-size", "4"});
+        for (const auto& [ranks, rows] : {std::pair{1, "2"}, std::pair{1, "1"}, std::pair{2, "1"}}) {
+            const auto result = train_golden({"--batch-size", rows}, ranks);
+            for (const char* number : {"loss", "grad_norm"}) {
+                const auto got = member(result.out, number), wanted = member(reference.out, number);
+                ASSERT_EQ(got.size(), 20U) << result.err;
+                for (std::size_t i = 0; i < 20; ++i) {
+                    EXPECT_NEAR(got[i] / wanted[i], 1, 1e-6) << golden << " " << number << " " << i << " by " << rows;
+                }
+            }
         }
     }
+}
+
+// A control: a step that takes the mean of its micro-steps' means must be far off.
+TEST_F(TrainProgramTest, TheMeanOfTheMicroStepsMeansIsFarOff) {
+    golden_rows_ = "unequal.safetensors";
+    write_unequal_rows();
+    const double whole = member(train_golden({"--batch-size", "1"}).out, "loss").at(0);
+    const auto alone = run({"train", "--model", path("golden"), "--data", path(golden_rows_), "--out", path("still"),
+                            "--steps", "4", "--batch-size", "1", "--shuffle", "off", "--lr", "0", "--threads", "1"});
+    const auto losses = member(alone.out, "loss");  // of each row, by the same weights
+    ASSERT_EQ(losses.size(), 4U) << alone.err;
+    EXPECT_GT(std::abs(std::accumulate(losses.begin(), losses.end(), 0.0) / 4 / whole - 1), 1e-3);
 }
 
 TEST_F(TrainProgramTest, AllShardingsWriteTheSameModel) {
