@@ -255,5 +255,17 @@ TEST_F(BadInputTest, TheProgramSaysItsVersion) {
     EXPECT_TRUE(result.out.starts_with("atoll-trainer ")) << result.out;
 }
 
+TEST_F(BadInputTest, ADivergingRunIsToldOnceByAllRanks) {
+    const auto result = train("out",
+                              {"--steps", "9", "--global-batch-size", "2", "--lr", "1000", "--optimizer", "sgd",
+                               "--weight-decay", "1", "--max-grad-norm", "0"},
+                              2);
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    const std::string told = "is not finite at step";
+    const auto first = result.err.find(told);
+    ASSERT_NE(first, std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find(told, first + 1), std::string::npos) << result.err;
+}
+
 }  // namespace
 }  // namespace atl::train

@@ -109,8 +109,9 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
     const double norm = std::sqrt(sums.gradient_squares) * scale;
     const bool overflow = !std::isfinite(norm) && scales_loss() && loss_scale.scale > LossScale::kSmallest;
     if (!std::isfinite(sums.loss) || (!std::isfinite(norm) && !overflow)) {
-        return internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
-                              "; a smaller --lr, --max-grad-norm or a warm-up may help");
+        const Error error = internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
+                                           "; a smaller --lr, --max-grad-norm or a warm-up may help");
+        return comm_.agree(error).error();  // one rank tells
     }
     const double rate = job_.schedule.rate(number);
     if (!overflow) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
