@@ -1,13 +1,18 @@
 #include "trainer/train/state.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
 #include <vector>
 
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "shared/safetensors/file.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/storage.h"
@@ -164,6 +169,29 @@ Result<Progress> parse_progress(const safetensors::Header& header, const std::st
                      progress.value("skipped_steps", std::int64_t{0})}};
 }
 
+// Whether there is a state, as rank 0 sees it: that decides for all.
+Result<bool> rank0_finds(const std::filesystem::path& file, comm::Comm& comm) {
+    Status status;
+    std::byte found{0};
+    if (comm.rank() == 0) {
+        struct stat about{};
+        found = std::byte{::stat(file.c_str(), &about) == 0};
+        if (found == std::byte{0} && errno != ENOENT) status = file_error(file, "look for");
+    }
+    ATOLL_RETURN_IF_ERROR(comm.agree(status));
+    comm.broadcast(std::span(&found, 1), 0);
+    return found != std::byte{0};
+}
+
+// That this rank sees the state that rank 0 sees.
+Status check_same(const safetensors::File& file, comm::Comm& comm) {
+    const std::string mine = digest::sha256(json(file.header().metadata).dump());
+    std::string first = mine;
+    comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
+    if (first == mine) return {};
+    return conflict(file.path().string() + " is another state on this rank than on rank 0", file.path().string());
+}
+
 }  // namespace
 
 std::filesystem::path state_file(const std::filesystem::path& out) {
@@ -202,15 +230,17 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
 }
 
 Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
-                                           kernels::Backend& backend, const std::string& identity) {
-    std::error_code error;
-    if (!std::filesystem::exists(file, error)) return std::optional<Progress>();
-    ATOLL_TRY(const auto opened, safetensors::File::open(file));
-    ATOLL_TRY(const Progress progress, parse_progress(opened.header(), identity, file.string()));
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        if (!store.trains(group)) continue;
-        ATOLL_RETURN_IF_ERROR(load_group(opened, store, group, backend));
+                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity) {
+    ATOLL_TRY(const bool found, rank0_finds(file, comm));
+    if (!found) return std::optional<Progress>();
+    ATOLL_TRY(const auto opened, comm::agreed(comm, safetensors::File::open(file)));
+    ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened.header(), identity, file.string())));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
+    Status status;
+    for (std::size_t group = 0; group < store.group_count() && status.ok(); ++group) {
+        if (store.trains(group)) status = load_group(opened, store, group, backend);
     }
+    ATOLL_RETURN_IF_ERROR(comm.agree(status));
     return std::optional<Progress>(progress);
 }
 

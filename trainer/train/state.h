@@ -34,8 +34,9 @@ std::filesystem::path state_file(const std::filesystem::path& out);
 Status save_state(const std::filesystem::path& file, ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
                   const Progress& progress, const std::string& identity);
 
-// Absent: there is no such file. kConflict names the first key of the identity that differs.
+// Absent: there is no such file, on rank 0. kConflict names the first key of the identity that differs, or a rank sees
+// another state than rank 0. Every rank takes part, reads the file and gets the same outcome.
 Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
-                                           kernels::Backend& backend, const std::string& identity);
+                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity);
 
 }  // namespace atl::train

@@ -77,9 +77,9 @@ Status Trainer::start() {
     ATOLL_TRY(const std::string data, data_fingerprint(job_.data.dataset, comm_));
     identity_ = identity_of(job_, data, base);
     if (job_.config.resume) {
-        auto loaded = load_state(state_file(job_.config.out), memory_.store(), backend_, identity_);
-        ATOLL_RETURN_IF_ERROR(comm_.agree(loaded.ok() ? Status() : Status(loaded.error())));
-        progress_ = loaded->value_or(progress_);
+        ATOLL_TRY(const auto found,
+                  load_state(state_file(job_.config.out), memory_.store(), backend_, comm_, identity_));
+        progress_ = found.value_or(progress_);
     }
     return {};
 }
