@@ -83,6 +83,7 @@ TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     EXPECT_EQ(lines_of(last.out).back()["loss"], lines_of(whole.out).back()["loss"]);
     EXPECT_EQ(weights("out") == weights("whole"), true);
     EXPECT_FALSE(std::filesystem::exists(path("out.state")));
+    EXPECT_FALSE(std::filesystem::exists(path("exit.json"))) << "it told of the run before";
 }
 
 TEST_F(ResumeTest, ARunGoesOnAtAnotherNumberOfRanksAndAnotherSharding) {

@@ -29,6 +29,11 @@ double max_over(comm::Comm& comm, double value) {
     return value;
 }
 
+// Beside --out; tells that a run was stopped.
+std::filesystem::path exit_file(const std::filesystem::path& out) {
+    return state_file(out).parent_path().parent_path() / "exit.json";
+}
+
 SaveWhere save_where(const TrainJob& job) {
     const RunConfig& config = job.config;
     return {config.model, config.out, job.save_dtype,
@@ -63,6 +68,9 @@ Status Trainer::start() {
         std::error_code error;
         std::filesystem::create_directories(job_.config.out, error);
         if (error) status = invalid_argument("--out", job_.config.out + ": " + error.message());
+        std::filesystem::remove(exit_file(job_.config.out), error);  // of a run before this one
+        if (error && status.ok())
+            status = internal_error("cannot remove " + exit_file(job_.config.out).string() + ": " + error.message());
     }
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
@@ -217,10 +225,9 @@ Status Trainer::finish() {
     if (!saved.ok()) return keep_unsaved(saved);
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
-    const std::filesystem::path state = state_file(job_.config.out).parent_path();
-    if (stopped_) return write_file_atomic(state.parent_path() / "exit.json", to_exit_json(summary()) + "\n");
+    if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(summary()) + "\n");
     std::error_code ignored;
-    std::filesystem::remove_all(state, ignored);  // the model is there: nothing to resume
+    std::filesystem::remove_all(state_file(job_.config.out).parent_path(), ignored);  // nothing to resume any more
     return {};
 }
 
