@@ -59,6 +59,20 @@ TEST_P(LayerNormTest, ForwardIsExact) {
     EXPECT_LE(relative_l2(out_, expected), kOpTolerance);
 }
 
+// A control: a variance over one channel fewer must be far off.
+TEST_P(LayerNormTest, AnUnbiasedVarianceIsFarOff) {
+    backend_->layernorm_forward(x_.tensor, weight_.tensor, bias_.tensor, 1e-5F, out_.tensor, moments_.tensor);
+    const std::vector<double> x = values(x_);
+    const double factor = std::sqrt((kNormColumns - 1.0) / kNormColumns);
+    std::vector<double> wrong;
+    for (std::int64_t i = 0; i < kNormRows * kNormColumns; ++i) {
+        const auto moments = moments_of(x.data() + i / kNormColumns * kNormColumns);
+        wrong.push_back((x_[i] - moments.mean) * moments.rstd * factor * weight_[i % kNormColumns] +
+                        bias_[i % kNormColumns]);
+    }
+    EXPECT_GT(relative_l2(out_, wrong), 1000 * kOpTolerance);
+}
+
 // Reference gradients come from central differences of the fp64 forward: no formula is used twice.
 TEST_P(LayerNormTest, BackwardIsTheDerivative) {
     const Owned dy = random({kNormRows, kNormColumns}, 4), residual = random({kNormRows, kNormColumns}, 5);

@@ -75,7 +75,7 @@ TEST_P(OpTest, MatmulOfColumnRangesLeavesTheOtherColumnsAlone) {
         for (std::int64_t n = 0; n < 8; ++n) {
             double expected = n >= 2 && n < 5 ? 0.0 : 9.0;
             for (std::int64_t k = 0; n >= 2 && n < 5 && k < 4; ++k) expected += a[m * 12 + 6 + k] * b[k * 3 + n - 2];
-            EXPECT_NEAR(c[m * 8 + n], expected, 1e-5);
+            EXPECT_NEAR(c[m * 8 + n], expected, 1e-6);
         }
     }
 }
@@ -203,6 +203,33 @@ TEST_P(OpTest, CrossEntropyAndItsGradientLeaveOutIgnoredLabels) {
     EXPECT_LE(relative_l2(losses, expected), kOpTolerance);
     EXPECT_LE(relative_l2(backward_losses, expected), kOpTolerance);
     EXPECT_LE(relative_l2(logits, gradient), kOpTolerance);
+}
+
+// Controls: a mean over one channel fewer, gate and up exchanged, labels off by one; they must be far off.
+TEST_P(OpTest, WrongNormsActivationsAndLabelsAreFarOff) {
+    const Norm norm;
+    std::vector<double> x(norm.x.values.begin(), norm.x.values.end()), wrong = norm.out(x);
+    for (double& value : wrong) value *= std::sqrt((Norm::kColumns - 1.0) / Norm::kColumns);
+    Owned out({Norm::kRows, Norm::kColumns}), rstd({Norm::kRows});
+    backend_->rmsnorm_forward(norm.x.tensor, norm.weight.tensor, 1e-5F, out.tensor, rstd.tensor);
+    EXPECT_GT(relative_l2(out, wrong), 1000 * kOpTolerance);
+
+    const Owned gate_up = random({1, 90}, 1, 3.0F);
+    Owned activated({1, 45});
+    std::vector<double> exchanged;
+    for (std::int64_t c = 0; c < 45; ++c) {
+        exchanged.push_back(gate_up[c] * gate_up[45 + c] / (1 + std::exp(-gate_up[45 + c])));
+    }
+    backend_->swiglu_forward(gate_up.tensor, activated.tensor);
+    EXPECT_GT(relative_l2(activated, exchanged), 1000 * kOpTolerance);
+
+    const Owned logits = random({1, 101}, 1, 4.0F);
+    Owned loss({1});
+    std::vector<std::int32_t> target = {3};
+    double total = 0;
+    for (std::int64_t v = 0; v < 101; ++v) total += std::exp(logits[v]);
+    backend_->cross_entropy_forward(logits.tensor, integers(target), loss.tensor);
+    EXPECT_GT(relative_l2(loss, {std::log(total) - logits[4]}), 1000 * kOpTolerance);
 }
 
 TEST_P(OpTest, CrossEntropyStaysFiniteForHugeLogits) {

@@ -126,6 +126,13 @@ CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, i
     return run(arguments, ranks);
 }
 
+void ProgramTest::write_shifted_rows() const {
+    const auto ids = golden_ids();
+    auto labels = last_labels(ids, [](std::int32_t row) { return 16 - row % 5; });
+    std::rotate(labels.begin(), labels.begin() + 1, labels.end());
+    write_data("shifted.safetensors", kSeqLen, {{"input_ids", ids}, {"labels", labels}});
+}
+
 void ProgramTest::make_wide_model(const std::string& out) const {
     const auto text = read_file(path("config.json"));
     ASSERT_TRUE(text.ok());

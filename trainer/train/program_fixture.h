@@ -29,6 +29,8 @@ class ProgramTest : public testing::Test {
     CommandResult train_golden(const std::vector<std::string>& flags, int ranks = 1) const;
     // Those rows in "unequal.safetensors", where of row r only the last 1 + 7 r mod 15 labels count.
     void write_unequal_rows() const;
+    // Those rows in "shifted.safetensors", each label one place too early.
+    void write_shifted_rows() const;
     nlohmann::json golden_steps() const;
     std::string golden_ = "training";                 // or "training/opt": where those are
     std::string golden_rows_ = "golden.safetensors";  // what train_golden trains on

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -267,6 +268,30 @@ TEST_F(TrainProgramTest, TheFirstTwentyStepsAreThoseOfTransformersAndTorch) {
                 EXPECT_NEAR(norms[i] / expected["grad_norm"][i].get<double>(), 1, 1e-4) << golden << " step " << i + 1;
             }
         }
+    }
+}
+
+// Controls: the tolerances, in fp32 and of half storage, can tell.
+TEST_F(TrainProgramTest, LabelsOffByOneAndNormsThatDoNotDecayAreFarOff) {
+    const auto furthest = [&](const std::vector<std::string>& flags) {
+        const auto result = train_golden(flags);
+        const nlohmann::json expected = golden_steps();
+        const auto losses = member(result.out, "loss");
+        EXPECT_EQ(losses.size(), 20U) << result.err;
+        double worst = 0;
+        for (std::size_t i = 0; i < losses.size(); ++i) {
+            worst = std::max(worst, std::abs(losses[i] / expected["loss"][i].get<double>() - 1));
+        }
+        return worst;
+    };
+    for (const char* const golden : {"training", "training/opt"}) {
+        golden_ = golden;
+        golden_rows_ = "golden.safetensors";
+        EXPECT_LE(furthest({}), 1e-5) << golden;
+        EXPECT_GT(furthest({"--no-decay-norms"}), 1e-4) << golden;
+        golden_rows_ = "shifted.safetensors";
+        write_shifted_rows();
+        EXPECT_GT(furthest({}), 2 * 5e-3) << golden;  // half storage may be 5e-3 off
     }
 }
 
