@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "shared/base/file.h"
 #include "shared/json/json.h"
-#include "trainer/checkpoint/convert.h"
+#include "trainer/checkpoint/staged_directory.h"
 
 namespace atl::checkpoint {
 namespace {
 
+constexpr std::uint64_t kOneFile = std::numeric_limits<std::uint64_t>::max();  // never shards
 constexpr std::int64_t kRankMax = 1 << 16;
 constexpr const char* kQuantization = "atoll.base_quantization";  // a key of the metadata
 
@@ -137,49 +138,14 @@ Result<std::string> other_base(const std::filesystem::path& directory, const std
     return trained_on == quantize ? std::string() : trained_on;
 }
 
-AdapterWriter::AdapterWriter(std::filesystem::path out, std::vector<TensorSpec> tensors, safetensors::Writer writer,
-                             std::string config)
-    : out_(std::move(out)), tensors_(std::move(tensors)), writer_(std::move(writer)), config_(std::move(config)) {}
-
-Result<AdapterWriter> AdapterWriter::create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
-                                            const model::LoraOptions& options, const Base& base) {
-    std::error_code error;
-    std::filesystem::create_directories(out, error);
-    if (error) return internal_error("cannot create " + out.string() + ": " + error.message());
-    std::vector<safetensors::TensorInfo> infos;
-    for (const TensorSpec& spec : tensors) infos.push_back({spec.name, spec.dtype, spec.shape, 0, 0});
+Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
+                                    const model::LoraOptions& options, const AdapterBase& base) {
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / kAdapterConfig, config_text(options, base.directory)));
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
     if (!base.quantization.empty()) metadata[kQuantization] = base.quantization;
-    ATOLL_TRY(auto writer, safetensors::Writer::create(out / kAdapterFile, std::move(infos), metadata));
-    return AdapterWriter(out, std::move(tensors), std::move(writer), config_text(options, base.directory));
-}
-
-Status AdapterWriter::append(std::span<const float> values) {
-    std::vector<std::byte> bytes;
-    while (!values.empty()) {
-        check(tensor_ < tensors_.size(), "more values than the adapter's tensors have");
-        const TensorSpec& spec = tensors_[tensor_];
-        std::int64_t elements = 1;
-        for (const std::int64_t extent : spec.shape) elements *= extent;
-        const auto count = std::min(static_cast<std::size_t>(elements - written_), values.size());
-        bytes.resize(count * static_cast<std::size_t>(safetensors::size_bytes(spec.dtype)));
-        if (!narrow(spec.dtype, values.first(count), bytes)) {
-            return invalid_argument(spec.name, "tensor \"" + spec.name + "\" holds a value that is not finite as " +
-                                                   to_string(spec.dtype) + "; it is not saved");
-        }
-        ATOLL_RETURN_IF_ERROR(writer_.append(bytes));
-        values = values.subspan(count);
-        written_ += static_cast<std::int64_t>(count);
-        if (written_ < elements) continue;
-        ++tensor_;
-        written_ = 0;
-    }
-    return {};
-}
-
-Status AdapterWriter::finish() {
-    ATOLL_RETURN_IF_ERROR(writer_.finish());
-    return write_file_atomic(out_ / kAdapterConfig, config_);
+    return WeightWriter::create(std::move(staged), std::move(tensors),
+                                {"adapter_model", kAdapterConfig, metadata, kOneFile});
 }
 
 }  // namespace atl::checkpoint

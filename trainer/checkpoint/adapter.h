@@ -1,12 +1,11 @@
 #pragma once
 
 #include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "shared/base/result.h"
-#include "trainer/checkpoint/load.h"
+#include "trainer/checkpoint/save.h"
 #include "trainer/model/lora.h"
 
 // Adapter directories as the peft library reads and writes them: adapter_config.json and adapter_model.safetensors,
@@ -28,31 +27,13 @@ Result<std::string> adapter_quantization(const std::filesystem::path& directory)
 // it is the same, or not known.
 Result<std::string> other_base(const std::filesystem::path& directory, const std::string& quantize);
 
-// Writes an adapter directory tensor by tensor; `append` takes the values in pieces, as WeightWriter does. Each file
-// appears complete or not at all, the weights first.
-class AdapterWriter {
-  public:
-    // What it was trained on: the directory that adapter_config.json names, and adapter_quantization().
-    struct Base {
-        std::string directory;
-        std::string quantization;
-    };
-    // The tensors' dtypes are those of the specs.
-    static Result<AdapterWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
-                                        const model::LoraOptions& options, const Base& base);
-    // kInvalidArgument names the tensor when a value is not finite in its dtype.
-    Status append(std::span<const float> values);
-    Status finish();
-
-  private:
-    AdapterWriter(std::filesystem::path out, std::vector<TensorSpec> tensors, safetensors::Writer writer,
-                  std::string config);
-    std::filesystem::path out_;
-    std::vector<TensorSpec> tensors_;
-    safetensors::Writer writer_;
-    std::string config_;
-    std::size_t tensor_ = 0;    // that takes the next value
-    std::int64_t written_ = 0;  // elements of it
+// What an adapter was trained on: the directory that adapter_config.json names, and adapter_quantization().
+struct AdapterBase {
+    std::string directory;
+    std::string quantization;
 };
+// A writer of an adapter directory, in the specs' dtypes.
+Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
+                                    const model::LoraOptions& options, const AdapterBase& base);
 
 }  // namespace atl::checkpoint

@@ -30,8 +30,8 @@ class AdapterTest : public testing::Test {
 
 TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     model::LoraOptions options{2, 6, 0.25, {"q_proj"}};
-    auto writer = AdapterWriter::create(directory_.path(), {{"a", {2, 3}, DType::kF32}, {"b", {3}, DType::kBF16}},
-                                        options, {"base", "nf4"});
+    auto writer = create_adapter(directory_.path(), {{"a", {2, 3}, DType::kF32}, {"b", {3}, DType::kBF16}}, options,
+                                 {"base", "nf4"});
     ASSERT_TRUE(writer.ok());
     const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     ASSERT_TRUE(writer->append(std::span(values).first(4)).ok());
@@ -49,6 +49,27 @@ TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     std::vector<float> back(3);
     ASSERT_TRUE(weights->read("b", 0, 3, back).ok());
     EXPECT_EQ(back, (std::vector<float>{7, 8, 9}));
+}
+
+TEST_F(AdapterTest, WeightsDoNotTakeTheirPlaceUnderAnotherConfiguration) {
+    const auto write = [&](float value) {
+        auto writer = create_adapter(directory_.path(), {{"a", {1}, DType::kF32}}, {2, 2, 0, {"q_proj"}}, {"base", ""});
+        return writer.ok() && writer->append(std::span(&value, 1)).ok() && writer->finish().ok();
+    };
+    const auto file = directory_.path() / kAdapterFile;
+    ASSERT_TRUE(write(1));
+    const std::string old = read_file(file).value();
+    std::filesystem::remove(directory_.path() / kAdapterConfig);
+    std::filesystem::create_directories(directory_.path() / kAdapterConfig / "stays");  // cannot be replaced
+    EXPECT_FALSE(write(2));
+    EXPECT_EQ(read_file(file).value() == old, true);
+
+    std::filesystem::remove_all(directory_.path() / kAdapterConfig);
+    ASSERT_TRUE(write(1));
+    std::filesystem::remove(file);
+    std::filesystem::create_directory(file);
+    EXPECT_FALSE(write(2));
+    EXPECT_FALSE(load_adapter_config(directory_.path()).ok()) << "half an adapter is none";
 }
 
 TEST_F(AdapterTest, AKeyThatChangesTheMathematicsIsRefusedByName) {

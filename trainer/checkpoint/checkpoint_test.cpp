@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -200,6 +202,44 @@ TEST_F(CheckpointFileTest, AnUnfinishedSaveLeavesTheOldModel) {
     }
     EXPECT_EQ(names_in(out), before);
     EXPECT_EQ(read(open(out), {"w", {2}, DType::kF32}), (std::vector<float>{1.0F, 2.0F}));
+}
+
+TEST_F(CheckpointFileTest, AModelThatIsHalfInPlaceIsNone) {
+    const auto base = write_model("base", {3.0F});
+    const auto out = write_model("out", {1.0F});
+    std::filesystem::remove(out / "model.safetensors");
+    std::filesystem::create_directory(out / "model.safetensors");  // so that the new weights cannot take their place
+    EXPECT_FALSE(copy(base, out, from_base(base)).ok());
+    EXPECT_EQ(names_in(out), std::vector<std::string>{"model.safetensors"}) << "no configuration of either";
+}
+
+TEST_F(CheckpointFileTest, WhatAKilledProcessLeftIsRemoved) {
+    const auto base = write_model("base", {1.0F, 2.0F});
+    const auto out = directory_.path() / "out";
+    const pid_t child = ::fork();
+    if (child == 0) {
+        auto writer = WeightWriter::create(out, {{"w", {2}, DType::kF32}}, from_base(base));
+        ::_exit(writer.ok() && write_file_atomic(out / ".saving/rest", "x").ok() ? 0 : 1);  // no destructor runs
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+    EXPECT_EQ(names_in(out).size(), 1U);
+    ASSERT_TRUE(copy(base, out, from_base(base)).ok());
+    EXPECT_EQ(names_in(out), (std::vector<std::string>{"config.json", "model.safetensors"}));
+}
+
+TEST_F(CheckpointFileTest, TwoDoNotWriteIntoOneDirectory) {
+    const auto base = write_model("base", {1.0F, 2.0F});
+    const auto out = directory_.path() / "out";
+    auto writer = WeightWriter::create(out, {{"w", {2}, DType::kF32}}, from_base(base));
+    ASSERT_TRUE(writer.ok());
+    const Status second = copy(base, out, from_base(base));
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+    EXPECT_EQ(second.error().field, out.string());
+    ASSERT_TRUE(writer->append(std::vector<float>{1.0F, 2.0F}).ok());
+    EXPECT_TRUE(writer->finish().ok());
 }
 
 // A limit on the size of files stands in for a full disk: writes fail in the same way.

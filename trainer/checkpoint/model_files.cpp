@@ -30,17 +30,6 @@ Result<std::string> with_dtype(const std::filesystem::path& path, const std::str
     return config.dump(2) + "\n";
 }
 
-bool is_weight_file(const std::string& name) {
-    return name == "model.safetensors" || name == "model.safetensors.index.json" ||
-           (name.starts_with("model-") && name.ends_with(".safetensors"));
-}
-
-Status remove_file(const std::filesystem::path& path) {
-    std::error_code error;
-    std::filesystem::remove(path, error);
-    return error ? Status(internal_error("cannot remove " + path.string() + ": " + error.message())) : Status();
-}
-
 }  // namespace
 
 std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {
@@ -50,10 +39,8 @@ std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {
     return same ? std::optional(first) : std::nullopt;
 }
 
-Result<std::vector<std::string>> copy_model_files(const std::filesystem::path& base,
-                                                  const std::filesystem::path& config, const std::string& config_text,
-                                                  std::optional<DType> dtype, const std::filesystem::path& out) {
-    std::vector<std::string> names;
+Status copy_model_files(const std::filesystem::path& base, const std::filesystem::path& config,
+                        const std::string& config_text, std::optional<DType> dtype, const std::filesystem::path& out) {
     const std::filesystem::path config_path = config.empty() ? base / "config.json" : config;
     std::string text = config_text;
     if (text.empty()) {
@@ -63,42 +50,13 @@ Result<std::vector<std::string>> copy_model_files(const std::filesystem::path& b
         ATOLL_TRY(text, with_dtype(config_path, text, *dtype));
     }
     ATOLL_RETURN_IF_ERROR(write_file_atomic(out / "config.json", text));
-    names.emplace_back("config.json");
-    if (base.empty()) return names;
+    if (base.empty()) return {};
     for (const char* name : kCompanions) {
         const auto bytes = read_file(base / name);
         if (!bytes.ok() && bytes.error().code == ErrorCode::kNotFound) continue;
         if (!bytes.ok()) return bytes.error();
         ATOLL_RETURN_IF_ERROR(write_file_atomic(out / name, *bytes));
-        names.emplace_back(name);
     }
-    return names;
-}
-
-Status replace_model_files(const std::filesystem::path& work, const std::filesystem::path& out,
-                           const std::vector<std::string>& names) {
-    const auto is_new = [&](const std::string& name) {
-        return std::find(names.begin(), names.end(), name) != names.end();
-    };
-    // Without its index an older sharded model is no model any more; a new index comes after all its shards.
-    if (!is_new("model.safetensors")) {
-        ATOLL_RETURN_IF_ERROR(remove_file(out / "model.safetensors.index.json"));
-        (void)sync_path(out);
-    }
-    for (const std::string& name : names) {
-        std::error_code error;
-        std::filesystem::rename(work / name, out / name, error);
-        if (error) return internal_error("cannot rename to " + (out / name).string() + ": " + error.message());
-    }
-    (void)sync_path(out);
-    std::error_code error;
-    std::vector<std::filesystem::path> stale;
-    for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
-        const std::string name = entry.path().filename().string();
-        if (is_weight_file(name) && !is_new(name)) stale.push_back(entry.path());
-    }
-    for (const auto& path : stale) ATOLL_RETURN_IF_ERROR(remove_file(path));
-    (void)sync_path(out);
     return {};
 }
 

@@ -1,7 +1,5 @@
 #include "trainer/checkpoint/save.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 #include "shared/safetensors/file.h"
 #include "trainer/checkpoint/convert.h"
 #include "trainer/checkpoint/model_files.h"
+#include "trainer/checkpoint/staged_directory.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -19,8 +18,8 @@ using safetensors::TensorInfo;
 
 // Values converted at a time.
 constexpr std::size_t kConvertedElements = 1U << 18;
-constexpr char kSingleFile[] = "model.safetensors";
-constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr char kSuffix[] = ".safetensors";
+constexpr char kIndexSuffix[] = ".safetensors.index.json";
 
 std::uint64_t size_of(const TensorSpec& tensor) {
     std::uint64_t size = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
@@ -49,19 +48,25 @@ std::vector<Shard> cut(const std::vector<TensorSpec>& tensors, std::uint64_t sha
     return shards;
 }
 
-std::string shard_name(std::size_t index, std::size_t count) {
-    if (count == 1) return kSingleFile;
-    char name[64];
-    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
-    return name;
+std::string shard_name(const std::string& stem, std::size_t index, std::size_t count) {
+    if (count == 1) return stem + kSuffix;
+    char number[64];
+    std::snprintf(number, sizeof number, "-%05zu-of-%05zu", index + 1, count);
+    return stem + number + kSuffix;
 }
 
-std::string make_index(const std::vector<TensorSpec>& tensors, const std::vector<Shard>& shards) {
+bool is_weight_file(const std::string& stem, const std::string& name) {
+    return name == stem + kSuffix || name == stem + kIndexSuffix ||
+           (name.starts_with(stem + "-") && name.ends_with(kSuffix));
+}
+
+std::string make_index(const std::string& stem, const std::vector<TensorSpec>& tensors,
+                       const std::vector<Shard>& shards) {
     std::uint64_t total = 0;
     nlohmann::json weight_map = nlohmann::json::object();
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
         for (std::size_t i = shards[shard].begin; i < shards[shard].end; ++i) {
-            weight_map[tensors[i].name] = shard_name(shard, shards.size());
+            weight_map[tensors[i].name] = shard_name(stem, shard, shards.size());
             total += size_of(tensors[i]);
         }
     }
@@ -72,14 +77,11 @@ std::string make_index(const std::vector<TensorSpec>& tensors, const std::vector
 }  // namespace
 
 struct WeightWriter::Impl {
-    Impl() = default;
-    ~Impl() {
-        writer.reset();
-        std::error_code ignored;
-        if (!work.empty()) std::filesystem::remove_all(work, ignored);
-    }
-    Impl(const Impl&) = delete;
-    Impl& operator=(const Impl&) = delete;
+    Impl(StagedDirectory directory, std::vector<TensorSpec> specs, WeightFiles names)
+        : staged(std::move(directory)),
+          tensors(std::move(specs)),
+          files(std::move(names)),
+          shards(cut(tensors, files.shard_bytes_max)) {}
 
     // Closes files that are complete and opens the one that takes the next value. Tensors without elements pass.
     Status advance() {
@@ -99,9 +101,8 @@ struct WeightWriter::Impl {
         std::vector<TensorInfo> infos;
         for (std::size_t i = shards[shard].begin; i < shards[shard].end; ++i)
             infos.push_back({tensors[i].name, tensors[i].dtype, tensors[i].shape, 0, 0});
-        // transformers refuses files without this entry.
-        ATOLL_TRY(auto opened, safetensors::Writer::create(work / shard_name(shard, shards.size()), std::move(infos),
-                                                           {{"format", "pt"}}));
+        ATOLL_TRY(auto opened, safetensors::Writer::create(staged.path() / shard_name(files.stem, shard, shards.size()),
+                                                           std::move(infos), files.metadata));
         writer = std::make_unique<safetensors::Writer>(std::move(opened));
         return {};
     }
@@ -120,48 +121,40 @@ struct WeightWriter::Impl {
         return writer->append(buffer);
     }
 
-    // The directory's new files, in the order in which they are put in place: the weights before what names them.
-    std::vector<std::string> new_files() const {
-        std::vector<std::string> files = small_files;
-        for (std::size_t i = 0; i < shards.size(); ++i) files.push_back(shard_name(i, shards.size()));
-        if (shards.size() > 1) files.emplace_back(kIndexFile);
-        return files;
-    }
-
-    std::filesystem::path out;
-    std::filesystem::path work;  // inside `out`, so that renaming never copies
+    StagedDirectory staged;
     std::vector<TensorSpec> tensors;
+    WeightFiles files;
     std::vector<Shard> shards;
-    std::vector<std::string> small_files;  // config.json and so on
-    std::size_t shard = 0;                 // being written
-    std::size_t tensor = 0;                // that takes the next value
-    std::uint64_t written = 0;             // elements of it
-    std::unique_ptr<safetensors::Writer> writer;
+    std::size_t shard = 0;                        // being written
+    std::size_t tensor = 0;                       // that takes the next value
+    std::uint64_t written = 0;                    // elements of it
+    std::unique_ptr<safetensors::Writer> writer;  // of a file in `staged`
     std::vector<std::byte> buffer;
 };
 
 WeightWriter::WeightWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 WeightWriter::~WeightWriter() = default;
 WeightWriter::WeightWriter(WeightWriter&&) noexcept = default;
+WeightWriter& WeightWriter::operator=(WeightWriter&&) noexcept = default;
 
 Result<WeightWriter> WeightWriter::create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
                                           const SaveOptions& options) {
-    check(!tensors.empty() && options.shard_bytes_max > 0, "a model without tensors, or shards without room");
-    for (TensorSpec& tensor : tensors) {
-        if (options.dtype) tensor.dtype = *options.dtype;
-        check(is_weight_dtype(tensor.dtype), "weights are saved as F32, F16 or BF16");
+    if (options.dtype) {
+        for (TensorSpec& tensor : tensors) tensor.dtype = *options.dtype;
     }
-    auto impl = std::make_unique<Impl>();
-    impl->out = out;
-    const std::filesystem::path work = out / (".saving." + std::to_string(::getpid()));
-    std::error_code error;
-    std::filesystem::create_directories(work, error);
-    if (error) return internal_error("cannot create " + work.string() + ": " + error.message());
-    impl->work = work;
-    ATOLL_TRY(impl->small_files,
-              copy_model_files(options.base, options.config, options.config_text, common_dtype(tensors), work));
-    impl->shards = cut(tensors, options.shard_bytes_max);
-    impl->tensors = std::move(tensors);
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
+    ATOLL_RETURN_IF_ERROR(
+        copy_model_files(options.base, options.config, options.config_text, common_dtype(tensors), staged.path()));
+    // transformers refuses files without this entry.
+    return create(std::move(staged), std::move(tensors),
+                  {"model", "config.json", {{"format", "pt"}}, options.shard_bytes_max});
+}
+
+Result<WeightWriter> WeightWriter::create(StagedDirectory staged, std::vector<TensorSpec> tensors, WeightFiles files) {
+    check(!tensors.empty() && files.shard_bytes_max > 0, "a model without tensors, or shards without room");
+    for (const TensorSpec& tensor : tensors)
+        check(is_weight_dtype(tensor.dtype), "weights are saved as F32, F16 or BF16");
+    auto impl = std::make_unique<Impl>(std::move(staged), std::move(tensors), std::move(files));
     ATOLL_RETURN_IF_ERROR(impl->open_shard());
     ATOLL_RETURN_IF_ERROR(impl->advance());
     return WeightWriter(std::move(impl));
@@ -185,8 +178,10 @@ Status WeightWriter::finish() {
         return internal_error("the model is incomplete: values of \"" + impl_->tensors[impl_->tensor].name +
                               "\" are missing");
     if (impl_->shards.size() > 1)
-        ATOLL_RETURN_IF_ERROR(write_file_atomic(impl_->work / kIndexFile, make_index(impl_->tensors, impl_->shards)));
-    return replace_model_files(impl_->work, impl_->out, impl_->new_files());
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(impl_->staged.path() / (impl_->files.stem + kIndexSuffix),
+                                                make_index(impl_->files.stem, impl_->tensors, impl_->shards)));
+    return impl_->staged.commit(impl_->files.config,
+                                [&](const std::string& name) { return is_weight_file(impl_->files.stem, name); });
 }
 
 Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +24,16 @@ struct SaveOptions {
     std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
 };
 
+class StagedDirectory;
+
+// How a directory's weights are written: STEM.safetensors, or shards and their index.
+struct WeightFiles {
+    std::string stem;
+    std::string config;                           // the file without which they are nothing
+    std::map<std::string, std::string> metadata;  // of each file
+    std::uint64_t shard_bytes_max;
+};
+
 // Writes a model directory, tensor by tensor, in the order of the specs: `append` takes the next values, in pieces of
 // any size, so that the writer never holds more than a small block. Only the rank that writes makes one.
 //
@@ -32,13 +43,17 @@ struct SaveOptions {
 //
 // `out` may exist (the trainer keeps other things in it). The new files are complete and synced in a directory of their
 // own inside it before the first is renamed into place. A crash before that, or a full disk, leaves what was there; a
-// crash between the renames leaves the old model, the new one, or (shards over older shards) none: never a mixture.
+// crash between the renames leaves no config.json, and so no model: never a mixture.
 class WeightWriter {
   public:
+    // kConflict: another process is writing into `out`.
     static Result<WeightWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
                                        const SaveOptions& options);
+    // Beside files that are staged already, in the specs' dtypes.
+    static Result<WeightWriter> create(StagedDirectory staged, std::vector<TensorSpec> tensors, WeightFiles files);
     ~WeightWriter();  // without finish(): removes what it wrote
     WeightWriter(WeightWriter&&) noexcept;
+    WeightWriter& operator=(WeightWriter&&) noexcept;
 
     // fp32 rounds to nearest even. kInvalidArgument names the tensor when a finite value overflows fp16 or a value is
     // NaN or infinite: such a model could not be loaded again.

@@ -194,7 +194,7 @@ Result<checkpoint::WeightWriter> open_model_writer(const model::Model& model, co
 }
 
 // In the base's dtype, or in fp32 when it has several.
-Result<checkpoint::AdapterWriter> open_adapter_writer(const model::Model& model, const SaveWhere& where) {
+Result<checkpoint::WeightWriter> open_adapter_writer(const model::Model& model, const SaveWhere& where) {
     checkpoint::DType dtype = where.dtype.value_or(checkpoint::DType::kF32);
     if (!where.dtype) {
         ATOLL_TRY(const auto base, checkpoint::WeightReader::open(where.base));
@@ -204,32 +204,11 @@ Result<checkpoint::AdapterWriter> open_adapter_writer(const model::Model& model,
     }
     std::vector<checkpoint::TensorSpec> specs = specs_of(model, true);
     for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype;
-    return checkpoint::AdapterWriter::create(where.out, std::move(specs), *where.adapters,
-                                             {where.base.string(), where.quantization});
+    return checkpoint::create_adapter(where.out, std::move(specs), *where.adapters,
+                                      {where.base.string(), where.quantization});
 }
 
 }  // namespace
-
-// The one of them that a run needs, on the rank that writes.
-class WeightSaver::Output {
-  public:
-    Status open(const model::Model& model, const SaveWhere& where) {
-        if (where.adapters != nullptr) {
-            ATOLL_TRY(auto writer, open_adapter_writer(model, where));
-            adapters_.emplace(std::move(writer));
-        } else {
-            ATOLL_TRY(auto writer, open_model_writer(model, where));
-            model_.emplace(std::move(writer));
-        }
-        return {};
-    }
-    Status append(std::span<const float> values) { return model_ ? model_->append(values) : adapters_->append(values); }
-    Status finish() { return model_ ? model_->finish() : adapters_->finish(); }
-
-  private:
-    std::optional<checkpoint::WeightWriter> model_;
-    std::optional<checkpoint::AdapterWriter> adapters_;
-};
 
 void ModelDirectory::close_files() {
     weights.reset();
@@ -277,18 +256,19 @@ Status load_weights_from_rank0(const ModelDirectory& directory, ParameterStore& 
     return comm.agree(write_outcome(status));
 }
 
-WeightSaver::WeightSaver(std::unique_ptr<Output> output, bool adapters)
-    : output_(std::move(output)), adapters_(adapters) {}
-WeightSaver::~WeightSaver() = default;
-WeightSaver::WeightSaver(WeightSaver&&) noexcept = default;
-WeightSaver& WeightSaver::operator=(WeightSaver&&) noexcept = default;
+Status WeightSaver::open(const model::Model& model, const SaveWhere& where) {
+    ATOLL_TRY(auto writer, adapters_ ? open_adapter_writer(model, where) : open_model_writer(model, where));
+    writer_.emplace(std::move(writer));
+    return {};
+}
 
 Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& comm, const SaveWhere& where) {
-    auto output = std::make_unique<Output>();
+    WeightSaver saver;
+    saver.adapters_ = where.adapters != nullptr;
     Status status;
-    if (comm.rank() == 0) status = output->open(model, where);
+    if (comm.rank() == 0) status = saver.open(model, where);
     ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));
-    return WeightSaver(std::move(output), where.adapters != nullptr);
+    return saver;
 }
 
 Status WeightSaver::save(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
@@ -297,12 +277,12 @@ Status WeightSaver::save(ParameterStore& store, kernels::Backend& backend, comm:
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         if (store.model().groups[group].is_adapter != adapters_) continue;
         const Status read = pieces.gather_weights(store, group, [&](std::span<const float> values) {
-            if (status.ok()) status = output_->append(values);
+            if (status.ok()) status = writer_->append(values);
         });
         if (status.ok()) status = read;
     }
     ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));  // of every rank's pieces, before anything appears
-    if (comm.rank() == 0) status = output_->finish();
+    if (comm.rank() == 0) status = writer_->finish();
     return comm.agree(write_outcome(status));
 }
 

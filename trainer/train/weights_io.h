@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,17 +52,12 @@ struct SaveWhere {
 class WeightSaver {
   public:
     static Result<WeightSaver> create(const model::Model& model, comm::Comm& comm, const SaveWhere& where);
-    ~WeightSaver();  // without save(), or when it failed: removes what was written
-    WeightSaver(WeightSaver&&) noexcept;
-    WeightSaver& operator=(WeightSaver&&) noexcept;
-
     Status save(ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
 
   private:
-    class Output;
-    WeightSaver(std::unique_ptr<Output> output, bool adapters);
-    std::unique_ptr<Output> output_;  // open on rank 0
-    bool adapters_;
+    Status open(const model::Model& model, const SaveWhere& where);
+    std::optional<checkpoint::WeightWriter> writer_;  // on rank 0
+    bool adapters_ = false;
 };
 
 // What WeightSaver takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.
