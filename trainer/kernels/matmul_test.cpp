@@ -1,0 +1,86 @@
+// Products against a naive fp64 reference, for every instruction set of this machine.
+
+#include <gtest/gtest.h>
+
+#include "trainer/kernels/op_test_support.h"
+
+namespace atl::kernels {
+namespace {
+
+class MatmulTest : public ::testing::TestWithParam<std::string> {
+  protected:
+    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+};
+
+Owned transposed(const Owned& matrix, std::int64_t rows, std::int64_t columns) {
+    Owned out({columns, rows});
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+        out.values[static_cast<std::size_t>(i % columns * rows + i / columns)] =
+            matrix.values[static_cast<std::size_t>(i)];
+    }
+    return out;
+}
+
+// fill + a [m, k] · b [k, n].
+std::vector<double> product(const Owned& a, const Owned& b, std::int64_t m, std::int64_t n, std::int64_t k,
+                            double fill) {
+    std::vector<double> c(static_cast<std::size_t>(m * n), fill);
+    for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < k; ++j) {
+            for (std::int64_t l = 0; l < n; ++l) c[static_cast<std::size_t>(i * n + l)] += a[i * k + j] * b[j * n + l];
+        }
+    }
+    return c;
+}
+
+struct Sizes {
+    std::int64_t m, n, k;
+};
+
+// One tile, and several: of rows and of columns, in blocks of the depth too, with incomplete ones at each end.
+constexpr Sizes kProducts[] = {{21, 34, 19}, {301, 290, 523}};
+
+TEST_P(MatmulTest, EveryTranspositionOverwritesAndAccumulates) {
+    for (const auto& [m, n, k] : kProducts) {
+        const Owned a = random({m, k}, 1), b = random({k, n}, 2);
+        const Owned a_transposed = transposed(a, m, k), b_transposed = transposed(b, k, n);
+        for (const bool accumulate : {false, true}) {
+            const std::vector<double> expected = product(a, b, m, n, k, accumulate ? 3.0 : 0.0);
+            for (const int transpose : {0, 1, 2, 3}) {
+                const bool of_a = (transpose & 1) != 0, of_b = (transpose & 2) != 0;
+                Owned c({m, n}, 3.0F);
+                backend_->matmul((of_a ? a_transposed : a).tensor, of_a, (of_b ? b_transposed : b).tensor, of_b,
+                                 c.tensor, accumulate);
+                EXPECT_LE(relative_l2(c, expected), kOpTolerance) << m << "x" << n << "x" << k << " " << of_a << of_b;
+            }
+        }
+    }
+}
+
+// A control: a product that lacks the last of its 523 terms must be far off.
+TEST_P(MatmulTest, AProductThatLacksATermIsFarOff) {
+    const auto& [m, n, k] = kProducts[1];
+    const Owned a = random({m, k}, 1), b = random({k, n}, 2);
+    Owned c({m, n});
+    backend_->matmul(a.tensor.column_range(0, k - 1), false, b.tensor.row_range(0, k - 1), false, c.tensor, false);
+    EXPECT_GT(relative_l2(c, product(a, b, m, n, k, 0)), 1000 * kOpTolerance);
+}
+
+TEST_P(MatmulTest, ColumnRangesLeaveTheOtherColumnsAlone) {
+    const Owned a = random({5, 12}, 1), b = random({4, 3}, 2);
+    Owned c({5, 8}, 9.0F);
+    backend_->matmul(a.tensor.column_range(6, 4), false, b.tensor, false, c.tensor.column_range(2, 3), false);
+    for (std::int64_t m = 0; m < 5; ++m) {
+        for (std::int64_t n = 0; n < 8; ++n) {
+            double expected = n >= 2 && n < 5 ? 0.0 : 9.0;
+            for (std::int64_t k = 0; n >= 2 && n < 5 && k < 4; ++k) expected += a[m * 12 + 6 + k] * b[k * 3 + n - 2];
+            EXPECT_NEAR(c[m * 8 + n], expected, 1e-6);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, MatmulTest, ::testing::ValuesIn(cpu_instruction_sets()),
+                         [](const auto& instance) { return instance.param; });
+
+}  // namespace
+}  // namespace atl::kernels
