@@ -12,6 +12,7 @@ class TrainCommand final : public Command {
     std::vector<Flag> flags() override { return flags_.flags(); }
 
     Status run() override {
+        const StopRequest stop;
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, rank_counts(*comm)));
@@ -21,7 +22,7 @@ class TrainCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_fits(job, *backend, *comm));
         auto memory = RunMemory::allocate(*backend, job.directory.model, layout_of(job, comm->rank(), comm->size()));
         ATOLL_RETURN_IF_ERROR(comm->agree(memory.ok() ? Status() : Status(memory.error())));
-        return Trainer(job, **memory, *backend, *comm, peak).run();
+        return Trainer(job, **memory, *backend, *comm, stop, peak).run();
     }
 
   private:

@@ -1,4 +1,5 @@
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +257,27 @@ TEST_F(ResumeTest, SigtermSavesAndEndsWell) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT_TRUE(wait_for(path("log"), "\"resumable\":true"));
     EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
+}
+
+TEST_F(ResumeTest, SigtermDuringTheStartEndsWellToo) {
+    std::filesystem::create_directory(path("data"));
+    std::filesystem::copy(path("data.safetensors"), path("data/data.safetensors"));
+    ASSERT_EQ(mkfifo(path("data/data.json").c_str(), 0600), 0);
+    const auto child = start_daemon(command({"train", "--model", path("model"), "--data", path("data"), "--out",
+                                             path("out"), "--steps", "100000000", "--threads", "1"},
+                                            1),
+                                    {path("log"), {}, {}});
+    ASSERT_TRUE(child.ok());
+    {
+        std::ofstream data(path("data/data.json"));  // opens when the other side does: the run reads its data
+        kill(*child, SIGTERM);
+        data << R"({"schema": 1, "tokenizer_sha256": "", "fingerprint": "f", "documents": 1, "rows": 32, "seq_len": 16,
+                    "tokens": 512})";
+    }
+    const int status = wait_exit(*child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(path("log")).value();
+    EXPECT_TRUE(wait_for(path("log"), "\"resumable\":true"));
+    EXPECT_EQ(read_file(path("log")).value().find("\"step\":"), std::string::npos);
 }
 
 struct ProcessState {

@@ -5,10 +5,10 @@
 namespace atl::train {
 namespace {
 
-volatile std::sig_atomic_t signalled = 0;
+volatile std::sig_atomic_t signal_came = 0;
 
 void remember(int /*signal*/) {
-    signalled = 1;
+    signal_came = 1;
 }
 
 void handle(void (*handler)(int)) {
@@ -20,8 +20,8 @@ void handle(void (*handler)(int)) {
 
 }  // namespace
 
-StopRequest::StopRequest(double time_limit_s) : start_(std::chrono::steady_clock::now()), time_limit_s_(time_limit_s) {
-    signalled = 0;
+StopRequest::StopRequest() : start_(std::chrono::steady_clock::now()) {
+    signal_came = 0;
     handle(remember);
 }
 
@@ -29,10 +29,14 @@ StopRequest::~StopRequest() {
     handle(SIG_DFL);
 }
 
-bool StopRequest::wanted(double step_s) const {
-    if (signalled != 0) return true;
+bool StopRequest::signalled() const {
+    return signal_came != 0;
+}
+
+bool StopRequest::wanted(double time_limit_s, double needed_s) const {
+    if (signalled()) return true;
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    return time_limit_s_ > 0 && elapsed + step_s > time_limit_s_;
+    return time_limit_s > 0 && elapsed + needed_s > time_limit_s;
 }
 
 }  // namespace atl::train

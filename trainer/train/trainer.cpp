@@ -43,14 +43,15 @@ SaveWhere save_where(const TrainJob& job) {
 
 }  // namespace
 
-Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, double rank_peak_flops)
+Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const StopRequest& stop,
+                 double rank_peak_flops)
     : job_(job),
       memory_(memory),
       backend_(backend),
       comm_(comm),
       ranks_(comm, memory.store().division()),
       order_(job.data.rows, job.config.shuffle == "on", static_cast<std::uint64_t>(job.config.seed)),
-      stop_(job.config.time_limit),
+      stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)) {
     if (scales_loss()) progress_.loss_scale.scale = job_.config.loss_scale;
 }
@@ -58,6 +59,7 @@ Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, co
 Status Trainer::run() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
+    stopped_ = max_over(comm_, stop_.signalled() ? 1 : 0) > 0;  // then there is nothing new to save
     ATOLL_RETURN_IF_ERROR(steps());
     return finish();
 }
@@ -73,8 +75,10 @@ Status Trainer::start() {
             status = internal_error("cannot remove " + exit_file(job_.config.out).string() + ": " + error.message());
     }
     ATOLL_RETURN_IF_ERROR(comm_.agree(status));
+    const double began = now_s();
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
+    save_s_ = now_s() - began;
     std::string base;
     if (job_.directory.adapters) {
         ATOLL_TRY(base, base_digest(job_.directory, comm_));
@@ -101,9 +105,8 @@ Status Trainer::steps() {
         const double step_s = now_s() - began;
         report_rates(metrics, step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
-        const bool every = job_.config.eval_every > 0 && progress_.steps % job_.config.eval_every == 0;
-        if (job_.validation && (every || progress_.steps == job_.steps)) validate();
-        stopped_ = progress_.steps < job_.steps && max_over(comm_, stop_.wanted(step_s) ? 1 : 0) > 0;
+        if (validates_after(progress_.steps)) validate();
+        stopped_ = progress_.steps < job_.steps && must_stop(step_s);
         const bool save_now = job_.config.save_every > 0 && progress_.steps % job_.config.save_every == 0;
         if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save());
     }
@@ -208,15 +211,30 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     metrics.hfu = metrics.mfu * (1 + again / (passes * forward));
 }
 
+bool Trainer::validates_after(std::int64_t step) const {
+    const bool every = job_.config.eval_every > 0 && step % job_.config.eval_every == 0;
+    return job_.validation && (every || step == job_.steps);
+}
+
+bool Trainer::must_stop(double step_s) {
+    const double validation_s = validates_after(progress_.steps + 1) ? validation_s_ : 0;
+    return max_over(comm_, stop_.wanted(job_.config.time_limit, step_s + validation_s + save_s_) ? 1 : 0) > 0;
+}
+
 void Trainer::validate() {
+    const double began = now_s();
     const Perplexity perplexity = evaluate(memory_, backend_, ranks_, *job_.validation, job_.batch.micro);
     if (comm_.rank() == 0) print_line(to_json_line(progress_.steps, perplexity));
+    validation_s_ = now_s() - began;
 }
 
 Status Trainer::save() {
     Progress progress = progress_;
     progress.wall_s += now_s() - started_s_;
-    return save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity_);
+    const double began = now_s();
+    Status saved = save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity_);
+    save_s_ = now_s() - began;
+    return saved;
 }
 
 Status Trainer::finish() {

@@ -13,7 +13,8 @@ namespace atl::train {
 class Trainer {
   public:
     // rank_peak_flops: of this rank, for mfu; 0: unknown.
-    Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, double rank_peak_flops);
+    Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const StopRequest& stop,
+            double rank_peak_flops);
 
     // The outcome is the same on every rank.
     Status run();
@@ -38,7 +39,10 @@ class Trainer {
     // The position in the data of this rank's rows of a micro-step.
     std::int64_t position(std::int64_t step, std::int64_t micro) const;
     double gradient_squares();  // over all parameters
+    bool validates_after(std::int64_t step) const;
     void validate();
+    // Whether to stop now, so that there is time for another step and for what follows it.
+    bool must_stop(double step_s);
     Status save();
     // Adds what depends on the time that the step took.
     void report_rates(StepMetrics& metrics, double step_s);
@@ -53,11 +57,13 @@ class Trainer {
     RankGroups ranks_;
     data::RowOrder order_;
     data::Batch buffer_;
-    StopRequest stop_;
+    const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
     std::string identity_;  // see identity_of()
     std::optional<WeightSaver> saver_;
+    double validation_s_ = 0;     // what the last one took
+    double save_s_ = 0;           // what the last state took; before the first, what loading took
     double started_s_ = 0;        // on the steady clock
     std::int64_t run_steps_ = 0;  // done by this process
     bool stopped_ = false;
