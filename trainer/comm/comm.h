@@ -55,6 +55,10 @@ class Comm {
 
     virtual void wait(Transfer transfer) = 0;
 
+    // Moves the transfers under way on and returns at once. MPI moves nothing while nobody calls it: whoever computes
+    // between a start and its wait() calls this now and then. Any number of times, on any rank.
+    virtual void progress() = 0;
+
     // A few numbers (at most kSmallCountMax), every rank getting the same result.
     static constexpr std::size_t kSmallCountMax = 64;
     virtual void all_reduce(std::span<double> values, Reduction reduction) = 0;

@@ -82,6 +82,13 @@ class MpiComm final : public Comm {
         done = Slot{};
     }
 
+    void progress() override {
+        for (Slot& slot : slots_) {
+            int done = 0;  // the request is then null, and MPI_Wait returns at once
+            if (slot.busy) MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE);
+        }
+    }
+
     void all_reduce(std::span<double> values, Reduction reduction) override {
         check(values.size() <= kSmallCountMax, "all_reduce of more than a few numbers");
         const std::size_t count = values.size();

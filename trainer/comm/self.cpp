@@ -27,6 +27,7 @@ class SelfComm final : public Comm {
         return {};
     }
     void wait(Transfer /*transfer*/) override {}
+    void progress() override {}
     void all_reduce(std::span<double> /*values*/, Reduction /*reduction*/) override {}
     void broadcast(std::span<std::byte> /*bytes*/, int root) override { check(root == 0, "broadcast: no such rank"); }
     std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return make_self(); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -99,6 +100,11 @@ struct Context {
     // In training what adapters' dropout draws from; absent: nothing is dropped. What is dropped depends on this, on
     // where a row stands in the training's order and on the linear's name, so not on the ranks.
     std::optional<std::uint64_t> dropout_seed = {};
+    // Called between the products, so that the driver's transfers get on while a block computes; null: nobody is.
+    const std::function<void()>* between = nullptr;
+    void between_products() const {
+        if (between != nullptr) (*between)();
+    }
 };
 
 // What the head writes and how it scales.

@@ -25,6 +25,7 @@ void chunked_loss_forward(const Context& context, const Tensor& features, const 
         const Tensor some = logits.row_range(0, count);
         backend.matmul(features.row_range(begin, count), false, table, true, some, false);
         backend.cross_entropy_forward(some, targets.row_range(begin, count), losses.row_range(begin, count));
+        context.between_products();
     }
 }
 
@@ -44,6 +45,7 @@ void chunked_loss_backward(const Context& context, const Tensor& features, const
             backend.matmul(some, true, from, false, table_gradient, begin > 0 || accumulate);
         }
         backend.matmul(some, false, table, false, feature_gradients.row_range(begin, count), false);
+        context.between_products();
     }
 }
 

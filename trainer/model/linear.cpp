@@ -95,6 +95,7 @@ void LinearRun::forward(const Context& context, std::span<const GroupView> group
                         const Tensor& low) const {
     kernels::Backend& backend = context.backend;
     multiply(context, groups[0], x, y);
+    context.between_products();
     if (adapters_.empty()) return;
     if (drops(context)) {
         const tensor::Arena::Scope scope(context.workspace);
@@ -129,6 +130,7 @@ void LinearRun::input_gradient(const Context& context, std::span<const GroupView
                                const Tensor& low_gradient, const Tensor& x_gradient) const {
     kernels::Backend& backend = context.backend;
     multiply_back(context, groups[0], y_gradient, x_gradient);
+    context.between_products();
     if (adapters_.empty()) return;
     if (!drops(context)) {
         const Tensor a = groups[1].stacked_weight(first_a_, adapters_.size());
@@ -148,6 +150,7 @@ void LinearRun::weight_gradient(const Context& context, std::span<const GroupVie
     kernels::Backend& backend = context.backend;
     if (groups[0].trains()) {
         backend.matmul(y_gradient, true, x, false, groups[0].stacked_gradient(first_, count_), groups[0].accumulate());
+        context.between_products();
     }
     if (adapters_.empty()) return;
     const bool accumulate = groups[1].accumulate();

@@ -91,14 +91,18 @@ std::span<const model::GroupView> Engine::views(std::size_t block, std::span<con
     return views_;
 }
 
-void Engine::forward(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch, std::size_t block,
+void Engine::forward(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch, std::size_t block,
                      const model::Loss& loss, std::optional<std::uint64_t> dropout_seed) {
-    const std::span<const Tensor> weights = gather_.acquire(comm, block);
-    if (block + 1 < model_->blocks.size()) gather_.prefetch(comm, block + 1);
+    const std::span<const Tensor> weights = gather_.acquire(ranks.copy(), block);
+    if (block + 1 < model_->blocks.size()) gather_.prefetch(ranks.copy(), block + 1);
     if (batch == nullptr) return;
     const bool is_last = block + 1 == model_->blocks.size();
-    const model::Context context{
-        .backend = backend, .workspace = workspace_, .batch = *batch, .dropout_seed = dropout_seed};
+    const std::function<void()> between = [&ranks] { ranks.progress(); };
+    const model::Context context{.backend = backend,
+                                 .workspace = workspace_,
+                                 .batch = *batch,
+                                 .dropout_seed = dropout_seed,
+                                 .between = &between};
     model_->blocks[block]->forward(context, views(block, weights, {}), input_of(block, batch->shape),
                                    input_of(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
 }
@@ -109,11 +113,13 @@ void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model:
     if (block > first_trained_block_) gather_.prefetch(ranks.copy(), block - 1);
     const bool is_last = block + 1 == model_->blocks.size();
     const model::Block& this_block = *model_->blocks[block];
+    const std::function<void()> between = [&ranks] { ranks.progress(); };
     const model::Context context{.backend = backend,
                                  .workspace = workspace_,
                                  .batch = batch,
                                  .input_gradient_needed = block > first_trained_block_,
-                                 .dropout_seed = options_.seed};
+                                 .dropout_seed = options_.seed,
+                                 .between = &between};
     const Tensor input = input_of(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.rows());
     if (again(block)) {
@@ -130,8 +136,7 @@ double Engine::train(kernels::Backend& backend, RankGroups& ranks, const model::
     const std::size_t count = model_->blocks.size();
     const model::Loss loss{flat_range(token_losses_, 0, batch.shape.rows()), gradient_scale};
     const std::size_t forwards = model_->blocks.back()->backward_includes_forward() ? count - 1 : count;
-    for (std::size_t block = 0; block < forwards; ++block)
-        forward(backend, ranks.copy(), &batch, block, loss, options_.seed);
+    for (std::size_t block = 0; block < forwards; ++block) forward(backend, ranks, &batch, block, loss, options_.seed);
     for (std::size_t block = count; block-- > first_trained_block_;) {
         backward(backend, ranks, batch, block, loss);
         reduce_.block_done(backend, ranks, block, last);
@@ -143,7 +148,7 @@ double Engine::evaluate(kernels::Backend& backend, RankGroups& ranks, const mode
     const std::int64_t rows = batch == nullptr ? 0 : batch->shape.rows();
     const model::Loss loss{rows == 0 ? Tensor() : flat_range(token_losses_, 0, rows), 0.0F};
     for (std::size_t block = 0; block < model_->blocks.size(); ++block)
-        forward(backend, ranks.copy(), batch, block, loss, std::nullopt);
+        forward(backend, ranks, batch, block, loss, std::nullopt);
     return batch == nullptr ? 0 : backend.sum(loss.token_losses);
 }
 

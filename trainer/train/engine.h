@@ -28,7 +28,8 @@ struct EngineOptions {
 };
 
 // Runs a model's blocks forward and backward over one micro-batch after another, gathering weights before each block
-// and reducing gradients after it. Every rank makes the same calls.
+// and reducing gradients after it. While a block computes, the next one's weights and the previous one's gradients are
+// under way, and move on between its products. Every rank makes the same calls.
 class Engine {
   public:
     // With a measuring arena only the memory is counted.
@@ -49,7 +50,7 @@ class Engine {
     std::span<const model::GroupView> views(std::size_t block, std::span<const Tensor> weights,
                                             std::span<const GradientReduce::Lent> gradients);
     // Null batch: only takes part in the gathers. Without a seed nothing is dropped.
-    void forward(kernels::Backend& backend, comm::Comm& comm, const model::Batch* batch, std::size_t block,
+    void forward(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch, std::size_t block,
                  const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
     void backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss);

@@ -10,4 +10,10 @@ RankGroups::RankGroups(comm::Comm& world, const Division& division) : world_(&wo
     by_shard_ = world.split(0, division.place(division.rank));
 }
 
+void RankGroups::progress() {
+    for (comm::Comm* group : {world_, copy_.get(), replicas_.get(), by_shard_.get()}) {
+        if (group != nullptr) group->progress();
+    }
+}
+
 }  // namespace atl::train

@@ -21,6 +21,8 @@ class RankGroups {
     // All ranks in the order of ParameterStore::own_gradients, so that a sum over them adds in the same order as
     // full_shard does.
     comm::Comm& by_shard() { return by_shard_ ? *by_shard_ : *world_; }
+    // Moves on what is under way in any of them.
+    void progress();
 
   private:
     comm::Comm* world_;
