@@ -200,6 +200,8 @@ inline constexpr std::int32_t kIgnoredLabel = -100;
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {});
 // What this build and machine offer, widest first: "avx512", "avx2", "baseline".
 std::vector<std::string> cpu_instruction_sets();
+// The library that its matrix products go to, with its version and the kernels it chose: "OpenBLAS 0.3.21 …".
+std::string cpu_blas();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
 

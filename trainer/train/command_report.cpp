@@ -1,4 +1,3 @@
-#include <cblas.h>
 #include <sys/utsname.h>
 
 #include <cstdlib>
@@ -97,7 +96,7 @@ class ReportCommand final : public Command {
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
                                     {"available_bytes", plan::available_bytes()},
                                     {"mpi", comm::mpi_version()},
-                                    {"blas", openblas_get_config()},
+                                    {"blas", kernels::cpu_blas()},
                                     {"image", image()},
                                     {"ranks", ranks}};
         print_line(report.dump());

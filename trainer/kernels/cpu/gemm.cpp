@@ -51,6 +51,10 @@ const char* blas_kernels() {
     return openblas_get_corename();
 }
 
+const char* blas_build() {
+    return openblas_get_config();
+}
+
 Gemm::Gemm(ThreadPool& pool, const Loops& loops)
     : pool_(pool), loops_(loops), scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
     use_one_blas_thread();

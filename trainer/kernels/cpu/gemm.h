@@ -52,5 +52,7 @@ class Gemm {
 
 // OpenBLAS' name for the kernels it chose for this machine: "SkylakeX", "Haswell", …
 const char* blas_kernels();
+// The same with the library's name, version and how it was built.
+const char* blas_build();
 
 }  // namespace atl::kernels::cpu

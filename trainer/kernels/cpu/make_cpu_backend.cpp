@@ -43,6 +43,10 @@ std::vector<std::string> cpu_instruction_sets() {
     return names;
 }
 
+std::string cpu_blas() {
+    return cpu::blas_build();
+}
+
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set) {
     if (threads < 1) return invalid_argument("threads", "must be at least 1");
     for (const auto& set : kInstructionSets) {
