@@ -6,6 +6,40 @@
 
 namespace atl::optim {
 
+TransferThread::TransferThread() : thread_([this] { run(); }) {}
+
+TransferThread::~TransferThread() {
+    {
+        const std::lock_guard lock(mutex_);
+        ending_ = true;
+    }
+    wake_.notify_one();
+}
+
+std::future<Status> TransferThread::begin(std::function<Status()> transfer) {
+    std::packaged_task<Status()> task(std::move(transfer));
+    std::future<Status> outcome = task.get_future();
+    {
+        const std::lock_guard lock(mutex_);
+        waiting_.push_back(std::move(task));
+    }
+    wake_.notify_one();
+    return outcome;
+}
+
+void TransferThread::run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        wake_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        std::packaged_task<Status()> task = std::move(waiting_.front());
+        waiting_.pop_front();
+        lock.unlock();
+        task();
+        lock.lock();
+    }
+}
+
 ChunkStream::ChunkStream(StateFile& file, std::vector<Chunk> chunks, const std::array<std::byte*, kBuffers>& buffers)
     : file_(&file), chunks_(std::move(chunks)), buffers_(buffers) {}
 
@@ -32,17 +66,16 @@ Status ChunkStream::finish() {
 
 void ChunkStream::begin_read(std::size_t chunk) {
     if (!status_.ok()) return;
-    read_ = std::async(std::launch::async, [file = file_, records = chunks_[chunk], to = buffer_of(chunk)] {
+    read_ = reader_.begin([file = file_, records = chunks_[chunk], to = buffer_of(chunk)] {
         return file->read(records.first, records.count, to);
     });
 }
 
 void ChunkStream::begin_write(std::size_t chunk) {
     if (!status_.ok()) return;
-    writes_[chunk % kBuffers] =
-        std::async(std::launch::async, [file = file_, records = chunks_[chunk], from = buffer_of(chunk)] {
-            return file->write(records.first, records.count, from);
-        });
+    writes_[chunk % kBuffers] = writer_.begin([file = file_, records = chunks_[chunk], from = buffer_of(chunk)] {
+        return file->write(records.first, records.count, from);
+    });
 }
 
 void ChunkStream::wait(std::future<Status>& transfer) {

@@ -1,19 +1,45 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
+#include <deque>
+#include <functional>
 #include <future>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "trainer/optim/state_file.h"
 
 namespace atl::optim {
 
+// Runs one transfer after another, in the order they came, beside the thread that asks for them.
+class TransferThread {
+  public:
+    TransferThread();
+    // What was asked for is still done.
+    ~TransferThread();
+    TransferThread(const TransferThread&) = delete;
+    TransferThread& operator=(const TransferThread&) = delete;
+
+    std::future<Status> begin(std::function<Status()> transfer);
+
+  private:
+    void run();
+
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<std::packaged_task<Status()>> waiting_;
+    bool ending_ = false;
+    std::jthread thread_;  // last: it uses the others
+};
+
 // Passes the chunks of a StateFile, of some neighbouring records each, through three buffers: while the caller changes
 // chunk n, chunk n + 1 is read and n − 1 written. Not thread-safe.
 //
-// A thread for each transfer under way, not io_uring: a chunk is megabytes, so a system call and a wake-up are lost in
-// it, three transfers at a time keep a disk busy, and many sites' containers forbid io_uring.
+// A thread that reads and one that writes, not io_uring: a chunk is megabytes, so a system call and a wake-up are lost
+// in it, two transfers at a time keep a disk busy, and many sites' containers forbid io_uring.
 class ChunkStream {
   public:
     static constexpr std::size_t kBuffers = 3;
@@ -42,9 +68,10 @@ class ChunkStream {
     std::array<std::byte*, kBuffers> buffers_;
     std::size_t next_ = 0;
     Status status_;
-    // Under way; their destructors wait.
-    std::future<Status> read_;
+    std::future<Status> read_;                          // under way
     std::array<std::future<Status>, kBuffers> writes_;  // by buffer
+    TransferThread reader_;                             // their destructors wait
+    TransferThread writer_;
 };
 
 }  // namespace atl::optim

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
+#include <set>
+#include <string>
 
 namespace atl::optim {
 namespace {
@@ -49,6 +52,25 @@ TEST_F(ChunkStreamTest, EveryChunkComesInOrderAndIsKept) {
                 ASSERT_EQ(first, expected) << round << " " << chunk;
                 first = static_cast<std::byte>(chunk + record + round);
             }
+        }
+        ASSERT_TRUE(stream_->finish().ok());
+    }
+}
+
+std::set<std::string> threads() {
+    std::set<std::string> ids;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+        ids.insert(entry.path().filename());
+    return ids;
+}
+
+TEST_F(ChunkStreamTest, TheSameTwoThreadsDoAllTransfers) {
+    const std::set<std::string> before = threads();
+    EXPECT_GE(before.size(), 3U);
+    for (int round = 0; round < 3; ++round) {
+        for (std::size_t chunk = 0; chunk < kChunks; ++chunk) {
+            ASSERT_NE(stream_->next(), nullptr);
+            ASSERT_EQ(threads(), before) << "no thread came or went";
         }
         ASSERT_TRUE(stream_->finish().ok());
     }
