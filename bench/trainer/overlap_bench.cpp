@@ -5,7 +5,7 @@
 //   begun       exchanges begin early, and nobody drives them before they are waited for
 //   overlapped  they move on between products: what `train` does
 //
-//   tests/mpirun.sh 2 build/release/bin/overlap_bench [ROUNDS] [STEPS]
+//   tests/mpirun.sh 2 build/bench/bin/overlap_bench [ROUNDS] [STEPS]
 //
 // Rank 0 prints one JSON line: for each way the median seconds a step with the quartiles, and the ratios to the first
 // way within a round, also with the quartiles. Also the seconds a step that were spent waiting.
