@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 
 #include "shared/base/file.h"
 #include "trainer/model/config_reader.h"
@@ -27,21 +28,31 @@ constexpr auto kSharedKeys = std::to_array<std::string_view>(
      "tokenizer_class", "chunk_size_feed_forward", "is_encoder_decoder", "unsloth_fixed", "unsloth_version", "atoll",
      "base_model_name_or_path", "sep_token_id"});
 
+std::optional<Architecture> known(std::string_view name) {
+    if (name == "llama" || name == "LlamaForCausalLM") return Architecture::kLlama;
+    if (name == "opt" || name == "OPTForCausalLM") return Architecture::kOpt;
+    return std::nullopt;
+}
+
+// By `architectures` and `model_type`: either, or both of one mind.
 Result<Architecture> architecture_of(ConfigReader& reader) {
     static constexpr const char* kBuilt = " is not built: LlamaForCausalLM and OPTForCausalLM are";
-    if (!reader.has("architectures")) {
-        const std::string type = reader.text("model_type", "");
-        if (type == "llama") return Architecture::kLlama;
-        if (type == "opt") return Architecture::kOpt;
+    const std::string type = reader.text("model_type", "");
+    ATOLL_RETURN_IF_ERROR(reader.status());
+    const auto typed = known(type);
+    if (!reader.has("architectures") || (!type.empty() && !typed)) {
+        if (typed) return *typed;
         return invalid_argument("model_type", "'" + type + "'" + kBuilt);
     }
     const Json& names = reader.at("architectures");
     if (!names.is_array() || names.size() != 1 || !names[0].is_string())
         return invalid_argument("architectures", "must be a list of one name");
     const auto name = names[0].get<std::string>();
-    if (name == "LlamaForCausalLM") return Architecture::kLlama;
-    if (name == "OPTForCausalLM") return Architecture::kOpt;
-    return invalid_argument("architectures", "'" + name + "'" + kBuilt);
+    const auto named = known(name);
+    if (!named) return invalid_argument("architectures", "'" + name + "'" + kBuilt);
+    if (typed && *typed != *named)
+        return invalid_argument("model_type", "'" + type + "' is not that of the architecture " + name);
+    return *named;
 }
 
 // What Llama models may have in transformers and this code does not compute.

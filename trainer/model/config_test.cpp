@@ -110,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Wrong{"architectures", {{"architectures", {"MistralForCausalLM"}}}},
         Wrong{"model_type", {{"architectures", nullptr}, {"model_type", "gpt2"}}},
+        Wrong{"model_type", {{"model_type", "mistral"}}}, Wrong{"model_type", {{"model_type", 1}}},
         Wrong{"attention_bias", {{"attention_bias", true}}}, Wrong{"mlp_bias", {{"mlp_bias", true}}},
         Wrong{"hidden_act", {{"hidden_act", "gelu"}}}, Wrong{"attention_dropout", {{"attention_dropout", 0.1}}},
         Wrong{"pretraining_tp", {{"pretraining_tp", 2}}}, Wrong{"sliding_window", {{"sliding_window", 128}}},
