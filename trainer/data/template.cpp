@@ -13,6 +13,24 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+// A literal part of the template: \n, \t and \\, which a shell passes on as they are, become a newline, a tab and a
+// backslash.
+Result<std::string> unescaped(std::string_view text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '\\') {
+            out += text[i];
+            continue;
+        }
+        const char next = ++i < text.size() ? text[i] : ' ';
+        if (next != 'n' && next != 't' && next != '\\')
+            return invalid_argument(
+                "template", "the template has a backslash that is none of \\n, \\t and \\\\: " + std::string(text));
+        out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
+    }
+    return out;
+}
+
 }  // namespace
 
 Result<Template::Part> Template::parse_braces(std::string_view name, bool in_answer, const std::string& whole) {
@@ -32,7 +50,10 @@ Result<Template> Template::parse(std::string_view text) {
     bool in_answer = false;
     while (!text.empty()) {
         const auto open = text.find("{{");
-        if (open != 0) result.parts_.push_back({Kind::kText, std::string(text.substr(0, open))});
+        if (open != 0) {
+            ATOLL_TRY(std::string literal, unescaped(text.substr(0, open)));
+            result.parts_.push_back({Kind::kText, std::move(literal)});
+        }
         if (open == std::string_view::npos) break;
         const auto close = text.find("}}", open);
         if (close == std::string_view::npos)

@@ -21,6 +21,15 @@ TEST(TemplateTest, FieldsAreFilledIn) {
     EXPECT_EQ(render("{{n}} {{b}} {{f}}", R"({"n":3,"b":true,"f":0.5})"), "3 true 0.5");
 }
 
+TEST(TemplateTest, EscapesAreWhatTheySayAndOnlyInTheTemplate) {
+    EXPECT_EQ(render(R"({{q}}\n\t{{a}}\\n)", R"({"q":"C:\\new","a":"b"})"), "C:\\new\n\tb\\n");
+    for (const char* wrong : {R"({{q}}\x)", R"({{q}}\)"}) {
+        const auto refused = Template::parse(wrong);
+        ASSERT_FALSE(refused.ok()) << wrong;
+        EXPECT_NE(refused.error().message.find("\\\\"), std::string::npos) << refused.error().message;
+    }
+}
+
 TEST(TemplateTest, BracesInAFieldAreText) {
     EXPECT_EQ(render("{{a}}{{b}}", R"({"a":"{{b}}","b":"}}"})"), "{{b}}}}");
     EXPECT_EQ(render("{a} {{a}}}", R"({"a":"x"})"), "{a} x}");

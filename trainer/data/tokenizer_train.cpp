@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <regex>
 #include <string_view>
 #include <unordered_map>
 
@@ -116,14 +117,28 @@ std::unordered_map<std::string, std::string> trainer_settings(const TokenizerTra
     };
 }
 
+// SentencePiece's own words, put for people: it fails when the characters alone need more pieces than there may be, or
+// when the text has not so many.
+Error cannot_train(const TokenizerTrainOptions& options, const std::string& words) {
+    static const std::regex too_few(R"(required_chars\. \d+ vs (\d+))"), too_many(R"(value <= (\d+))");
+    const std::string pieces = "--vocab-size " + std::to_string(options.vocab_size);
+    std::smatch number;
+    if (std::regex_search(words, number, too_few))
+        return invalid_argument("vocab-size", pieces +
+                                                  " is too small: bytes, special tokens and the characters of this " +
+                                                  "text alone are " + number[1].str() +
+                                                  " pieces; give at least that, or a lower " + "--character-coverage");
+    if (std::regex_search(words, number, too_many))
+        return invalid_argument("vocab-size", pieces + " is too large: this text has only " + number[1].str() +
+                                                  " pieces; give at most that, or more text");
+    return invalid_argument("vocab-size", pieces + ": no tokenizer can be trained on this text: " + words);
+}
+
 Result<std::string> train_model(const TokenizerTrainOptions& options, const std::vector<std::string>& sentences) {
     VectorIterator iterator(sentences);
     std::string model;
     const auto status = sentencepiece::SentencePieceTrainer::Train(trainer_settings(options), &iterator, &model);
-    if (!status.ok())
-        return invalid_argument("vocab-size", "SentencePiece cannot train this tokenizer (is the text too small for " +
-                                                  std::to_string(options.vocab_size) +
-                                                  " pieces?): " + status.ToString());
+    if (!status.ok()) return cannot_train(options, status.ToString());
     return model;
 }
 

@@ -10,8 +10,9 @@ class TokenizerTrainCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
         return {{"input", "JSON lines (plain, .gz or .zst), or text with a line each", &options_.inputs, true},
-                {"template", "text of a document; {{name}} stands for that field of a line", &options_.text_template},
-                {"vocab-size", "pieces, 260 at least", &vocab_size_, true},
+                {"template", "text of a document; {{name}} stands for that field of a line, \\n is a newline",
+                 &options_.text_template},
+                {"vocab-size", "pieces: 260 at least, and one for each character of the text", &vocab_size_, true},
                 {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},
                 {"out", "directory for tokenizer.model", &options_.out, true},
                 {"force", "write over a tokenizer that is in --out", &force_}};
