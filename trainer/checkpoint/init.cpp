@@ -1,9 +1,12 @@
 #include "trainer/checkpoint/init.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "shared/base/file.h"
+#include "shared/log/progress.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/model/config.h"
@@ -30,15 +33,24 @@ Status check_tokenizer(const std::filesystem::path& directory, const model::Mode
                                               std::to_string(config.vocab_size));
 }
 
-Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, WeightWriter& writer) {
+Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, WeightWriter& writer,
+                       const std::function<void(std::size_t)>& on_written) {
     std::vector<float> values;
     const std::int64_t count = parameter.element_count();
     for (std::int64_t begin = 0; begin < count; begin += kInitializedElements) {
         values.resize(static_cast<std::size_t>(std::min(kInitializedElements, count - begin)));
         model::initialize(parameter, seed, begin, values);
         ATOLL_RETURN_IF_ERROR(writer.append(values));
+        on_written(values.size());
     }
     return {};
+}
+
+std::int64_t element_count(const model::Model& model) {
+    std::int64_t count = 0;
+    for (const auto& group : model.groups)
+        for (const auto& parameter : group.parameters) count += parameter.element_count();
+    return count;
 }
 
 }  // namespace
@@ -58,9 +70,13 @@ Status init_model(const InitOptions& options) {
     save.base = options.tokenizer;
     save.config = options.config;
     ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, std::move(specs), save));
+    log::Progress progress("init");
+    const auto all = static_cast<double>(element_count(model));
+    double written = 0;
+    const auto count = [&](std::size_t elements) { progress.at((written += static_cast<double>(elements)) / all); };
     for (const auto& group : model.groups)
         for (const auto& parameter : group.parameters)
-            ATOLL_RETURN_IF_ERROR(write_parameter(parameter, options.seed, writer));
+            ATOLL_RETURN_IF_ERROR(write_parameter(parameter, options.seed, writer, count));
     return writer.finish();
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shared/log/progress.h"
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/quantize.h"
 #include "trainer/checkpoint/save.h"
@@ -153,7 +154,10 @@ Status merge_adapter(const MergeOptions& options) {
     save.dtype = options.dtype;
     ATOLL_TRY(auto writer, WeightWriter::create(options.out, specs, save));
     std::size_t used = 0;
+    log::Progress progress("merge");
+    double merged = 0;
     for (const TensorSpec& spec : specs) {
+        progress.at(merged++ / static_cast<double>(specs.size()));
         ATOLL_TRY(const auto pair, pair_of(spec, adapter, adapters, lora, used));
         ATOLL_TRY(const Values values, Values::open(model, spec, quantized));
         ATOLL_RETURN_IF_ERROR(merge_tensor(spec, values, pair, lora.scale(), writer));

@@ -3,28 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "shared/log/log.h"
+#include "shared/log/progress.h"
 
 namespace atl::data {
-namespace {
-
-std::string duration_text(double seconds) {
-    const std::int64_t whole = std::llround(seconds);
-    if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-    return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-}  // namespace
-
 std::string to_string(const ProgressPoint& point) {
     const double megabytes = static_cast<double>(point.bytes) / 1e6;
     std::string text =
         fmt::format("{:.0f} % read, {} documents, {:.1f} MB of text, {:.2f} MB/s", 100.0 * point.fraction,
                     point.documents, megabytes, megabytes / std::max(point.elapsed_s, 1e-9));
     const double done = point.fraction - point.fraction_begun;
-    if (done > 0) text += ", " + duration_text(point.elapsed_s * (1.0 - point.fraction) / done) + " left";
+    if (done > 0) text += ", " + log::duration_text(point.elapsed_s * (1.0 - point.fraction) / done) + " left";
     return text;
 }
 

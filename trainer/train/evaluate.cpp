@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "shared/log/progress.h"
 #include "trainer/train/row_tree.h"
 
 namespace atl::train {
@@ -25,7 +26,9 @@ Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ra
     data::Batch buffer;
     double targets = 0;
     std::vector<double> losses;  // of each time
+    log::Progress progress("evaluating " + std::to_string(data.rows) + " rows");
     for (std::int64_t at = 0; at < data.rows; at += micro * comm.size()) {
+        if (comm.rank() == 0) progress.at(static_cast<double>(at) / static_cast<double>(data.rows));
         const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
         const std::int64_t count = std::min(micro, data.rows - begin);
         if (count > 0) {
