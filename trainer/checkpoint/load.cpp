@@ -47,7 +47,7 @@ Result<WeightReader> WeightReader::open(const std::filesystem::path& directory) 
 
 Result<WeightReader> WeightReader::open_adapter(const std::filesystem::path& directory) {
     ATOLL_TRY(safetensors::Model model, safetensors::Model::open_file(directory / kAdapterFile));
-    return WeightReader(directory, std::move(model), kAdapterConfig);
+    return WeightReader(directory, std::move(model), "this model");
 }
 
 Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable) const {

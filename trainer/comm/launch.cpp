@@ -28,6 +28,14 @@ std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environm
     return std::nullopt;
 }
 
+int launcher_rank(const Environment& environment) {
+    if (!started_as_ranks(environment)) return 0;
+    for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+        if (environment(rank) != nullptr) return static_cast<int>(number(environment, rank));
+    }
+    return 0;
+}
+
 const char* process_environment(const char* name) {
     return std::getenv(name);
 }

@@ -40,6 +40,18 @@ TEST(LaunchTest, MpirunAndSrunStartRanks) {
     EXPECT_TRUE(ranks_with({{"PMI_SIZE", "16"}}));
 }
 
+TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheRank) {
+    const std::vector<std::pair<Variables, int>> cases = {
+        {{}, 0},
+        {{{"SLURM_JOB_ID", "12"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "3"}}, 0},
+        {{{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}, 3},
+        {{{"SLURM_PROCID", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}}, 1},
+        {{{"PMI_SIZE", "4"}, {"PMI_RANK", "2"}}, 2},
+        {{{"PMIX_RANK", "5"}}, 5},
+    };
+    for (const auto& [variables, rank] : cases) EXPECT_EQ(launcher_rank(environment_of(variables)), rank);
+}
+
 TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheLocalRank) {
     const std::vector<std::tuple<Variables, std::string, int>> cases = {
         {{{"OMPI_COMM_WORLD_LOCAL_RANK", "3"}}, "OMPI_COMM_WORLD_LOCAL_RANK", 3},

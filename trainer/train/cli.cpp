@@ -4,11 +4,15 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
+#include <limits>
+#include <optional>
 #include <sstream>
 
 #include "shared/base/spelling.h"
+#include "trainer/comm/launch.h"
 
 namespace atl::train {
 namespace {
@@ -18,7 +22,13 @@ constexpr const char* kProgram = "atoll-trainer";
 template <class T>
 Status read_number(const Flag& flag, std::string_view text, T& value, const char* what) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) return {};
+    const bool is_whole = end == text.data() + text.size();
+    if (error == std::errc() && is_whole) return {};
+    if (error == std::errc::result_out_of_range && is_whole) {
+        return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is more than " +
+                                                      number_text(std::numeric_limits<T>::max()) +
+                                                      " or too close to 0");
+    }
     return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is not " + what);
 }
 
@@ -46,7 +56,13 @@ struct Store {
         std::ranges::copy(split(text), std::back_inserter(*list));
         return {};
     }
-    Status operator()(const Flag::Assign& assign) const { return assign(text); }
+    Status operator()(const Flag::Assign& assign) const {
+        const Status status = assign(text);
+        if (status.ok()) return status;
+        Error error = status.error();
+        error.field = "--" + flag.name;
+        return error;
+    }
 };
 
 // What --help shows of a flag's value.
@@ -70,7 +86,7 @@ struct Describe {
     }
 };
 
-Status parse(CLI::App& app, const std::vector<Flag>& flags, int argc, char** argv) {
+Status parse(CLI::App& app, std::span<const Flag> flags, int argc, char** argv) {
     Status refused;
     for (const Flag& flag : flags) {
         const auto take = [&refused, &flag](const std::string& text) {
@@ -90,16 +106,28 @@ Status parse(CLI::App& app, const std::vector<Flag>& flags, int argc, char** arg
             option = app.add_option_function<std::string>(name, take, flag.help);
         }
         if (flag.required) option->required();
+        option->group(flag.group);
         std::visit(Describe{flag, *option}, flag.target);
     }
     app.parse(argc, argv);  // throws
     return refused;
 }
 
-void report(const std::string& command, const Error& error) {
+// An error tells a flag with its dashes or without; the line has them.
+std::string field_text(std::string field, std::span<const Flag> flags) {
+    const bool is_flag = std::ranges::find(flags, field, &Flag::name) != flags.end();
+    return is_flag ? "--" + std::move(field) : field;
+}
+
+bool is_first_rank() {
+    return comm::launcher_rank(comm::process_environment) == 0;
+}
+
+void report(const std::string& command, const Error& error, std::span<const Flag> flags) {
     if (error.message.empty()) return;  // another rank says it
-    const bool named = error.field.empty() || error.message.find(error.field) != std::string::npos;
-    const std::string field = named ? "" : error.field + ": ";
+    const std::string name = field_text(error.field, flags);
+    const bool named = name.empty() || error.message.find(name) != std::string::npos;
+    const std::string field = named ? "" : name + ": ";
     std::fprintf(stderr, "%s %s: %s%s\n", kProgram, command.c_str(), field.c_str(), error.message.c_str());
 }
 
@@ -123,22 +151,34 @@ std::string refusal(const CLI::App& app, int argc, char** argv, const std::strin
     return words;
 }
 
+// The status with which the process ends when there is nothing to run, everything being said. The other ranks leave
+// what is wrong with the flags to the first one, and end well: a launcher that sees one fail ends all, that one perhaps
+// before it spoke.
+std::optional<int> end_of_parsing(CLI::App& app, const CommandEntry& entry, std::span<const Flag> flags, int argc,
+                                  char** argv) {
+    Status status;
+    try {
+        status = parse(app, flags, argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        if (is_first_rank()) std::fputs(app.help().c_str(), stdout);
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        status = invalid_argument("", refusal(app, argc, argv, error.what()));
+    }
+    if (!is_first_rank() && (!status.ok() || entry.is_of_one_process)) return 0;
+    if (status.ok()) return std::nullopt;
+    report(entry.name, status.error(), flags);
+    return exit_code(status);
+}
+
 int run_command(const CommandEntry& entry, int argc, char** argv) {
     CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
     app.footer(std::string("Example:\n  ") + entry.example);
     const std::unique_ptr<Command> command = entry.make();
     const std::vector<Flag> flags = command->flags();
-    Status status;
-    try {
-        status = parse(app, flags, argc, argv);
-    } catch (const CLI::CallForHelp&) {
-        std::fputs(app.help().c_str(), stdout);
-        return 0;
-    } catch (const CLI::ParseError& error) {
-        status = invalid_argument("", refusal(app, argc, argv, error.what()));
-    }
-    if (status.ok()) status = command->run();
-    if (!status.ok()) report(entry.name, status.error());
+    if (const auto end = end_of_parsing(app, entry, flags, argc, argv)) return *end;
+    const Status status = command->run();
+    if (!status.ok()) report(entry.name, status.error(), flags);
     return exit_code(status);
 }
 
@@ -146,6 +186,31 @@ void print_overview(std::FILE* to, std::span<const CommandEntry> commands) {
     std::fprintf(to, "%s COMMAND [flags]: trains, evaluates and runs language models\n\n", kProgram);
     for (const CommandEntry& entry : commands) std::fprintf(to, "  %-16s %s\n", entry.name, entry.summary);
     std::fprintf(to, "\n%s COMMAND --help shows a command's flags and an example.\n", kProgram);
+}
+
+int run_line(int argc, char** argv, std::span<const CommandEntry> commands) {
+    const std::string word = argc > 1 ? argv[1] : "";
+    const bool asks_for_help = word == "--help" || word == "-h" || word == "help";
+    if (asks_for_help && argc < 3) {
+        if (is_first_rank()) print_overview(stdout, commands);
+        return 0;
+    }
+    if (word == "--version") {
+        if (is_first_rank()) std::printf("%s %s\n", kProgram, ATOLL_VERSION);
+        return 0;
+    }
+    const std::string name = asks_for_help ? argv[2] : word;
+    const auto found = std::ranges::find(commands, name, [](const CommandEntry& entry) { return entry.name; });
+    if (found == commands.end()) {
+        if (!is_first_rank()) return 0;
+        if (!name.empty()) std::fputs(unknown_command(name, commands).c_str(), stderr);
+        print_overview(stderr, commands);
+        return 2;
+    }
+    if (!asks_for_help) return run_command(*found, argc - 1, argv + 1);
+    std::string flag = "--help";
+    std::array<char*, 2> help = {argv[2], flag.data()};  // "help train" is "train --help"
+    return run_command(*found, 2, help.data());
 }
 
 }  // namespace
@@ -171,22 +236,10 @@ int exit_code(const Status& status) {
 }
 
 int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands) {
-    const std::string name = argc > 1 ? argv[1] : "";
-    if (name == "--help" || name == "-h" || name == "help") {
-        print_overview(stdout, commands);
-        return 0;
-    }
-    if (name == "--version") {
-        std::printf("%s %s\n", kProgram, ATOLL_VERSION);
-        return 0;
-    }
-    const auto found = std::ranges::find(commands, name, [](const CommandEntry& entry) { return entry.name; });
-    if (found == commands.end()) {
-        if (!name.empty()) std::fputs(unknown_command(name, commands).c_str(), stderr);
-        print_overview(stderr, commands);
-        return 2;
-    }
-    return run_command(*found, argc - 1, argv + 1);
+    const int code = run_line(argc, argv, commands);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "%s: standard output could not be written (is its disk full?)\n", kProgram);
+    return code == 0 ? 1 : code;
 }
 
 }  // namespace atl::train

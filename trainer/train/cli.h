@@ -28,6 +28,7 @@ struct Flag {
     // of other targets follow from the target.
     std::string kind = "TEXT";
     std::string fallback = {};
+    std::string group = "Options";  // heads a part of --help; empty: not shown there
 };
 
 class Command {
@@ -42,6 +43,8 @@ struct CommandEntry {
     const char* summary;
     const char* example;
     std::unique_ptr<Command> (*make)();
+    // Knows nothing of ranks: where a launcher starts several processes, the first one does it all.
+    bool is_of_one_process = false;
 };
 
 // A number as --help shows it: "0.0003".
@@ -50,7 +53,8 @@ std::string number_text(double value);
 // 0 success, 2 bad input, 3 not enough memory, 1 any other failure.
 int exit_code(const Status& status);
 
-// Parses, runs and reports: an error is one line on standard error, "atoll-trainer COMMAND: FIELD: message".
+// Parses, runs and reports: an error is one line on standard error, "atoll-trainer COMMAND: FIELD: message", of the
+// first rank alone. Standard output that could not be written is a failure too.
 int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands);
 
 }  // namespace atl::train

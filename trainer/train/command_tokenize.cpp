@@ -1,3 +1,4 @@
+#include <charconv>
 #include <utility>
 
 #include "trainer/data/tokenize.h"
@@ -19,7 +20,9 @@ class TokenizeCommand final : public Command {
              &options_.tokenizer, true},
             {"input", "JSON lines, plain, .gz or .zst", &options_.inputs, true},
             {"template",
-             "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer",
+             "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer, "
+             "\\n is a "
+             "newline, \\t a tab, \\\\ a backslash",
              &options_.text_template},
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &options_.overwrite},
@@ -46,15 +49,15 @@ class TokenizeCommand final : public Command {
                        ATOLL_TRY(options_.split, data::parse_split(text));
                        return {};
                    }),
-            {"validation-percent", "of the documents, chosen by their hash", &percent_},
+            {"validation-percent", "of the documents, 1 to 99, chosen by their hash; with --split train or validation",
+             Flag::Assign([this](std::string_view text) -> Status { return read_percent(text); }), false, false, "INT"},
             {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
             {"threads", "the default is the cores that this process may use", &threads_}};
     }
 
     Status run() override {
-        if (percent_ < 0 || percent_ > 100) return invalid_argument("--validation-percent", "must be in 0…100");
+        ATOLL_RETURN_IF_ERROR(check_split());
         if (threads_ < 0 || threads_ > 4096) return invalid_argument("--threads", "must be at least 1");
-        options_.validation_percent = static_cast<int>(percent_);
         options_.threads = static_cast<int>(threads_);
         ATOLL_TRY(const data::TokenizeReport report, data::tokenize(options_));
         print_line(data::to_json_line(report));
@@ -62,8 +65,26 @@ class TokenizeCommand final : public Command {
     }
 
   private:
+    Status read_percent(std::string_view text) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options_.validation_percent);
+        const bool is_number = error == std::errc() && end == text.data() + text.size();
+        if (is_number && options_.validation_percent >= 1 && options_.validation_percent <= 99) return {};
+        return invalid_argument("--validation-percent",
+                                "'" + std::string(text) + "' is not a whole number from 1 to 99");
+    }
+    // Without the other, each of the two says nothing.
+    Status check_split() const {
+        const bool splits = options_.split != data::Split::kAll;
+        if (splits == (options_.validation_percent > 0)) return {};
+        if (splits) {
+            return invalid_argument("--validation-percent", std::string("is required: --split ") +
+                                                                data::to_string(options_.split) +
+                                                                " says which of two parts, this how large they are");
+        }
+        return invalid_argument("--validation-percent", "belongs to --split train or --split validation");
+    }
+
     data::TokenizeOptions options_;
-    std::int64_t percent_ = 0;
     std::int64_t threads_ = 0;
 };
 

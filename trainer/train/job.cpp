@@ -13,9 +13,12 @@
 namespace atl::train {
 namespace {
 
+// Given, and there.
 Status require_path(const std::string& path, const char* flag) {
     if (path.empty()) return invalid_argument(flag, "is required");
-    return {};
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) return {};
+    return not_found("there is no '" + path + "'", flag);
 }
 
 Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
@@ -107,7 +110,7 @@ Status set_precision(model::Model& model, const RunConfig& config) {
 }
 
 Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
-    if (config.model.empty()) return comm.agree(require_path(config.model, "--model")).error();
+    ATOLL_RETURN_IF_ERROR(comm.agree(require_path(config.model, "--model")));
     ATOLL_TRY(ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
     ATOLL_TRY(const std::string warning, comm::agreed(comm, other_base_warning(config)));
     if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
@@ -123,7 +126,7 @@ DataChoice validation_data(const RunConfig& config) {
 }
 
 Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
-    if (choice.path.empty()) return comm.agree(require_path(choice.path, choice.flag)).error();
+    ATOLL_RETURN_IF_ERROR(comm.agree(require_path(choice.path, choice.flag)));
     return comm::agreed(comm, open_and_check(choice, directory, comm));
 }
 

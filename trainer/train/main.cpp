@@ -1,6 +1,7 @@
 #include <array>
 #include <exception>
 
+#include "shared/log/log.h"
 #include "trainer/comm/launch.h"
 #include "trainer/train/cli.h"
 #include "trainer/train/commands.h"
@@ -9,11 +10,13 @@ namespace {
 
 using atl::train::CommandEntry;
 
+constexpr bool kOneProcess = true;
+
 constexpr std::array<CommandEntry, 11> kCommands = {{
     {"tokenize", "turns text into rows of token ids",
      "atoll-trainer tokenize --tokenizer model --input corpus.jsonl.gz --template '{{text}}' --seq-len 512 "
      "--batching packing --out data",
-     atl::train::make_tokenize_command},
+     atl::train::make_tokenize_command, kOneProcess},
     {"train", "trains a model; start it with mpirun or srun to use several ranks",
      "mpirun -n 4 atoll-trainer train --model model --data data --out trained --steps 1000 --global-batch-size 64 "
      "--lr 3e-4 --schedule cosine --warmup-steps 50 --sharding full_shard",
@@ -26,26 +29,28 @@ constexpr std::array<CommandEntry, 11> kCommands = {{
      atl::train::make_generate_command},
     {"init", "makes a model with random weights, for pretraining",
      "atoll-trainer init --config config.json --tokenizer tokenizer --seed 1 --out model",
-     atl::train::make_init_command},
+     atl::train::make_init_command, kOneProcess},
     {"import", "makes a model directory from PyTorch's .bin or Meta's consolidated.*.pth",
      "atoll-trainer import --from opt-125m --out model --dtype bf16\n"
      "  atoll-trainer import --from llama-2-7b --max-position-embeddings 4096 --out model",
-     atl::train::make_import_command},
+     atl::train::make_import_command, kOneProcess},
     {"merge", "puts an adapter into its model", "atoll-trainer merge --model model --adapter adapter --out merged",
-     atl::train::make_merge_command},
+     atl::train::make_merge_command, kOneProcess},
     {"tokenizer-train", "makes a SentencePiece BPE tokenizer from text",
      "atoll-trainer tokenizer-train --input it.jsonl,cs.jsonl --vocab-size 8000 --out tokenizer",
-     atl::train::make_tokenizer_train_command},
+     atl::train::make_tokenizer_train_command, kOneProcess},
     {"plan", "says how much memory a training run needs",
      "atoll-trainer plan --model model --data data --ranks 8 --ranks-per-node 4 --batch-size 4 --sharding full_shard",
-     atl::train::make_plan_command},
+     atl::train::make_plan_command, kOneProcess},
     {"report", "says what this machine offers", "atoll-trainer report", atl::train::make_report_command},
-    {"verify", "checks kernels and gradients on this machine", "atoll-trainer verify", atl::train::make_verify_command},
+    {"verify", "checks kernels and gradients on this machine", "atoll-trainer verify", atl::train::make_verify_command,
+     kOneProcess},
 }};
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    atl::log::set_up({"atoll-trainer"});
     try {
         return atl::train::run_command_line(argc, argv, kCommands);
     } catch (const std::exception& error) {
