@@ -17,7 +17,7 @@ class GenerateCommand final : public Command {
         std::vector<Flag> flags = flags_.flags();
         flags.push_back({"prompt", "the text to continue", &prompt_, true});
         flags.push_back({"max-tokens", "tokens at most", &options_.tokens_max});
-        flags.push_back({"temperature", "0: always the likeliest token", &options_.temperature});
+        flags.push_back({"temperature", "0, the default: always the likeliest token", &options_.temperature});
         flags.push_back(
             {"top-p", "draw from the likeliest tokens that together have this probability", &options_.top_p});
         return flags;

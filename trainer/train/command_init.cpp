@@ -23,7 +23,7 @@ class InitCommand final : public Command {
         return {{"config", "config.json of the model", &options_.config, true},
                 {"tokenizer", "directory whose tokenizer files are copied", &options_.tokenizer},
                 {"out", "model directory to make", &options_.out, true},
-                {"seed", "of the random weights", &seed_},
+                {"seed", "of the random weights; the default is 0", &seed_},
                 {"force", "write over a model that is in --out", &force_},
                 {"dtype", "fp32|fp16|bf16; the default is config.json's",
                  Flag::Assign([this](std::string_view text) -> Status {

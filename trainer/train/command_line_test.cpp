@@ -28,6 +28,14 @@ class CommandLineTest : public ProgramTest {
         const auto counts = member(result.out, "documents");
         return counts.empty() ? 0 : counts[0];
     }
+    // The program with its standard output on a full disk.
+    CommandResult run_onto_full_disk(const std::vector<std::string>& arguments) const {
+        std::vector<std::string> command = {"sh", "-c", "exec \"$@\" >/dev/full", "sh", ATOLL_TRAINER};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        auto result = run_command(command);
+        EXPECT_TRUE(result.ok());
+        return result.ok() ? *result : CommandResult{};
+    }
 };
 
 TEST_F(CommandLineTest, EveryInputFileCounts) {
@@ -42,6 +50,102 @@ TEST_F(CommandLineTest, EveryInputFileCounts) {
         {"tokenizer-train", "--input", path("a"), path("nowhere"), "--vocab-size", "280", "--out", path("tokenizer")});
     EXPECT_EQ(trained.exit_code, 2);
     EXPECT_NE(trained.err.find("nowhere"), std::string::npos) << trained.err;
+}
+
+TEST_F(CommandLineTest, OutputThatCannotBeWrittenIsAFailure) {
+    const std::vector<std::vector<std::string>> commands = {
+        {"eval", "--model", path("model"), "--data", path("data.safetensors")},
+        {"plan", "--model", path("model"), "--data", path("data.safetensors")},
+        {"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", path("out"), "--steps", "1"},
+        {"report"},
+        {"eval", "--help"},
+        {"--help"}};
+    for (const auto& command : commands) {
+        const auto result = run_onto_full_disk(command);
+        EXPECT_EQ(result.exit_code, 1) << command[0];
+        EXPECT_NE(result.err.find("standard output"), std::string::npos) << command[0] << ": " << result.err;
+    }
+    EXPECT_TRUE(std::filesystem::exists(path("out") + "/model.safetensors")) << "the model is not lost";
+}
+
+TEST_F(CommandLineTest, ACommandOfOneProcessRunsOnceUnderALauncher) {
+    const auto made = tokenize({"--input", path("a")}, 3);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(lines_of(made.out).size(), 1U) << made.out;
+    const auto refused = tokenize({"--input", path("a")}, 2);
+    EXPECT_EQ(refused.exit_code, 2) << "the data are there";
+    EXPECT_NE(refused.err.find("--overwrite"), std::string::npos) << refused.err;
+    EXPECT_EQ(run({"plan", "--model", path("model"), "--data", path("data.safetensors")}, 2).out.find("}\n{"),
+              std::string::npos);
+}
+
+TEST_F(CommandLineTest, AWrongFlagIsToldOnceUnderALauncher) {
+    for (const std::string command : {"train", "tokenize", "eval"}) {
+        const auto result = run({command, "--frobnicate", "3"}, 3);
+        EXPECT_EQ(result.exit_code, 2);
+        const auto at = result.err.find("--frobnicate");
+        ASSERT_NE(at, std::string::npos) << command << ": " << result.err;
+        EXPECT_EQ(result.err.find("--frobnicate", at + 1), std::string::npos) << result.err;
+    }
+}
+
+TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
+    const std::string model = path("model"), data = path("data.safetensors");
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"train", "--model", path("no"), "--data", data, "--out", path("out"), "--steps", "1"},
+         "--model: there is no"},
+        {{"eval", "--model", model, "--data", path("no")}, "--data: there is no"},
+        {{"eval", "--data", data}, "--model: is required"},
+        {{"merge", "--model", model, "--adapter", model, "--out", path("m"), "--save-dtype", "int9"}, "--save-dtype"},
+        {{"generate", "--model", model, "--prompt", "a", "--max-tokens", "99999999999999999999"},
+         "--max-tokens: '9999"},
+        {{"init", "--config", path("config.json"), "--out", model}, "--out: "},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--momentum", "0.5"},
+         "--momentum: means nothing without --optimizer sgd"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--warmup-steps", "5"},
+         "--warmup-steps: 5 are more than the run's 2 steps"},
+        {{"eval", "--model", model, "--data", data, "--threads", "5000"}, "must be from 1 to 4096"}};
+    for (const auto& [arguments, said] : cases) {
+        const auto result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2) << said;
+        EXPECT_NE(result.err.find(said), std::string::npos) << said << " is not in " << result.err;
+    }
+}
+
+TEST_F(CommandLineTest, HelpTellsWhatIsRequiredAndNotWhatIsUnbuilt) {
+    const auto asked = run({"help", "train"});
+    EXPECT_EQ(asked.exit_code, 0);
+    EXPECT_EQ(asked.out, run({"train", "--help"}).out);
+    for (const char* line : {"--model TEXT REQUIRED", "--data TEXT REQUIRED", "--out TEXT REQUIRED", "\nOptimizer:\n"})
+        EXPECT_NE(asked.out.find(line), std::string::npos) << line << " is not in " << asked.out;
+    EXPECT_EQ(asked.out.find("--pp"), std::string::npos);
+    EXPECT_EQ(asked.out.find("not built"), std::string::npos);
+    EXPECT_EQ(run({"help", "trian"}).exit_code, 2);
+}
+
+TEST_F(CommandLineTest, WhatIsLoggedDoesNotReachStandardOutput) {
+    std::filesystem::create_directories(path("tokens.partial"));
+    ASSERT_TRUE(write_file_atomic(path("tokens.partial") + "/run.json", "of another run").ok());
+    const auto result = tokenize({"--input", path("a")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.err.find("begins anew"), std::string::npos) << result.err;
+    EXPECT_EQ(lines_of(result.out).size(), 1U) << result.out;
+}
+
+// The documents of a split are chosen by --validation-percent.
+TEST_F(CommandLineTest, ASplitAndItsPercentGoTogether) {
+    for (const char* split : {"train", "validation"}) {
+        const auto without = tokenize({"--input", path("a"), "--split", split});
+        EXPECT_EQ(without.exit_code, 2);
+        EXPECT_NE(without.err.find("--validation-percent"), std::string::npos) << without.err;
+    }
+    const auto alone = tokenize({"--input", path("a"), "--validation-percent", "5"});
+    EXPECT_EQ(alone.exit_code, 2);
+    EXPECT_NE(alone.err.find("--split"), std::string::npos) << alone.err;
+    const auto none = tokenize({"--input", path("a"), "--split", "train", "--validation-percent", "0"});
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_NE(none.err.find("1 to 99"), std::string::npos) << none.err;
+    EXPECT_FALSE(std::filesystem::exists(path("tokens")));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 
 #include "shared/base/file.h"
 #include "shared/base/spelling.h"
@@ -20,10 +22,24 @@ std::string listed(const std::vector<std::string_view>& texts) {
     return out;
 }
 
+enum class Parsed { kWell, kNot, kBeyond };  // kBeyond: a number, but not one that the type can hold
+
 template <class T>
-bool parse_number(std::string_view text, T& value) {
+Parsed parse_number(std::string_view text, T& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size();
+    if (end != text.data() + text.size() || error == std::errc::invalid_argument) return Parsed::kNot;
+    return error == std::errc() ? Parsed::kWell : Parsed::kBeyond;
+}
+
+std::string number_text(double number) {
+    std::ostringstream out;
+    out << std::setprecision(10) << number;
+    return out.str();
+}
+
+// "must be from 0 to 65536"
+std::string range_text(const Option& option) {
+    return "must be from " + number_text(option.min) + " to " + number_text(option.max);
 }
 
 // What a value is compared with in `built`: "1.0" and "1" are the same number.
@@ -32,7 +48,8 @@ bool same_value(const Member& member, std::string_view text, std::string_view bu
     double b = 0;
     const bool is_number = std::holds_alternative<std::int64_t RunConfig::*>(member) ||
                            std::holds_alternative<double RunConfig::*>(member);
-    return is_number && parse_number(text, a) && parse_number(built, b) ? a == b : text == built;
+    const bool both = is_number && parse_number(text, a) == Parsed::kWell && parse_number(built, b) == Parsed::kWell;
+    return both ? a == b : text == built;
 }
 
 // `name` is the flag or the key, for messages.
@@ -50,15 +67,19 @@ Status assign_named(RunConfig& config, const Option& option, std::string_view te
     const auto in_range = [&](auto value) {
         return static_cast<double>(value) >= option.min && static_cast<double>(value) <= option.max;
     };
+    const std::string range = range_text(option);
     if (const auto* integer = std::get_if<std::int64_t RunConfig::*>(&option.member)) {
         std::int64_t value = 0;
-        if (!parse_number(text, value)) return wrong("is not a whole number");
-        if (!in_range(value)) return wrong("is out of range");
+        const Parsed parsed = parse_number(text, value);
+        if (parsed == Parsed::kNot) return wrong("is not a whole number");
+        if (parsed == Parsed::kBeyond) return wrong("is too large");
+        if (!in_range(value)) return wrong("is out of range: " + range);
         config.*(*integer) = value;
     } else if (const auto* number = std::get_if<double RunConfig::*>(&option.member)) {
         double value = 0;
-        if (!parse_number(text, value) || !std::isfinite(value)) return wrong("is not a number");
-        if (!in_range(value)) return wrong("is out of range");
+        const Parsed parsed = parse_number(text, value);
+        if (parsed == Parsed::kNot || !std::isfinite(value)) return wrong("is not a number");
+        if (parsed == Parsed::kBeyond || !in_range(value)) return wrong("is out of range: " + range);
         config.*(*number) = value;
     } else if (const auto* flag = std::get_if<bool RunConfig::*>(&option.member)) {
         if (text != "true" && text != "false") return wrong("is neither true nor false");
@@ -110,6 +131,13 @@ Status assign_json(RunConfig& config, const json::Json& object, const std::strin
         ATOLL_RETURN_IF_ERROR(assign_named(config, *option, text, name));
     }
     return {};
+}
+
+// A text option's value; one of another kind counts as not given.
+std::string_view text_of(const RunConfig& config, std::string_view name) {
+    const auto found = std::ranges::find(options(), name, &Option::name);
+    const auto* text = std::get_if<std::string RunConfig::*>(&found->member);
+    return text == nullptr ? std::string_view() : std::string_view(config.*(*text));
 }
 
 std::string count_text(std::int64_t count) {
@@ -165,6 +193,18 @@ Status assign_file(RunConfig& config, const std::filesystem::path& file, Command
     return assign_json(config, *parsed, file.string(), command);
 }
 
+Status check_needs(const RunConfig& config, Commands command) {
+    for (const Need& need : needs()) {
+        if (!config.given.contains(need.option) || find_option(need.needed, command) == nullptr) continue;
+        const std::string_view value = text_of(config, need.needed);
+        if (need.value.empty() ? !value.empty() : value == need.value) continue;
+        return invalid_argument("--" + std::string(need.option), "means nothing without --" + std::string(need.needed) +
+                                                                     (need.value.empty() ? "" : " ") +
+                                                                     std::string(need.value));
+    }
+    return {};
+}
+
 Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
     ATOLL_TRY(BatchPlan plan, divide_rows(config, ranks));
     if (config.deterministic) plan = {plan.global, 1, plan.global / ranks};
@@ -211,9 +251,17 @@ Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std:
     if (config.steps > 0 && config.epochs > 0) {
         return invalid_argument("--epochs", "give --steps or --epochs, not both");
     }
-    if (config.given.contains("steps")) return config.steps;
-    if (config.epochs == 0) return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
-    return (config.epochs * rows + global_batch - 1) / global_batch;
+    std::int64_t steps = config.steps;
+    if (!config.given.contains("steps")) {
+        if (config.epochs == 0) return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
+        steps = (config.epochs * rows + global_batch - 1) / global_batch;
+    }
+    const bool is_said = config.given.contains("steps") || config.given.contains("epochs");
+    if (is_said && steps > 0 && config.warmup_steps > steps) {
+        return invalid_argument("--warmup-steps", count_text(config.warmup_steps) + " are more than the run's " +
+                                                      count_text(steps) + (steps == 1 ? " step" : " steps"));
+    }
+    return steps;
 }
 
 }  // namespace atl::train

@@ -95,7 +95,15 @@ struct Option {
     std::string key() const;                     // its name in run.json: "warmup_steps"
 };
 
+// An option that means nothing unless another one has that value (empty: any).
+struct Need {
+    std::string_view option;
+    std::string_view needed;
+    std::string_view value = {};
+};
+
 std::span<const Option> options();
+std::span<const Need> needs();
 const Option* find_option(std::string_view name, Commands command);
 
 // Sets one option from a flag's text. kInvalidArgument names the flag (`--lr`); a value whose part is not built is
@@ -113,6 +121,9 @@ inline constexpr double kGlobalRowsMax = 1e9;
 inline constexpr double kAccumulationMax = 1e9;
 inline constexpr double kStepsMax = 1e9;
 inline constexpr double kEpochsMax = 1e6;
+
+// kInvalidArgument names the option that was given and means nothing here: --momentum with AdamW.
+Status check_needs(const RunConfig& config, Commands command);
 
 // How the rows of one step divide: global = ranks × accumulation × micro.
 struct BatchPlan {
@@ -135,7 +146,8 @@ Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_no
 // first without --offload-optimizer nvme.
 Status settle_offload_dir(RunConfig& config);
 
-// The number of steps: --steps, or as many as it takes to see every row --epochs times.
+// The number of steps: --steps, or as many as it takes to see every row --epochs times. kInvalidArgument also for a
+// warm-up that is longer.
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch);
 
 }  // namespace atl::train

@@ -1,10 +1,31 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "trainer/train/commands.h"
 
 namespace atl::train {
 namespace {
 
-std::string help_of(const Option& option) {
-    return std::string(option.help) + (option.choices.empty() && !option.built.empty() ? " (not built yet)" : "");
+// The parts of --help, each with the option of the table that begins it.
+constexpr std::array<std::pair<std::string_view, const char*>, 7> kGroups = {
+    {{"model", "Files"},
+     {"steps", "Rows and steps"},
+     {"optimizer", "Optimizer"},
+     {"precision", "Precision"},
+     {"sharding", "Ranks and memory"},
+     {"adapter", "Adapters and loading"},
+     {"eval-every", "Validating, saving and stopping"}}};
+
+// An option of which this build has one value alone tells nobody anything.
+bool is_shown(const Option& option) {
+    return option.built.size() != 1;
+}
+
+bool is_required(const Option& option, Commands command) {
+    if (option.name == "model") return true;
+    if (option.name == "data") return true;
+    return option.name == "out" && command == kTrain;
 }
 
 // "INT", "NUMBER", "TEXT", or "a|b|c" with what this build lacks left out.
@@ -34,15 +55,19 @@ std::string default_of(const Option& option) {
 
 std::vector<Flag> ConfigFlags::flags() {
     std::vector<Flag> flags = {{"config", "a JSON object with these flags as keys (with _ for -)", &file_}};
+    std::string group;
     for (const Option& option : options()) {
+        const auto begins = std::ranges::find(kGroups, option.name, [](const auto& one) { return one.first; });
+        if (begins != kGroups.end()) group = begins->second;
         if ((option.commands & command_) == 0) continue;
         const auto remember = [this, &option](std::string_view text) {
             texts_.emplace_back(&option, text);
             return Status();
         };
-        flags.push_back({std::string(option.name), help_of(option), Flag::Assign(remember), false,
-                         std::holds_alternative<bool RunConfig::*>(option.member), kind_of(option),
-                         default_of(option)});
+        const std::string kind = kind_of(option) + (is_required(option, command_) ? " REQUIRED" : "");
+        flags.push_back({std::string(option.name), std::string(option.help), Flag::Assign(remember), false,
+                         std::holds_alternative<bool RunConfig::*>(option.member), kind, default_of(option),
+                         is_shown(option) ? group : ""});
     }
     return flags;
 }
@@ -50,7 +75,7 @@ std::vector<Flag> ConfigFlags::flags() {
 Status ConfigFlags::apply() {
     if (!file_.empty()) ATOLL_RETURN_IF_ERROR(assign_file(config_, file_, command_));
     for (const auto& [option, text] : texts_) ATOLL_RETURN_IF_ERROR(assign(config_, *option, text));
-    return {};
+    return check_needs(config_, command_);
 }
 
 }  // namespace atl::train

@@ -55,6 +55,18 @@ TEST(RunConfigTest, NumbersOfRowsAndStepsHaveALimit) {
     }
 }
 
+TEST(RunConfigTest, WhatIsOutOfRangeIsToldTheRange) {
+    RunConfig config;
+    const auto message = [&](const char* name, const char* text) { return set(config, name, text).error().message; };
+    EXPECT_NE(message("max-grad-norm", "-1").find("must be from 0 to 1e+12"), std::string::npos);
+    EXPECT_NE(message("threads", "5000").find("must be from 1 to 4096"), std::string::npos);
+    EXPECT_NE(message("beta1", "1").find("must be from 0 to 0.9999999"), std::string::npos);
+    EXPECT_NE(message("seed", "-1").find("must be from 0 to"), std::string::npos);
+    EXPECT_EQ(message("seed", "18446744073709551615").find("whole number"), std::string::npos);
+    EXPECT_NE(message("seed", "18446744073709551615").find("too large"), std::string::npos);
+    EXPECT_NE(message("lr", "1e999").find("out of range"), std::string::npos);
+}
+
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     RunConfig config;
     const std::vector<std::pair<const char*, const char*>> unbuilt = {

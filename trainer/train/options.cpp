@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "trainer/train/config.h"
 
@@ -13,13 +14,16 @@ const std::vector<Option>& table() {
         {"data", &C::data, "data directory that `tokenize` wrote, or a .safetensors file with int32 input_ids"},
         {"out", &C::out, "directory for the trained model", kTrain | kPlan},
         {"val-data", &C::val_data, "data for validation", kTrain | kPlan},
-        {"steps", &C::steps, "optimizer steps", kTrain | kPlan, 0, kStepsMax},
-        {"epochs", &C::epochs, "passes over the data, instead of --steps", kTrain | kPlan, 0, kEpochsMax},
+        {"steps", &C::steps, "optimizer steps (or --epochs); 0 writes the model as it is", kTrain | kPlan, 0,
+         kStepsMax},
+        {"epochs", &C::epochs, "passes over the data, instead of --steps; 0: not given", kTrain | kPlan, 0, kEpochsMax},
         {"global-batch-size", &C::global_batch_size, "rows a step over all ranks", kTrain | kPlan, 1, kGlobalRowsMax},
-        {"batch-size", &C::batch_size, "rows a rank and micro-step", kAll, 1, kMicroRowsMax},
-        {"grad-accum", &C::grad_accum, "micro-steps a step", kTrain | kPlan, 1, kAccumulationMax},
-        {"train-samples", &C::train_samples, "use only the first N rows of the data", kTrain | kPlan, 0},
-        {"val-samples", &C::val_samples, "use only the first N rows of the validation data", kAll, 0},
+        {"batch-size", &C::batch_size,
+         "rows a rank and micro-step; the default is 1 in training, 8 in eval, less where rows are few", kAll, 1,
+         kMicroRowsMax},
+        {"grad-accum", &C::grad_accum, "micro-steps a step; the default is 1", kTrain | kPlan, 1, kAccumulationMax},
+        {"train-samples", &C::train_samples, "use at most the first N rows of the data; 0: all", kTrain | kPlan, 0},
+        {"val-samples", &C::val_samples, "use at most the first N rows of the validation data; 0: all", kAll, 0},
         {"shuffle", &C::shuffle, "a new order of the rows each epoch", kTrain | kPlan, 0, 0, {"on", "off"}},
         {"cross-document-attention",
          &C::cross_document_attention,
@@ -28,7 +32,7 @@ const std::vector<Option>& table() {
          0,
          0,
          {"on", "off"}},
-        {"seed", &C::seed, "of everything random", kTrain | kPlan | kGenerate, 0},
+        {"seed", &C::seed, "of everything random; the default is 0", kTrain | kPlan | kGenerate, 0},
         {"optimizer", &C::optimizer, "what updates the weights", kTrain | kPlan, 0, 0, {"adamw", "sgd"}},
         {"lr", &C::lr, "learning rate after the warm-up", kTrain | kPlan, 0, 1e6},
         {"schedule",
@@ -38,12 +42,13 @@ const std::vector<Option>& table() {
          0,
          0,
          {"constant", "linear", "cosine"}},
-        {"warmup-steps", &C::warmup_steps, "steps over which the learning rate rises from 0", kTrain | kPlan, 0},
+        {"warmup-steps", &C::warmup_steps, "steps over which the learning rate rises from 0; 0: none", kTrain | kPlan,
+         0},
         {"beta1", &C::beta1, "of AdamW", kTrain | kPlan, 0, 0.9999999},
         {"beta2", &C::beta2, "of AdamW", kTrain | kPlan, 0, 0.9999999},
         {"eps", &C::eps, "of AdamW", kTrain | kPlan, 0, 1},
         {"weight-decay", &C::weight_decay, "decoupled, on every parameter", kTrain | kPlan, 0, 1e3},
-        {"momentum", &C::momentum, "of SGD", kTrain | kPlan, 0, 0.9999999},
+        {"momentum", &C::momentum, "of SGD; 0: none", kTrain | kPlan, 0, 0.9999999},
         {"no-decay-norms", &C::no_decay_norms, "no weight decay on norms and biases", kTrain | kPlan},
         {"max-grad-norm", &C::max_grad_norm, "clip the gradient's norm over all parameters; 0: off", kTrain | kPlan, 0,
          1e12},
@@ -107,7 +112,8 @@ const std::vector<Option>& table() {
         {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15, {}, {"0"}},
         {"adapter", &C::adapter, "adapter directory (PEFT) to use with the model, and to train further", kEvery},
         {"lora-rank", &C::lora_rank,
-         "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one", kTrain | kPlan, 0, 65536},
+         "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none", kTrain | kPlan,
+         0, 65536},
         {"lora-alpha", &C::lora_alpha, "an adapter counts alpha / rank times; the default is the rank", kTrain | kPlan,
          0, 1e6},
         {"lora-dropout", &C::lora_dropout, "probability that an adapter's input is left out of a step", kTrain | kPlan,
@@ -123,8 +129,10 @@ const std::vector<Option>& table() {
          0,
          0,
          {"none", "int8", "nf4"}},
-        {"eval-every", &C::eval_every, "validate every N steps (and at the end)", kTrain | kPlan, 0},
-        {"save-every", &C::save_every, "save the training state every N steps", kTrain | kPlan},
+        {"eval-every", &C::eval_every, "validate every N steps (and at the end); 0: at the end alone", kTrain | kPlan,
+         0},
+        {"save-every", &C::save_every, "save the training state every N steps; 0: only when it stops early",
+         kTrain | kPlan},
         {"resume", &C::resume, "continue from the state beside --out, if there is one", kTrain | kPlan},
         {"save-dtype",
          &C::save_dtype,
@@ -133,7 +141,7 @@ const std::vector<Option>& table() {
          0,
          0,
          {"fp32", "fp16", "bf16"}},
-        {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds", kTrain | kPlan, 0, 1e9},
+        {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds; 0: none", kTrain | kPlan, 0, 1e9},
         {"peak-tflops", &C::peak_tflops, "of one rank, for mfu and hfu; the default is measured", kTrain | kPlan, 0,
          1e9},
     };
@@ -150,6 +158,17 @@ std::string Option::key() const {
 
 std::span<const Option> options() {
     return table();
+}
+
+std::span<const Need> needs() {
+    static constexpr std::array<Need, 7> kAll = {{{"momentum", "optimizer", "sgd"},
+                                                  {"beta1", "optimizer", "adamw"},
+                                                  {"beta2", "optimizer", "adamw"},
+                                                  {"eps", "optimizer", "adamw"},
+                                                  {"loss-scale", "precision", "fp16"},
+                                                  {"eval-every", "val-data"},
+                                                  {"val-samples", "val-data"}}};
+    return kAll;
 }
 
 const Option* find_option(std::string_view name, Commands command) {

@@ -18,6 +18,9 @@ json::Json row_of(const Option& option) {
     if (type == "integer" || type == "number") row.update({{"min", option.min}, {"max", option.max}});
     if (!option.choices.empty()) row["choices"] = option.choices;
     if (!option.built.empty()) row["built"] = option.built;
+    for (const Need& need : needs()) {
+        if (need.option == option.name) row["needs"] = {find_option(need.needed, kTrain)->key(), need.value};
+    }
     return row;
 }
 

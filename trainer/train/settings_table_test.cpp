@@ -20,6 +20,7 @@ Status parse_and_plan(const Json& settings, int ranks) {
     if (const Status status = write_file_atomic(file, settings.dump()); !status.ok()) return status;
     RunConfig config;
     if (const Status status = assign_file(config, file, kTrain); !status.ok()) return status;
+    if (const Status status = check_needs(config, kTrain); !status.ok()) return status;
     if (const Status status = settle_offload_dir(config); !status.ok()) return status;
     const auto batch = plan_batch(config, ranks);
     if (!batch.ok()) return batch.error();

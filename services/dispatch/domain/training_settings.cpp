@@ -16,7 +16,7 @@ namespace {
 
 using json::Json;
 
-// key -> its row of the trainer's table: {"key", "type", "min", "max", "choices", "built"}.
+// key -> its row of the trainer's table: {"key", "type", "min", "max", "choices", "built", "needs"}.
 const std::map<std::string, Json>& table() {
     static const std::map<std::string, Json> rows = [] {
         std::map<std::string, Json> by_key;
@@ -118,6 +118,7 @@ class Together {
 
     Status check() const {
         ATOLL_RETURN_IF_ERROR(check_length());
+        ATOLL_RETURN_IF_ERROR(check_needs());
         ATOLL_RETURN_IF_ERROR(check_batch());
         return check_groups();
     }
@@ -136,6 +137,22 @@ class Together {
         if (integer("steps") > 0 && integer("epochs") > 0) return wrong("epochs", "give steps or epochs, not both");
         if (integer("steps") == 0 && integer("epochs") == 0)
             return wrong("steps", "say how long each round trains: steps or epochs, at least 1");
+        if (integer("steps") > 0 && integer("warmup_steps") > integer("steps"))
+            return wrong("warmup_steps", "are more than the " + std::to_string(integer("steps")) + " steps of a round");
+        return {};
+    }
+
+    // A setting that means nothing unless another one has a certain value (any, where none is said).
+    Status check_needs() const {
+        for (const auto& [key, value] : settings_.items()) {
+            const auto row = table().find(key);
+            if (row == table().end() || !row->second.contains("needs")) continue;
+            const std::string other = row->second["needs"][0], needed = row->second["needs"][1];
+            const Json choices = table().at(other).value("choices", Json::array({""}));
+            const std::string is = settings_.value(other, choices[0].get<std::string>());
+            if (needed.empty() ? !is.empty() : is == needed) continue;
+            return wrong(key, "means nothing without " + other + (needed.empty() ? "" : " " + needed));
+        }
         return {};
     }
 

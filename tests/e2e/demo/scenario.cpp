@@ -1,5 +1,7 @@
 #include "tests/e2e/demo/scenario.h"
 
+#include <algorithm>
+
 namespace atl::demo {
 
 using json::Json;
@@ -12,9 +14,17 @@ const std::vector<Site>& sites() {
 }
 
 Json training_settings(int steps, int batch_size) {
-    return {{"steps", steps},      {"batch_size", batch_size}, {"lr", 3e-3},         {"schedule", "constant"},
-            {"warmup_steps", 5},   {"optimizer", "adamw"},     {"beta1", 0.9},       {"beta2", 0.95},
-            {"weight_decay", 0.1}, {"max_grad_norm", 1.0},     {"precision", "fp32"}};
+    return {{"steps", steps},
+            {"batch_size", batch_size},
+            {"lr", 3e-3},
+            {"schedule", "constant"},
+            {"warmup_steps", std::min(5, steps)},
+            {"optimizer", "adamw"},
+            {"beta1", 0.9},
+            {"beta2", 0.95},
+            {"weight_decay", 0.1},
+            {"max_grad_norm", 1.0},
+            {"precision", "fp32"}};
 }
 
 Json model_config() {
