@@ -64,6 +64,9 @@ class Comm {
     virtual void all_reduce(std::span<double> values, Reduction reduction) = 0;
 
     virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
+    // The bytes of one rank into those of another, as many; the other ranks' stay as they are and nothing is sent
+    // there.
+    virtual void send(std::span<std::byte> bytes, int from, int to) = 0;
 
     // The ranks that named the same colour as a group of their own, ordered by `order` and then as in this group.
     virtual std::unique_ptr<Comm> split(int color, int order = 0) = 0;

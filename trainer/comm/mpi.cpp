@@ -101,6 +101,13 @@ class MpiComm final : public Comm {
         }
     }
 
+    void send(std::span<std::byte> bytes, int from, int to) override {
+        if (from == to) return;
+        const int count = to_count(bytes.size());
+        if (rank_ == from) MPI_Send(bytes.data(), count, MPI_BYTE, to, 0, comm_);
+        if (rank_ == to) MPI_Recv(bytes.data(), count, MPI_BYTE, from, 0, comm_, MPI_STATUS_IGNORE);
+    }
+
     void broadcast(std::span<std::byte> bytes, int root) override {
         constexpr std::size_t kStep = std::size_t{1} << 30;
         for (std::size_t begin = 0; begin < bytes.size(); begin += kStep) {

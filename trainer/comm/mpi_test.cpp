@@ -98,6 +98,15 @@ TEST(MpiCommTest, BroadcastsFromTheLastRank) {
     EXPECT_EQ(text, "hello");
 }
 
+TEST(MpiCommTest, SendsToOneRankAndNoOther) {
+    const int last = world->size() - 1;
+    std::string text(std::size_t{1} << 20, world->rank() == last ? 'x' : '-');
+    world->send(std::as_writable_bytes(std::span(text)), last, 0);
+    const bool has_it = world->rank() == last || world->rank() == 0;
+    EXPECT_EQ(text == std::string(text.size(), has_it ? 'x' : '-'), true);
+    world->send(std::as_writable_bytes(std::span(text)), 0, 0);  // nothing to do
+}
+
 TEST(MpiCommTest, SplitsIntoGroupsOfAColour) {
     const auto part = world->split(world->rank() == 0 ? 0 : 1);
     EXPECT_EQ(part->size(), world->rank() == 0 ? 1 : world->size() - 1);

@@ -30,6 +30,9 @@ class SelfComm final : public Comm {
     void progress() override {}
     void all_reduce(std::span<double> /*values*/, Reduction /*reduction*/) override {}
     void broadcast(std::span<std::byte> /*bytes*/, int root) override { check(root == 0, "broadcast: no such rank"); }
+    void send(std::span<std::byte> /*bytes*/, int from, int to) override {
+        check(from == 0 && to == 0, "send: no such rank");
+    }
     std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return make_self(); }
     NodePlace place_on_node() override { return {}; }
 };

@@ -30,7 +30,7 @@ Status PieceGatherer::gather_bytes(ParameterStore& store, ParameterStore::Saved 
         if (comm_.rank() == owner && status.ok()) {
             status = store.read(backend_, saved, group, at - owner * cut.shard, piece);
         }
-        if (owner != 0) comm_.broadcast(piece, static_cast<int>(owner));
+        comm_.send(piece, static_cast<int>(owner), 0);
         if (comm_.rank() == 0) take(piece);
         at += count;
     }

@@ -39,6 +39,7 @@ class MirroredComm final : public comm::Comm {
     void progress() override { events.push_back({'p', -1}); }
     void all_reduce(std::span<double>, comm::Reduction) override {}
     void broadcast(std::span<std::byte>, int) override {}
+    void send(std::span<std::byte>, int, int) override {}
     std::unique_ptr<comm::Comm> split(int, int) override { return comm::make_self(); }
     comm::NodePlace place_on_node() override { return {0, 2}; }
 
