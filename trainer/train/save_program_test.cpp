@@ -70,5 +70,33 @@ TEST_F(SaveProgramTest, AModelThatCannotBeSavedIsKeptAsAState) {
     }
 }
 
+// A file system of 400 kB in a mount namespace of the test's own; a kernel that forbids that skips the test.
+TEST_F(SaveProgramTest, TheLastStateStaysWhenTheDiskIsFull) {
+    std::filesystem::create_directory(path("disk"));
+    const std::string script =
+        "mount -t tmpfs -o size=400k tmpfs \"$DISK\" || exit 77\n"
+        "run() { \"$@\" --out \"$DISK/out\"; }\n"
+        "run \"$@\" --time-limit 0.000001 || exit 1\n"
+        "sum=$(sha256sum \"$DISK/out.state/state.safetensors\")\n"
+        "run \"$@\" --resume --save-every 1; code=$?\n"
+        "[ \"$sum\" = \"$(sha256sum \"$DISK/out.state/state.safetensors\")\" ] || exit 4\n"
+        "[ \"$(ls -A \"$DISK/out.state\")\" = state.safetensors ] || exit 5\n"
+        "[ -z \"$(ls -A \"$DISK/out\")\" ] || exit 6\n"
+        "exit $((code + 10))";
+    for (const int ranks : {1, 2}) {
+        std::vector<std::string> full = {"env", "DISK=" + path("disk"), "unshare", "-rm", "sh", "-c", script, "sh"};
+        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
+                                       "--threads", "1", "--steps", "5", "--global-batch-size", "2"},
+                                      ranks);
+        full.insert(full.end(), training.begin(), training.end());
+        const auto result = run_command(full);
+        ASSERT_TRUE(result.ok());
+        if (result->exit_code == 77 || result->err.find("unshare:") != std::string::npos)
+            GTEST_SKIP() << "no mount namespace here: " << result->err;
+        EXPECT_EQ(result->exit_code, 11) << "exit code 1 of the trainer\n" << result->err;
+        EXPECT_NE(result->err.find("No space left on device"), std::string::npos) << result->err;
+    }
+}
+
 }  // namespace
 }  // namespace atl::train
