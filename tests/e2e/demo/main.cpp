@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <thread>
 
@@ -121,10 +122,12 @@ Status Demo::make_corpora() {
 }
 
 Status Demo::tokenize(const std::string& input, const std::string& out, const std::string& split) {
-    ATOLL_RETURN_IF_ERROR(run_program({program("atoll-trainer"), "tokenize", "--tokenizer", work("tokenizer"),
-                                       "--input", input, "--template", "{{instruction}} {{text}}", "--out", out,
-                                       "--seq-len", std::to_string(kSequenceLength), "--batching", "packing", "--split",
-                                       split, "--validation-percent", std::to_string(kValidationPercent)}));
+    std::vector<std::string> command = {program("atoll-trainer"), "tokenize", "--tokenizer", work("tokenizer")};
+    const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
+    add({"--input", input, "--template", "{{instruction}} {{text}}", "--out", out});
+    add({"--seq-len", std::to_string(kSequenceLength), "--batching", "packing"});
+    if (split != "all") add({"--split", split, "--validation-percent", std::to_string(kValidationPercent)});
+    ATOLL_RETURN_IF_ERROR(run_program(command));
     return {};
 }
 
