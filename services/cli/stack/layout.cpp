@@ -18,6 +18,7 @@
 namespace atl::cli::stack {
 namespace {
 
+using nlohmann::json;
 using Member = std::pair<const char*, std::uint16_t Ports::*>;
 constexpr Member kMembers[] = {{"gateway", &Ports::gateway},
                                {"registry", &Ports::registry},
