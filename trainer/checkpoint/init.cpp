@@ -46,13 +46,6 @@ Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, We
     return {};
 }
 
-std::int64_t element_count(const model::Model& model) {
-    std::int64_t count = 0;
-    for (const auto& group : model.groups)
-        for (const auto& parameter : group.parameters) count += parameter.element_count();
-    return count;
-}
-
 }  // namespace
 
 Status init_model(const InitOptions& options) {
@@ -71,7 +64,7 @@ Status init_model(const InitOptions& options) {
     save.config = options.config;
     ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, std::move(specs), save));
     log::Progress progress("init");
-    const auto all = static_cast<double>(element_count(model));
+    const auto all = static_cast<double>(model.parameter_count());
     double written = 0;
     const auto count = [&](std::size_t elements) { progress.at((written += static_cast<double>(elements)) / all); };
     for (const auto& group : model.groups)

@@ -33,10 +33,9 @@ nlohmann::json mathematics_of(const model::ModelConfig& config) {
 
 Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm) {
     if (!dataset.info().fingerprint.empty()) return dataset.info().fingerprint;
-    Result<std::string> digest = std::string(kDigestCharacters, ' ');
-    if (comm.rank() == 0) digest = dataset.sha256();
-    ATOLL_RETURN_IF_ERROR(comm.agree(digest.ok() ? Status() : Status(digest.error())));
-    comm.broadcast(std::as_writable_bytes(std::span(*digest)), 0);
+    const auto mine = comm.rank() == 0 ? dataset.sha256() : std::string(kDigestCharacters, ' ');
+    ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
+    comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
     return digest;
 }
 
