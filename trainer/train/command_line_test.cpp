@@ -30,11 +30,7 @@ class CommandLineTest : public ProgramTest {
     }
     // The program with its standard output on a full disk.
     CommandResult run_onto_full_disk(const std::vector<std::string>& arguments) const {
-        std::vector<std::string> command = {"sh", "-c", "exec \"$@\" >/dev/full", "sh", ATOLL_TRAINER};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        auto result = run_command(command);
-        EXPECT_TRUE(result.ok());
-        return result.ok() ? *result : CommandResult{};
+        return run_under({"sh", "-c", "exec \"$@\" >/dev/full", "sh"}, command(arguments, 1));
     }
 };
 

@@ -119,15 +119,12 @@ TEST_F(OffloadTest, AMissingDirectoryAndAFullDiskAreNamed) {
     EXPECT_EQ(missing.exit_code, 2);
     EXPECT_NE(missing.err.find(path("nowhere") + "/atoll-optimizer.rank0"), std::string::npos) << missing.err;
 
-    std::vector<std::string> limited = {"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"};
     const auto training = command(offloaded({"train", "--model", path("model"), "--data", path("data.safetensors"),
                                              "--out", path("out"), "--steps", "1"}),
                                   1);
-    limited.insert(limited.end(), training.begin(), training.end());
-    const auto full = run_command(limited);
-    ASSERT_TRUE(full.ok());
-    EXPECT_EQ(full->exit_code, 1) << full->err;
-    EXPECT_NE(full->err.find(path("disk") + "/atoll-optimizer.rank0"), std::string::npos) << full->err;
+    const auto full = run_under({"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"}, training);
+    EXPECT_EQ(full.exit_code, 1) << full.err;
+    EXPECT_NE(full.err.find(path("disk") + "/atoll-optimizer.rank0"), std::string::npos) << full.err;
 }
 
 TEST_F(OffloadTest, AChangedByteEndsTheRunAndIsNamed) {

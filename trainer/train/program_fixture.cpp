@@ -60,17 +60,28 @@ std::vector<std::string> ProgramTest::command(const std::vector<std::string>& ar
 }
 
 CommandResult ProgramTest::run(const std::vector<std::string>& arguments, int ranks) const {
-    auto result = run_command(command(arguments, ranks));
-    EXPECT_TRUE(result.ok());
-    EXPECT_FALSE(result->timed_out) << result->out << result->err;
-    return result.ok() ? std::move(result).value() : CommandResult{};
+    return run_under({}, command(arguments, ranks));
 }
 
-CommandResult ProgramTest::train(const std::string& out, const std::vector<std::string>& flags, int ranks) const {
+CommandResult ProgramTest::run_under(std::vector<std::string> starter, const std::vector<std::string>& command) {
+    starter.insert(starter.end(), command.begin(), command.end());
+    auto result = run_command(starter);
+    EXPECT_TRUE(result.ok());
+    if (!result.ok()) return {};
+    EXPECT_FALSE(result->timed_out) << result->out << result->err;
+    return std::move(result).value();
+}
+
+std::vector<std::string> ProgramTest::train_arguments(const std::string& out,
+                                                      const std::vector<std::string>& flags) const {
     std::vector<std::string> arguments = {"train",     "--model", path("model"), "--data", path("data.safetensors"),
                                           "--threads", "1",       "--out",       path(out)};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
-    return run(arguments, ranks);
+    return arguments;
+}
+
+CommandResult ProgramTest::train(const std::string& out, const std::vector<std::string>& flags, int ranks) const {
+    return run(train_arguments(out, flags), ranks);
 }
 
 nlohmann::json ProgramTest::golden_steps() const {

@@ -162,16 +162,13 @@ class TwoMachinesTest : public ResumeTest {
     CommandResult train_apart(const std::vector<std::string>& flags) const {
         std::filesystem::create_directories(path("machine0"));
         std::filesystem::create_directories(path("machine1"));
-        std::vector<std::string> apart = {
-            ATOLL_MPIRUN, "2", "sh", "-c", "cd \"$0/machine$OMPI_COMM_WORLD_RANK\" && exec \"$@\"", path("")};
-        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out",
-                                       "out", "--threads", "1", "--global-batch-size", "2"},
-                                      1);
-        apart.insert(apart.end(), training.begin(), training.end());
-        apart.insert(apart.end(), flags.begin(), flags.end());
-        auto result = run_command(apart);
-        EXPECT_TRUE(result.ok());
-        return result.ok() ? std::move(result).value() : CommandResult{};
+        auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", "out",
+                                 "--threads", "1", "--global-batch-size", "2"},
+                                1);
+        training.insert(training.end(), flags.begin(), flags.end());
+        return run_under(
+            {ATOLL_MPIRUN, "2", "sh", "-c", "cd \"$0/machine$OMPI_COMM_WORLD_RANK\" && exec \"$@\"", path("")},
+            training);
     }
 };
 
@@ -212,14 +209,8 @@ TEST_F(ResumeTest, AStateThatCannotBeLookedForIsNotAMissingOne) {
 class FullDiskTest : public ResumeTest {
   protected:
     CommandResult train_without_room(const std::vector<std::string>& flags) const {
-        std::vector<std::string> limited = {"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"};
-        const auto training =
-            command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", path("out")}, 1);
-        limited.insert(limited.end(), training.begin(), training.end());
-        limited.insert(limited.end(), flags.begin(), flags.end());
-        auto result = run_command(limited);
-        EXPECT_TRUE(result.ok());
-        return result.ok() ? std::move(result).value() : CommandResult{};
+        return run_under({"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"},
+                         command(train_arguments("out", flags), 1));
     }
     // How many files there are, hidden ones too.
     std::ptrdiff_t files_in(const std::string& name) const {

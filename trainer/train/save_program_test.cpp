@@ -13,21 +13,17 @@ class SaveProgramTest : public ProgramTest {
   protected:
     // `train`, whose model goes away after the first step.
     CommandResult train_while_the_model_goes(const std::string& out, const std::vector<std::string>& flags) const {
-        std::vector<std::string> script = {
-            "sh", "-c",
+        const std::vector<std::string> script = {
+            "env",
+            "LOG=" + path("log"),
+            "MODEL=" + path("model"),
+            "sh",
+            "-c",
             "rm -f \"$LOG\"; \"$@\" >\"$LOG\" & until grep -qs '\"step\":1,' \"$LOG\"; do "
             "kill -0 $! || break; sleep 0.01; done; "
             "rm -r \"$MODEL\"; wait $!; code=$?; cat \"$LOG\"; exit $code",
             "sh"};
-        script.insert(script.begin(), {"env", "LOG=" + path("log"), "MODEL=" + path("model")});
-        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
-                                       "--threads", "1", "--out", path(out)},
-                                      1);
-        script.insert(script.end(), training.begin(), training.end());
-        script.insert(script.end(), flags.begin(), flags.end());
-        auto result = run_command(script);
-        EXPECT_TRUE(result.ok());
-        return result.ok() ? std::move(result).value() : CommandResult{};
+        return run_under(script, command(train_arguments(out, flags), 1));
     }
 };
 
@@ -84,17 +80,15 @@ TEST_F(SaveProgramTest, TheLastStateStaysWhenTheDiskIsFull) {
         "[ -z \"$(ls -A \"$DISK/out\")\" ] || exit 6\n"
         "exit $((code + 10))";
     for (const int ranks : {1, 2}) {
-        std::vector<std::string> full = {"env", "DISK=" + path("disk"), "unshare", "-rm", "sh", "-c", script, "sh"};
         const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
                                        "--threads", "1", "--steps", "5", "--global-batch-size", "2"},
                                       ranks);
-        full.insert(full.end(), training.begin(), training.end());
-        const auto result = run_command(full);
-        ASSERT_TRUE(result.ok());
-        if (result->exit_code == 77 || result->err.find("unshare:") != std::string::npos)
-            GTEST_SKIP() << "no mount namespace here: " << result->err;
-        EXPECT_EQ(result->exit_code, 11) << "exit code 1 of the trainer\n" << result->err;
-        EXPECT_NE(result->err.find("No space left on device"), std::string::npos) << result->err;
+        const auto result =
+            run_under({"env", "DISK=" + path("disk"), "unshare", "-rm", "sh", "-c", script, "sh"}, training);
+        if (result.exit_code == 77 || result.err.find("unshare:") != std::string::npos)
+            GTEST_SKIP() << "no mount namespace here: " << result.err;
+        EXPECT_EQ(result.exit_code, 11) << "exit code 1 of the trainer\n" << result.err;
+        EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
     }
 }
 
