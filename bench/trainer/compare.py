@@ -85,7 +85,7 @@ class Ours:
         launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(self.ranks)] if self.ranks > 1 else []
         flags = [flag.format(directory=self.directory) for flag in flags]
         lines = run([*launch, self.trainer, "train", "--model", str(self.directory / "model"), "--data",
-                     str(self.directory / "rows.safetensors"), "--out", str(self.directory / "out"), "--batch-size",
+                     str(self.directory / "rows.safetensors"), "--out", str(self.directory / "out"), "--overwrite", "--batch-size",
                      str(self.batch), "--steps", str(steps + 2), "--lr", "1e-3", *flags], **self.variables)
         measured = [line for line in lines if "step" in line and "tokens_per_s" in line][2:]
         return statistics.median(line["tokens_per_s"] for line in measured), measured[-1]["peak_bytes"]

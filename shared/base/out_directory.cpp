@@ -18,6 +18,14 @@ bool is_plain_file(const fs::directory_entry& entry) {
     return fs::is_regular_file(entry.symlink_status(error));
 }
 
+// What write_file_atomic() and other writers have while they write.
+bool is_left_over(std::string_view name, const std::function<bool(std::string_view)>& is_name) {
+    constexpr std::size_t kSuffix = 7;  // ".XXXXXX" of mkstemp
+    if (name.starts_with(".saving")) return true;
+    return name.starts_with('.') && name.size() > kSuffix && name[name.size() - kSuffix] == '.' &&
+           is_name(name.substr(1, name.size() - 1 - kSuffix));
+}
+
 // Without the empty last part that a trailing slash makes.
 fs::path real_path(const fs::path& path) {
     std::error_code error;
@@ -40,6 +48,12 @@ Status check_reads_stay(const fs::path& out, std::span<const fs::path> reads) {
 }
 
 Status check_replaceable(const fs::path& out, std::string_view sign, std::span<const std::string_view> names) {
+    return check_replaceable(out, sign,
+                             [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); });
+}
+
+Status check_replaceable(const fs::path& out, std::string_view sign,
+                         const std::function<bool(std::string_view)>& is_name) {
     std::error_code error;
     if (!fs::exists(fs::symlink_status(out, error))) return {};
     if (!fs::is_directory(out, error)) return kept(out, "is no directory");
@@ -47,9 +61,10 @@ Status check_replaceable(const fs::path& out, std::string_view sign, std::span<c
     if (error) return kept(out, "cannot be read (" + error.message() + ")");
     bool empty = true;
     for (const fs::directory_entry& entry : entries) {
-        empty = false;
         const std::string name = entry.path().filename().string();
-        if (std::ranges::find(names, name) == names.end() || !is_plain_file(entry))
+        if (is_left_over(name, is_name)) continue;
+        empty = false;
+        if (!is_name(name) || !is_plain_file(entry))
             return kept(out, "holds " + name + ", which this command did not make");
     }
     if (empty || fs::exists(out / sign, error)) return {};

@@ -43,6 +43,16 @@ TEST_F(OutDirectoryTest, WhatTheCommandMadeAndNothingElseMayBeReplaced) {
     EXPECT_NE(foreign.error().message.find("notes.txt"), std::string::npos) << foreign.error().message;
 }
 
+TEST_F(OutDirectoryTest, WhatAKilledProcessLeftDoesNotCount) {
+    write("mine/.saving.7/model");
+    write("mine/.rows.a1B2c3");
+    EXPECT_TRUE(replaceable("mine").ok()) << "nothing else";
+    write("mine/data.json");
+    EXPECT_TRUE(replaceable("mine").ok());
+    write("mine/.notes.a1B2c3");
+    EXPECT_FALSE(replaceable("mine").ok());
+}
+
 TEST_F(OutDirectoryTest, AFileASignlessDirectoryAndNestedOnesStay) {
     write("file");
     EXPECT_FALSE(replaceable("file").ok());

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -14,6 +15,10 @@ namespace atl::checkpoint {
 
 inline constexpr char kAdapterConfig[] = "adapter_config.json";
 inline constexpr char kAdapterFile[] = "adapter_model.safetensors";
+
+inline bool is_adapter_file(std::string_view name) {
+    return name == kAdapterConfig || name == kAdapterFile;
+}
 
 // kInvalidArgument names the file and the key: another kind of adapter than plain LoRA, or a key that would change the
 // mathematics (use_dora, rank_pattern, bias, …) or is not known to be harmless.

@@ -30,7 +30,17 @@ Result<std::string> with_dtype(const std::filesystem::path& path, const std::str
     return config.dump(2) + "\n";
 }
 
+bool is_model_weights(std::string_view name) {
+    return name == "model.safetensors" || name == "model.safetensors.index.json" ||
+           (name.starts_with("model-") && name.ends_with(".safetensors"));
+}
+
 }  // namespace
+
+bool is_model_file(std::string_view name) {
+    return name == "config.json" || is_model_weights(name) ||
+           std::ranges::find(kCompanions, name) != std::end(kCompanions);
+}
 
 std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {
     if (tensors.empty()) return std::nullopt;

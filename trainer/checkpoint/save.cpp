@@ -180,8 +180,10 @@ Status WeightWriter::finish() {
     if (impl_->shards.size() > 1)
         ATOLL_RETURN_IF_ERROR(write_file_atomic(impl_->staged.path() / (impl_->files.stem + kIndexSuffix),
                                                 make_index(impl_->files.stem, impl_->tensors, impl_->shards)));
-    return impl_->staged.commit(impl_->files.config,
-                                [&](const std::string& name) { return is_weight_file(impl_->files.stem, name); });
+    return impl_->staged.commit(impl_->files.config, [&](const std::string& name) {
+        // Of another model, its tokenizer too.
+        return is_weight_file(impl_->files.stem, name) || (impl_->files.stem == "model" && is_model_file(name));
+    });
 }
 
 Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -65,6 +66,9 @@ class WeightWriter {
     explicit WeightWriter(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };
+
+// Whether a file of this name may belong to a model directory that WeightWriter made.
+bool is_model_file(std::string_view name);
 
 // kInvalidArgument naming --out when it is the directory of the model that is read: nobody could make its result again.
 Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model);

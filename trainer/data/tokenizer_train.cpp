@@ -159,6 +159,10 @@ std::string tokenizer_config() {
 
 }  // namespace
 
+bool is_trained_tokenizer_file(std::string_view name) {
+    return name == "tokenizer.model" || name == "tokenizer_config.json" || name == "special_tokens_map.json";
+}
+
 Status train_tokenizer(const TokenizerTrainOptions& options) {
     if (options.vocab_size < kVocabSizeMin || options.vocab_size > kVocabSizeMax)
         return invalid_argument("vocab-size", "--vocab-size must be between " + std::to_string(kVocabSizeMin) +

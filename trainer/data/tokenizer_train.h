@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -18,6 +19,9 @@ struct TokenizerTrainOptions {
     std::int32_t vocab_size = 0;  // at least 260: three special tokens, 256 bytes and the text's own pieces
     double character_coverage = 0.9998;
 };
+
+// Whether it makes a file of this name.
+bool is_trained_tokenizer_file(std::string_view name);
 
 // The same input and options give the same bytes. kInvalidArgument: the text is too small for vocab_size, a bad row.
 Status train_tokenizer(const TokenizerTrainOptions& options);

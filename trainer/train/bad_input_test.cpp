@@ -229,26 +229,6 @@ TEST_F(BadInputTest, TextGivenAsDataIsRefusedWithTheWayOn) {
             "this is text: run `atoll-trainer tokenize` first");
 }
 
-TEST_F(BadInputTest, AModelOrATokenizerIsWrittenOverOnlyByForce) {
-    const std::vector<std::string> init = {"init", "--config", path("config.json"), "--out", path("model"), "--seed"};
-    const auto with = [](std::vector<std::string> arguments, std::vector<std::string> more) {
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        return arguments;
-    };
-    const std::string before = read_file(path("model") + "/model.safetensors").value();
-    expect_refused(run(with(init, {"2"})), "--force writes over it");
-    EXPECT_EQ(read_file(path("model") + "/model.safetensors").value(), before);
-    EXPECT_EQ(run(with(init, {"2", "--force"})).exit_code, 0);
-    EXPECT_NE(read_file(path("model") + "/model.safetensors").value(), before);
-
-    ASSERT_TRUE(write_file_atomic(path("text.txt"), "one two three four five six seven\n").ok());
-    const std::vector<std::string> tokenizer = {
-        "tokenizer-train", "--input", path("text.txt"), "--out", path("tokenizer"), "--vocab-size", "280"};
-    EXPECT_EQ(run(tokenizer).exit_code, 0) << run(tokenizer).err;
-    expect_refused(run(tokenizer), "--force writes over it");
-    EXPECT_EQ(run(with(tokenizer, {"--force"})).exit_code, 0);
-}
-
 TEST_F(BadInputTest, TheProgramSaysItsVersion) {
     const auto result = run({"--version"});
     EXPECT_EQ(result.exit_code, 0);

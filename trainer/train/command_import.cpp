@@ -1,6 +1,9 @@
+#include <array>
+
 #include "trainer/checkpoint/import.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/output.h"
 
 namespace atl::train {
 namespace {
@@ -11,6 +14,7 @@ class ImportCommand final : public Command {
         return {{"from", "directory with config.json and pytorch_model*.bin, or params.json and consolidated.*.pth",
                  &options_.from, true},
                 {"out", "model directory to make", &options_.out, true},
+                {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"tokenizer", "directory whose tokenizer files are copied; the default is --from", &options_.tokenizer},
                 {"dtype", "fp32|fp16|bf16; the default keeps every value's bits",
                  Flag::Assign([this](std::string_view text) -> Status {
@@ -25,6 +29,8 @@ class ImportCommand final : public Command {
         if (positions_ < 0) return invalid_argument("--max-position-embeddings", "must be above 0");
         if (rope_factor_ != 0.0 && !(rope_factor_ >= 1.0 && rope_factor_ <= 1e6))
             return invalid_argument("--rope-factor", "must be from 1 to 1000000");
+        const std::array<std::filesystem::path, 2> reads = {options_.from, options_.tokenizer};
+        ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         if (positions_ > 0) options_.max_position_embeddings = positions_;
         if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
         return checkpoint::import_model(options_);
@@ -34,6 +40,7 @@ class ImportCommand final : public Command {
     checkpoint::ImportOptions options_;
     std::int64_t positions_ = 0;
     double rope_factor_ = 0.0;
+    bool overwrite_ = false;
 };
 
 }  // namespace

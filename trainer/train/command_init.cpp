@@ -1,21 +1,13 @@
+#include <array>
 #include <filesystem>
 
 #include "trainer/checkpoint/init.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/output.h"
 
 namespace atl::train {
 namespace {
-
-// Weights take hours to make: none are written over by mistake.
-Status check_no_model(const std::filesystem::path& directory) {
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, none))
-        if (entry.path().extension() == ".safetensors")
-            return invalid_argument("--out", directory.string() + " holds a model already (" +
-                                                 entry.path().filename().string() + "); --force writes over it");
-    return {};
-}
 
 class InitCommand final : public Command {
   public:
@@ -24,7 +16,7 @@ class InitCommand final : public Command {
                 {"tokenizer", "directory whose tokenizer files are copied", &options_.tokenizer},
                 {"out", "model directory to make", &options_.out, true},
                 {"seed", "of the random weights; the default is 0", &seed_},
-                {"force", "write over a model that is in --out", &force_},
+                {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"dtype", "fp32|fp16|bf16; the default is config.json's",
                  Flag::Assign([this](std::string_view text) -> Status {
                      ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
@@ -33,7 +25,8 @@ class InitCommand final : public Command {
     }
 
     Status run() override {
-        if (!force_) ATOLL_RETURN_IF_ERROR(check_no_model(options_.out));
+        const std::array<std::filesystem::path, 2> reads = {options_.config, options_.tokenizer};
+        ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         options_.seed = static_cast<std::uint64_t>(seed_);
         return checkpoint::init_model(options_);
     }
@@ -41,7 +34,7 @@ class InitCommand final : public Command {
   private:
     checkpoint::InitOptions options_;
     std::int64_t seed_ = 0;
-    bool force_ = false;
+    bool overwrite_ = false;
 };
 
 }  // namespace

@@ -1,9 +1,11 @@
+#include <array>
 #include <iostream>
 
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/merge.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/output.h"
 #include "trainer/train/storage.h"
 
 namespace atl::train {
@@ -15,6 +17,7 @@ class MergeCommand final : public Command {
         return {{"model", "model directory that the adapter was trained on", &options_.model, true},
                 {"adapter", "adapter directory (PEFT)", &options_.adapter, true},
                 {"out", "model directory to make", &options_.out, true},
+                {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"save-dtype", "fp32|fp16|bf16; the default is the model's",
                  Flag::Assign([this](std::string_view text) -> Status {
                      ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
@@ -25,6 +28,8 @@ class MergeCommand final : public Command {
     }
 
     Status run() override {
+        const std::array<std::filesystem::path, 2> reads = {options_.model, options_.adapter};
+        ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         ATOLL_TRY(const std::string trained_on, checkpoint::other_base(options_.adapter, quantize_));
         options_.quantize = parse_quantize(quantize_);
         if (quantize_ != "none" && !options_.quantize) {
@@ -51,6 +56,7 @@ class MergeCommand final : public Command {
 
     checkpoint::MergeOptions options_;
     std::string quantize_ = "none";
+    bool overwrite_ = false;
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
-#include <filesystem>
-
 #include "trainer/data/tokenizer_train.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/output.h"
 
 namespace atl::train {
 namespace {
@@ -15,14 +14,12 @@ class TokenizerTrainCommand final : public Command {
                 {"vocab-size", "pieces: 260 at least, and one for each character of the text", &vocab_size_, true},
                 {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},
                 {"out", "directory for tokenizer.model", &options_.out, true},
-                {"force", "write over a tokenizer that is in --out", &force_}};
+                {"overwrite", "replace a tokenizer that is in --out", &overwrite_}};
     }
 
     Status run() override {
         if (vocab_size_ < 1 || vocab_size_ > (1 << 24)) return invalid_argument("--vocab-size", "is out of range");
-        const std::filesystem::path model = options_.out / "tokenizer.model";
-        if (!force_ && std::filesystem::exists(model))
-            return invalid_argument("--out", model.string() + " is there already; --force writes over it");
+        ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kTokenizer, options_.out, options_.inputs, overwrite_));
         options_.vocab_size = static_cast<std::int32_t>(vocab_size_);
         return data::train_tokenizer(options_);
     }
@@ -30,7 +27,7 @@ class TokenizerTrainCommand final : public Command {
   private:
     data::TokenizerTrainOptions options_;
     std::int64_t vocab_size_ = 0;
-    bool force_ = false;
+    bool overwrite_ = false;
 };
 
 }  // namespace

@@ -1,7 +1,12 @@
+#include <iostream>
+#include <span>
+#include <utility>
+
 #include "trainer/comm/launch.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/fit.h"
+#include "trainer/train/output.h"
 #include "trainer/train/trainer.h"
 
 namespace atl::train {
@@ -15,6 +20,8 @@ class TrainCommand final : public Command {
         const StopRequest stop;
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
+        ATOLL_TRY(const TrainOutput found, find_output(*comm));
+        if (found == TrainOutput::kFinished) return {};
         ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, rank_counts(*comm)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         // Before memory is judged: it makes the buffers that products need.
@@ -30,6 +37,25 @@ class TrainCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
         if (config_.out.empty()) return invalid_argument("--out", "is required");
         return settle_offload_dir(config_);
+    }
+
+    // Rank 0 looks and tells: the others may not see its directory.
+    Result<TrainOutput> find_output(comm::Comm& comm) const {
+        auto found = comm.rank() == 0 ? check_train_output(config_) : Result<TrainOutput>(TrainOutput::kFree);
+        ATOLL_TRY(const TrainOutput mine, comm::agreed(comm, std::move(found)));
+        if (comm.rank() == 0 && mine == TrainOutput::kNoState)
+            std::cerr << "--resume: there is no state in " << state_file(config_.out).parent_path().string()
+                      << ", so the run begins anew\n";
+        if (comm.rank() == 0 && mine == TrainOutput::kFinished) say_finished();
+        double kind = static_cast<double>(mine);
+        comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
+        return static_cast<TrainOutput>(kind);
+    }
+
+    void say_finished() const {
+        std::cerr << "--resume: the run is finished already: " << config_.out
+                  << " holds its result, and no state is left to go on from\n";
+        print_line(R"({"summary":true,"already_finished":true,"resumable":false})");
     }
 
     RunConfig config_;

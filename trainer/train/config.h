@@ -69,6 +69,7 @@ struct RunConfig {
     std::int64_t eval_every = 0;  // steps; 0: only at the end when val_data is given
     std::int64_t save_every = 0;  // steps; 0: never before the end
     bool resume = false;
+    bool overwrite = false;
     bool broadcast_from_rank0 = false;
     std::string save_dtype;  // empty: the base's
     double time_limit = 0;   // seconds; 0: none

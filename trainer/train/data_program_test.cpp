@@ -31,8 +31,9 @@ class DataProgramTest : public ProgramTest {
         write_data("separate.safetensors", 16, {{"input_ids", separate}, {"labels", labels}});
     }
     std::vector<double> losses(const std::string& data, std::vector<std::string> flags) const {
-        flags.insert(flags.begin(), {"train", "--model", path("model"), "--data", path(data), "--out", path("out"),
-                                     "--threads", "1", "--shuffle", "off", "--steps", "4", "--lr", "1e-2"});
+        flags.insert(flags.begin(),
+                     {"train", "--model", path("model"), "--data", path(data), "--out", path("out"), "--overwrite",
+                      "--threads", "1", "--shuffle", "off", "--steps", "4", "--lr", "1e-2"});
         const auto result = run(flags);
         EXPECT_EQ(result.exit_code, 0) << result.err;
         return member(result.out, "loss");

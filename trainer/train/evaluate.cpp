@@ -1,6 +1,7 @@
 #include "trainer/train/evaluate.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <vector>
 
@@ -21,13 +22,23 @@ std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data:
 
 Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
                     std::int64_t micro) {
+    return *evaluate_unless([](double) { return false; }, memory, backend, ranks, data, micro);
+}
+
+std::optional<Perplexity> evaluate_unless(const std::function<bool(double longest_s)>& stop, RunMemory& memory,
+                                          kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
+                                          std::int64_t micro) {
+    using Clock = std::chrono::steady_clock;
     const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     comm::Comm& comm = ranks.world();
     data::Batch buffer;
     double targets = 0;
     std::vector<double> losses;  // of each time
+    double longest_s = 0;
     log::Progress progress("evaluating " + std::to_string(data.rows) + " rows");
     for (std::int64_t at = 0; at < data.rows; at += micro * comm.size()) {
+        if (stop(longest_s)) return std::nullopt;
+        const auto began = Clock::now();
         if (comm.rank() == 0) progress.at(static_cast<double>(at) / static_cast<double>(data.rows));
         const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
         const std::int64_t count = std::min(micro, data.rows - begin);
@@ -35,6 +46,7 @@ Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ra
             targets += static_cast<double>(load_rows(memory, backend, data.dataset, order, begin, count, buffer));
         }
         losses.push_back(memory.engine().evaluate(backend, ranks, count > 0 ? &memory.batch().batch() : nullptr));
+        longest_s = std::max(longest_s, std::chrono::duration<double>(Clock::now() - began).count());
     }
     comm.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
     return perplexity_of(sum_rows(comm, losses), targets);

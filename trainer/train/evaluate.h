@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "trainer/train/job.h"
 #include "trainer/train/metrics.h"
 
@@ -10,6 +13,11 @@ namespace atl::train {
 // change the bits.
 Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
                     std::int64_t micro);
+// The same; absent when `stop` says so between two of those times. It gets the seconds that the longest of them took
+// and is called by every rank, which all have to get the same answer.
+std::optional<Perplexity> evaluate_unless(const std::function<bool(double longest_s)>& stop, RunMemory& memory,
+                                          kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
+                                          std::int64_t micro);
 
 // Copies rows at positions [begin, begin + count) of the order into the device's batch. Returns how many targets
 // count in the loss. The rows were checked before.

@@ -25,7 +25,8 @@ class LoraProgramTest : public ProgramTest {
         ASSERT_TRUE(text.ok());
         const auto golden = nlohmann::json::parse(*text);
         std::vector<std::string> arguments = {"train", "--model", path("golden"), "--data", path("golden.safetensors")};
-        arguments.insert(arguments.end(), {"--adapter", adapter(), "--out", path("out"), "--steps", "20"});
+        arguments.insert(arguments.end(),
+                         {"--adapter", adapter(), "--out", path("out"), "--overwrite", "--steps", "20"});
         arguments.insert(arguments.end(), {"--global-batch-size", "4", "--shuffle", "off", "--lr", "5e-3"});
         arguments.insert(arguments.end(), {"--beta2", "0.98", "--weight-decay", "0.1", "--threads", "1"});
         arguments.insert(arguments.end(), flags.begin(), flags.end());
@@ -111,8 +112,8 @@ TEST_F(LoraProgramTest, DropoutIsForTrainingAloneAndItsBitsDoNotDependOnTheRun) 
     };
     const double apart = loss({"--model", path("model"), "--adapter", path("one")});
     EXPECT_EQ(loss({"--model", path("model"), "--adapter", path("one")}), apart);
-    ASSERT_EQ(run({"merge", "--model", path("model"), "--adapter", path("one"), "--out", path("merged"), "--save-dtype",
-                   "fp32"})
+    ASSERT_EQ(run({"merge", "--model", path("model"), "--adapter", path("one"), "--out", path("merged"), "--overwrite",
+                   "--save-dtype", "fp32"})
                   .exit_code,
               0);
     EXPECT_NEAR(loss({"--model", path("merged")}) / apart, 1, 1e-5);
@@ -124,7 +125,8 @@ TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) 
         {"opt", {"model.decoder.layers.0.self_attn.v_proj.weight", "model.decoder.layers.1.fc2.weight"}}};
     for (const auto& [model, names] : models) {
         take(model);
-        const auto merged = run({"merge", "--model", path("golden"), "--adapter", adapter(), "--out", path("merged")});
+        const auto merged =
+            run({"merge", "--model", path("golden"), "--adapter", adapter(), "--out", path("merged"), "--overwrite"});
         ASSERT_EQ(merged.exit_code, 0) << merged.err;
         EXPECT_EQ(merged.err, "");
         for (const std::string& name : names) {
@@ -156,7 +158,9 @@ TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {
     const auto evaluated =
         run({"eval", "--model", path("model"), "--adapter", path("out"), "--data", path("data.safetensors")});
     EXPECT_LT(member(evaluated.out, "loss").at(0), losses.back() + 0.1) << evaluated.err;
-    EXPECT_EQ(run({"merge", "--model", path("model"), "--adapter", path("out"), "--out", path("merged")}).exit_code, 0);
+    EXPECT_EQ(run({"merge", "--model", path("model"), "--adapter", path("out"), "--out", path("merged"), "--overwrite"})
+                  .exit_code,
+              0);
     EXPECT_EQ(run({"eval", "--model", path("merged"), "--data", path("data.safetensors")}).exit_code, 0);
 }
 

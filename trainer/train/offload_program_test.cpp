@@ -26,9 +26,9 @@ class OffloadTest : public ProgramTest {
 
     // A run without end, after its first step.
     pid_t start_endless() const {
-        std::vector<std::string> flags = {"train", "--model",   path("model"), "--data",    path("data.safetensors"),
-                                          "--out", path("out"), "--steps",     "100000000", "--threads",
-                                          "1"};
+        std::vector<std::string> flags = {"train", "--model",    path("model"), "--data",    path("data.safetensors"),
+                                          "--out", path("out"),  "--steps",     "100000000", "--threads",
+                                          "1",     "--overwrite"};
         const auto started = start_daemon(command(offloaded(flags), 1), {path("log"), {}, {}});
         EXPECT_TRUE(started.ok());
         const auto first_step = [&] {

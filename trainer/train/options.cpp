@@ -134,6 +134,8 @@ const std::vector<Option>& table() {
         {"save-every", &C::save_every, "save the training state every N steps; 0: only when it stops early",
          kTrain | kPlan},
         {"resume", &C::resume, "continue from the state beside --out, if there is one", kTrain | kPlan},
+        {"overwrite", &C::overwrite, "replace the model in --out, and give up the state of a run that stopped",
+         kTrain | kPlan},
         {"save-dtype",
          &C::save_dtype,
          "of the saved weights; the default is the base's",

@@ -89,7 +89,7 @@ class PlanTest : public ProgramTest {
         config.update(changes);
         ASSERT_TRUE(write_file_atomic(path("planned.json"), config.dump()).ok());
         const auto made =
-            run({"init", "--config", path("planned.json"), "--out", path("model"), "--dtype", "fp32", "--force"});
+            run({"init", "--config", path("planned.json"), "--out", path("model"), "--dtype", "fp32", "--overwrite"});
         ASSERT_EQ(made.exit_code, 0) << made.err;
         std::vector<std::int32_t> ids;
         for (std::int64_t i = 0; i < rows * seq_len; ++i) ids.push_back(static_cast<std::int32_t>(i * 7 % 90));

@@ -12,6 +12,7 @@ class PrecisionTest : public ProgramTest {
     void expect_resumes_bit_for_bit(std::vector<std::string> flags, int ranks) const {
         flags.insert(flags.end(), {"--steps", "5", "--global-batch-size", "4", "--save-dtype", "fp32"});
         const auto whole = train("whole", flags, ranks);
+        std::filesystem::remove_all(path("out"));
         auto stopping = flags;
         stopping.insert(stopping.end(), {"--resume", "--time-limit", kAtOnce});
         for (const int steps : {1, 2}) {

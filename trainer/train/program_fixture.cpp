@@ -77,6 +77,7 @@ std::vector<std::string> ProgramTest::train_arguments(const std::string& out,
     std::vector<std::string> arguments = {"train",     "--model", path("model"), "--data", path("data.safetensors"),
                                           "--threads", "1",       "--out",       path(out)};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
+    if (std::ranges::find(flags, "--resume") == flags.end()) arguments.emplace_back("--overwrite");
     return arguments;
 }
 
@@ -92,7 +93,7 @@ nlohmann::json ProgramTest::golden_steps() const {
 
 void ProgramTest::make_golden_base() const {
     const std::string config = ATOLL_GOLDEN_DIR "/" + golden_ + "/config.json";
-    EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3", "--force"}).exit_code, 0);
+    EXPECT_EQ(run({"init", "--config", config, "--out", path("golden"), "--seed", "3", "--overwrite"}).exit_code, 0);
     const auto ids = golden_ids();
     write_data("golden.safetensors", kSeqLen,
                {{"input_ids", ids}, {"labels", last_labels(ids, [](std::int32_t row) { return 16 - row % 5; })}});
@@ -132,7 +133,8 @@ CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, i
                                           "--max-grad-norm",
                                           "1",
                                           "--weight-decay",
-                                          "0.1"};
+                                          "0.1",
+                                          "--overwrite"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return run(arguments, ranks);
 }
@@ -150,8 +152,9 @@ void ProgramTest::make_wide_model(const std::string& out) const {
     auto config = nlohmann::json::parse(*text);
     config.update({{"vocab_size", 8000}, {"hidden_size", 256}, {"intermediate_size", 640}});
     ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
-    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--out", path(out), "--dtype", "fp32", "--force"}).exit_code,
-              0);
+    ASSERT_EQ(
+        run({"init", "--config", path("wide.json"), "--out", path(out), "--dtype", "fp32", "--overwrite"}).exit_code,
+        0);
 }
 
 void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags, double bytes_min) const {
@@ -160,7 +163,7 @@ void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags, doubl
     const std::vector<std::string> both = {"--model",      path("wide"), "--data",    path("data.safetensors"),
                                            "--batch-size", "16",         "--threads", "1"};
     std::vector<std::string> planning = {"plan"};
-    std::vector<std::string> training = {"train", "--out", path("out"), "--steps", "2"};
+    std::vector<std::string> training = {"train", "--out", path("out"), "--steps", "2", "--overwrite"};
     for (std::vector<std::string>* arguments : {&planning, &training}) {
         arguments->insert(arguments->end(), both.begin(), both.end());
         arguments->insert(arguments->end(), flags.begin(), flags.end());

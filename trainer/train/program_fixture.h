@@ -23,7 +23,7 @@ class ProgramTest : public testing::Test {
     CommandResult run(const std::vector<std::string>& arguments, int ranks = 1) const;
     // A program with what starts it before it, such as {"sh", "-c", "… exec \"$@\"", "sh"}. The same.
     static CommandResult run_under(std::vector<std::string> starter, const std::vector<std::string>& command);
-    // `train` of `model` on `data` into `out` with further flags.
+    // `train` of `model` on `data` into `out` with further flags; without --resume in the place of an earlier one.
     std::vector<std::string> train_arguments(const std::string& out, const std::vector<std::string>& flags) const;
     CommandResult train(const std::string& out, const std::vector<std::string>& flags, int ranks = 1) const;
     // The run of tests/numerics/make_training_goldens.py, with further flags, and what transformers and torch make of

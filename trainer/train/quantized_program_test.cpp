@@ -1,5 +1,6 @@
 // Adapters on a base that is kept as int8 or NF4, as users train, evaluate and merge them. The numbers are those of
 // bitsandbytes and peft: tests/numerics/make_qlora_goldens.py made them.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,7 +26,8 @@ class QuantizedProgramTest : public ProgramTest {
     CommandResult train_golden_adapter(const std::vector<std::string>& flags, int ranks = 1) const {
         make_golden_base();
         std::vector<std::string> arguments = {"train", "--model", path("golden"), "--data", path("golden.safetensors")};
-        arguments.insert(arguments.end(), {"--adapter", ATOLL_GOLDEN_DIR "/qlora/adapter", "--out", path("out")});
+        arguments.insert(arguments.end(),
+                         {"--adapter", ATOLL_GOLDEN_DIR "/qlora/adapter", "--out", path("out"), "--overwrite"});
         arguments.insert(arguments.end(), {"--steps", "20", "--global-batch-size", "4", "--shuffle", "off"});
         arguments.insert(arguments.end(), {"--lr", "5e-3", "--beta2", "0.98", "--weight-decay", "0.1"});
         arguments.insert(arguments.end(), {"--threads", "1"});
@@ -37,6 +39,7 @@ class QuantizedProgramTest : public ProgramTest {
                            int ranks = 1) const {
         std::vector<std::string> arguments = {"train", "--model", path(model), "--data", path("data.safetensors")};
         arguments.insert(arguments.end(), {"--out", path(out), "--threads", "1", "--save-dtype", "fp32"});
+        if (std::ranges::find(flags, "--resume") == flags.end()) arguments.emplace_back("--overwrite");
         arguments.insert(arguments.end(), {"--lora-rank", "4", "--lora-targets", "all-linear"});
         arguments.insert(arguments.end(), flags.begin(), flags.end());
         return run(arguments, ranks);
@@ -82,8 +85,8 @@ TEST_F(QuantizedProgramTest, ARunIsThatOnTheDequantisedWeights) {
     for (const auto& [model, format] : {std::pair("odd", "nf4"), {"odd", "int8"}, {"opt", "nf4"}, {"opt", "int8"}}) {
         // An adapter that changes nothing yet: merged, the model is what the format leaves of it.
         ASSERT_EQ(train_on(model, "zero", {"--steps", "0"}).exit_code, 0);
-        ASSERT_EQ(run({"merge", "--model", path(model), "--adapter", path("zero"), "--out", path("plain"), "--quantize",
-                       format})
+        ASSERT_EQ(run({"merge", "--model", path(model), "--adapter", path("zero"), "--out", path("plain"),
+                       "--overwrite", "--quantize", format})
                       .exit_code,
                   0);
         EXPECT_NE(weights("plain"), weights(model));

@@ -29,13 +29,13 @@ class ResumeTest : public ProgramTest {
     }
 
     // Starts an endless run that logs to `log` and waits for its first step.
-    pid_t start_endless(int ranks) const {
+    pid_t start_endless(int ranks, const std::vector<std::string>& more = {}) const {
         std::filesystem::remove(path("log"));
-        const auto started =
-            start_daemon(command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out",
+        auto arguments = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out",
                                   path("out"), "--steps", "100000000", "--global-batch-size", "4", "--threads", "1"},
-                                 ranks),
-                         {path("log"), {}, {}});
+                                 ranks);
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const auto started = start_daemon(arguments, {path("log"), {}, {}});
         EXPECT_TRUE(started.ok());
         EXPECT_TRUE(wait_for(path("log"), "\"step\":1,"));
         return started.ok() ? *started : -1;
@@ -234,7 +234,7 @@ TEST_F(FullDiskTest, TheOldModelStaysWhenTheNewOneDoesNotFit) {
     ASSERT_EQ(train("out", {"--steps", "1", "--save-dtype", "fp32"}).exit_code, 0);
     const std::string good = weights("out");
     const auto files = files_in("out");
-    const auto result = train_without_room({"--steps", "2", "--save-dtype", "fp32"});
+    const auto result = train_without_room({"--steps", "2", "--save-dtype", "fp32", "--overwrite"});
     EXPECT_EQ(result.exit_code, 1) << result.err;
     EXPECT_NE(result.err.find("model.safetensors"), std::string::npos) << result.err;
     EXPECT_EQ(weights("out") == good, true);
@@ -269,6 +269,70 @@ TEST_F(ResumeTest, SigtermDuringTheStartEndsWellToo) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(path("log")).value();
     EXPECT_TRUE(wait_for(path("log"), "\"resumable\":true"));
     EXPECT_EQ(read_file(path("log")).value().find("\"step\":"), std::string::npos);
+}
+
+TEST_F(ResumeTest, AStateIsGoneOnceARunThatOverwritesItHasBegun) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    const pid_t child = start_endless(1, {"--overwrite"});
+    EXPECT_FALSE(std::filesystem::exists(path("out.state"))) << "--resume would go on with the run before";
+    kill(child, SIGKILL);
+    wait_exit(child);
+}
+
+TEST_F(ResumeTest, TwoRunsAreNeverInOneDirectory) {
+    const pid_t child = start_endless(1);
+    for (const std::vector<std::string>& flags :
+         {std::vector<std::string>{"--steps", "2"}, {"--steps", "2", "--resume"}}) {
+        const auto second = train("out", flags);
+        EXPECT_EQ(second.exit_code, 2) << second.out;
+        EXPECT_NE(second.err.find("another process is writing into " + path("out")), std::string::npos) << second.err;
+    }
+    kill(child, SIGKILL);
+    wait_exit(child);
+    EXPECT_EQ(train("out", {"--steps", "2", "--resume"}).exit_code, 0) << "the lock goes with the process";
+}
+
+// Rows for a validation that takes minutes.
+class LongValidationTest : public ResumeTest {
+  protected:
+    LongValidationTest() {
+        write_data("long.safetensors", 16, {{"input_ids", std::vector<std::int32_t>(16 * 400'000, 7)}});
+    }
+    std::vector<std::string> flags(const std::string& steps) const {
+        return {"--val-data", path("long.safetensors"), "--eval-every", "1", "--steps", steps};
+    }
+};
+
+TEST_F(LongValidationTest, TheTimeLimitEndsAValidation) {
+    auto stopping = flags("5");
+    stopping.insert(stopping.end(), {"--time-limit", "1"});
+    const auto result = train("out", stopping);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out).back()["resumable"], true);
+    EXPECT_TRUE(member(result.out, "perplexity").empty()) << "it was not waited for";
+    EXPECT_NE(result.err.find("the validation after step 1 is left out"), std::string::npos) << result.err;
+    EXPECT_EQ(member(train("out", {"--steps", "5", "--resume"}).out, "loss").size(), 4U);
+}
+
+TEST_F(LongValidationTest, ASignalEndsTheLastValidationAndTheModelIsSaved) {
+    for (const int ranks : {1, 2}) {
+        const std::string out = "out" + std::to_string(ranks);
+        std::vector<std::string> arguments = {
+            "train",     "--model", path("model"),         "--data", path("data.safetensors"),
+            "--threads", "1",       "--global-batch-size", "2",      "--out",
+            path(out)};
+        const auto more = flags("1");
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const auto started = start_daemon(command(arguments, ranks), {path(out + ".log"), {}, {}});
+        ASSERT_TRUE(started.ok());
+        ASSERT_TRUE(wait_for(path(out + ".log"), "\"step\":1,"));
+        kill(*started, SIGUSR1);
+        const int status = wait_exit(*started);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        EXPECT_TRUE(wait_for(path(out + ".log"), "\"resumable\":false"));
+        EXPECT_TRUE(wait_for(path(out + ".log"), "is left out"));
+        EXPECT_TRUE(std::filesystem::exists(path(out) + "/model.safetensors"));
+    }
 }
 
 struct ProcessState {

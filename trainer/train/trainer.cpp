@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <iostream>
 #include <numeric>
 #include <system_error>
 
@@ -65,16 +66,6 @@ Status Trainer::run() {
 }
 
 Status Trainer::start() {
-    Status status;
-    if (comm_.rank() == 0) {
-        std::error_code error;
-        std::filesystem::create_directories(job_.config.out, error);
-        if (error) status = invalid_argument("--out", job_.config.out + ": " + error.message());
-        std::filesystem::remove(exit_file(job_.config.out), error);  // of a run before this one
-        if (error && status.ok())
-            status = internal_error("cannot remove " + exit_file(job_.config.out).string() + ": " + error.message());
-    }
-    ATOLL_RETURN_IF_ERROR(comm_.agree(status));
     const double began = now_s();
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
@@ -84,6 +75,7 @@ Status Trainer::start() {
         ATOLL_TRY(base, base_digest(job_.directory, comm_));
     }
     ATOLL_TRY(saver_, WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
+    ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
     ATOLL_TRY(const std::string data, data_fingerprint(job_.data.dataset, comm_));
@@ -96,6 +88,19 @@ Status Trainer::start() {
     return {};
 }
 
+// A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
+Status Trainer::take_output() {
+    ATOLL_RETURN_IF_ERROR(check_train_output(job_.config));  // again: the saver keeps others away only now
+    std::error_code error;
+    const std::filesystem::path ended = exit_file(job_.config.out);  // of a run before this one
+    std::filesystem::remove(ended, error);
+    if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
+    if (job_.config.resume) return {};
+    const std::filesystem::path state = state_file(job_.config.out).parent_path();
+    std::filesystem::remove_all(state, error);
+    return error ? internal_error("cannot remove " + state.string() + ": " + error.message()) : Status();
+}
+
 Status Trainer::steps() {
     while (progress_.steps < job_.steps && !stopped_) {
         const double began = now_s();
@@ -105,8 +110,8 @@ Status Trainer::steps() {
         const double step_s = now_s() - began;
         report_rates(metrics, step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
-        if (validates_after(progress_.steps)) validate();
-        stopped_ = progress_.steps < job_.steps && must_stop(step_s);
+        const bool asked = (validates_after(progress_.steps) && !validate()) || must_stop(step_s);
+        stopped_ = asked && progress_.steps < job_.steps;
         const bool save_now = job_.config.save_every > 0 && progress_.steps % job_.config.save_every == 0;
         if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save());
     }
@@ -221,11 +226,21 @@ bool Trainer::must_stop(double step_s) {
     return max_over(comm_, stop_.wanted(job_.config.time_limit, step_s + validation_s + save_s_) ? 1 : 0) > 0;
 }
 
-void Trainer::validate() {
+bool Trainer::validate() {
     const double began = now_s();
-    const Perplexity perplexity = evaluate(memory_, backend_, ranks_, *job_.validation, job_.batch.micro);
-    if (comm_.rank() == 0) print_line(to_json_line(progress_.steps, perplexity));
+    const auto stop = [&](double longest_s) {
+        return max_over(comm_, stop_.wanted(job_.config.time_limit, longest_s + save_s_) ? 1 : 0) > 0;
+    };
+    const auto perplexity = evaluate_unless(stop, memory_, backend_, ranks_, *job_.validation, job_.batch.micro);
     validation_s_ = now_s() - began;
+    if (comm_.rank() != 0) return perplexity.has_value();
+    if (perplexity) {
+        print_line(to_json_line(progress_.steps, *perplexity));
+    } else {
+        std::cerr << "the validation after step " << progress_.steps
+                  << " is left out: the run was asked to stop; `eval` does it on a saved model\n";
+    }
+    return perplexity.has_value();
 }
 
 Status Trainer::save() {

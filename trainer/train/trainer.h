@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trainer/train/evaluate.h"
+#include "trainer/train/output.h"
 #include "trainer/train/state.h"
 #include "trainer/train/stop.h"
 
@@ -20,8 +21,9 @@ class Trainer {
     Status run();
 
   private:
-    Status start();  // loads the weights, or a saved state; closes the model directory
-    Status steps();  // until done or stopped
+    Status start();        // loads the weights, or a saved state; closes the model directory
+    Status take_output();  // on rank 0
+    Status steps();        // until done or stopped
     Status finish();
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
     // `failed`, whose message then says so.
@@ -40,7 +42,7 @@ class Trainer {
     std::int64_t position(std::int64_t step, std::int64_t micro) const;
     double gradient_squares();  // over all parameters
     bool validates_after(std::int64_t step) const;
-    void validate();
+    bool validate();  // false: left out, as the run shall stop
     // Whether to stop now, so that there is time for another step and for what follows it.
     bool must_stop(double step_s);
     Status save();

@@ -29,7 +29,7 @@ const std::map<std::string, Json>& table() {
 
 // Why a key of the trainer's is not a job's; empty: it is.
 std::string_view not_of_a_job(std::string_view key) {
-    for (const std::string_view own : {"model", "data", "out", "val_data", "resume", "adapter"})
+    for (const std::string_view own : {"model", "data", "out", "val_data", "resume", "overwrite", "adapter"})
         if (key == own) return "is set by dispatch, not by a job";
     if (key == "offload_dir") return "is the site's: set TMPDIR in the facility's environment";
     if (key.starts_with("lora_")) return "adapters as updates of a federation are not built yet";

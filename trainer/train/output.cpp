@@ -1,0 +1,104 @@
+#include "trainer/train/output.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "shared/base/out_directory.h"
+#include "trainer/checkpoint/adapter.h"
+#include "trainer/checkpoint/save.h"
+#include "trainer/data/tokenizer_train.h"
+#include "trainer/train/state.h"
+
+namespace atl::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOut = "--out";
+
+// What each kind is called, what tells it, and the files that it may have.
+struct Look {
+    const char* name;
+    std::vector<std::string> signs;  // any of them
+    bool (*has)(std::string_view file);
+};
+
+const Look& look_of(OutputKind kind) {
+    static const Look model = {
+        "a model", {"model.safetensors", "model.safetensors.index.json"}, checkpoint::is_model_file};
+    static const Look adapter = {"an adapter", {"adapter_config.json"}, checkpoint::is_adapter_file};
+    static const Look tokenizer = {"a tokenizer", {"tokenizer.model"}, data::is_trained_tokenizer_file};
+    return kind == OutputKind::kModel ? model : kind == OutputKind::kAdapter ? adapter : tokenizer;
+}
+
+bool is_there(const fs::path& path) {
+    std::error_code error;
+    return fs::exists(path, error);
+}
+
+std::string sign_in(const Look& look, const fs::path& out) {
+    for (const std::string& sign : look.signs)
+        if (is_there(out / sign)) return sign;
+    return look.signs.front();
+}
+
+Status named(Status status) {
+    if (status.ok()) return status;
+    Error error = status.error();
+    error.field = kOut;
+    error.message = std::string(kOut) + ": " + error.message;
+    return error;
+}
+
+Status check_place(const Look& look, const fs::path& out, std::span<const fs::path> reads) {
+    std::vector<fs::path> given;
+    for (const fs::path& read : reads)
+        if (!read.empty()) given.push_back(read);
+    ATOLL_RETURN_IF_ERROR(named(check_reads_stay(out, given)));
+    return named(check_replaceable(out, sign_in(look, out), look.has));
+}
+
+OutputKind kind_of_output(const RunConfig& config) {
+    return config.lora_rank > 0 || !config.adapter.empty() ? OutputKind::kAdapter : OutputKind::kModel;
+}
+
+Status refuse(const std::string& message) {
+    return conflict(std::string(kOut) + ": " + message, kOut);
+}
+
+}  // namespace
+
+bool holds_output(OutputKind kind, const fs::path& out) {
+    return is_there(out / sign_in(look_of(kind), out));
+}
+
+Status check_output(OutputKind kind, const fs::path& out, std::span<const fs::path> reads, bool overwrite) {
+    const Look& look = look_of(kind);
+    ATOLL_RETURN_IF_ERROR(check_place(look, out, reads));
+    if (overwrite || !holds_output(kind, out)) return {};
+    return refuse(out.string() + " holds " + look.name + " already; --overwrite replaces it");
+}
+
+Result<TrainOutput> check_train_output(const RunConfig& config) {
+    const fs::path out = config.out;
+    const std::array<fs::path, 4> reads = {config.model, config.data, config.val_data, config.adapter};
+    if (config.resume && config.overwrite)
+        return invalid_argument("--overwrite", "gives up what --resume would go on with: leave one of them out");
+    const OutputKind kind = kind_of_output(config);
+    const fs::path state = state_file(out);
+    if (!config.resume) {
+        if (is_there(state) && !config.overwrite)
+            return refuse(state.parent_path().string() +
+                          " holds the state of a run that stopped: --resume goes on "
+                          "with it, --overwrite gives it up")
+                .error();
+        ATOLL_RETURN_IF_ERROR(check_output(kind, out, reads, config.overwrite));
+        return TrainOutput::kFree;
+    }
+    ATOLL_RETURN_IF_ERROR(check_place(look_of(kind), out, reads));
+    if (is_there(state)) return TrainOutput::kState;
+    return holds_output(kind, out) ? TrainOutput::kFinished : TrainOutput::kNoState;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include "shared/base/result.h"
+#include "trainer/train/config.h"
+
+// What may stand at --out. One rule for all commands: nothing, or an empty directory; with --overwrite also a directory
+// of the kind that the command makes, with nothing else in it. Never anything that the command reads.
+namespace atl::train {
+
+enum class OutputKind { kModel, kAdapter, kTokenizer };
+
+// Whether `out` holds one of them.
+bool holds_output(OutputKind kind, const std::filesystem::path& out);
+
+// Refuses --out by that rule; `reads` are the files and directories that the command reads, empty paths among them mean
+// nothing. kInvalidArgument or kConflict, naming --out and the way on.
+Status check_output(OutputKind kind, const std::filesystem::path& out, std::span<const std::filesystem::path> reads,
+                    bool overwrite);
+
+// What a training finds at its --out.
+enum class TrainOutput {
+    kFree,      // begins there, in the place of what --overwrite gives up
+    kState,     // --resume: goes on
+    kNoState,   // --resume, but there is nothing to go on from: begins anew
+    kFinished,  // --resume, but the model is there and no state: nothing to do
+};
+
+// By that rule, and: a state that is there is neither gone over without --resume nor given up without --overwrite.
+Result<TrainOutput> check_train_output(const RunConfig& config);
+
+}  // namespace atl::train

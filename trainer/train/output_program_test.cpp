@@ -1,0 +1,172 @@
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/train/program_fixture.h"
+
+namespace atl::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What may stand at --out, for all commands.
+class OutputProgramTest : public ProgramTest {
+  protected:
+    OutputProgramTest() { EXPECT_TRUE(write_file_atomic(path("text.txt"), "one two three four five\n").ok()); }
+
+    // Each command's arguments but --out.
+    std::vector<std::string> training(std::vector<std::string> more = {}) const {
+        std::vector<std::string> arguments = {"train",     "--model", path("model"), "--data", path("data.safetensors"),
+                                              "--threads", "1",       "--steps",     "2"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return arguments;
+    }
+    std::vector<std::string> init() const { return {"init", "--config", path("config.json"), "--seed", "2"}; }
+    std::vector<std::string> tokenizer() const {
+        return {"tokenizer-train", "--input", path("text.txt"), "--vocab-size", "280"};
+    }
+    std::vector<std::string> import() const { return {"import", "--from", ATOLL_FIXTURES "/torch/single"}; }
+    std::vector<std::string> merge() const { return {"merge", "--model", path("model"), "--adapter", path("adapter")}; }
+    std::vector<std::vector<std::string>> commands() const {
+        return {training(), training({"--lora-rank", "2"}), init(), tokenizer(), import(), merge()};
+    }
+
+    CommandResult into(const std::string& out, std::vector<std::string> arguments,
+                       std::vector<std::string> more = {}) const {
+        arguments.insert(arguments.end(), {"--out", path(out)});
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run(arguments);
+    }
+    void expect_refused(const CommandResult& result, const std::string& words) const {
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        EXPECT_NE(result.err.find("--out"), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
+    }
+    // Every file below a directory with its bytes.
+    std::map<std::string, std::string> files(const std::string& name) const {
+        std::map<std::string, std::string> all;
+        for (const auto& entry : fs::recursive_directory_iterator(path(name)))
+            if (entry.is_regular_file()) all[entry.path().string()] = read_file(entry.path()).value();
+        return all;
+    }
+};
+
+TEST_F(OutputProgramTest, NoCommandReplacesWhatIsThereUnlessToldTo) {
+    ASSERT_EQ(into("adapter", training({"--lora-rank", "2"})).exit_code, 0);
+    int number = 0;
+    for (const auto& command : commands()) {
+        const std::string out = "out" + std::to_string(++number);
+        ASSERT_EQ(into(out, command).exit_code, 0) << command[0];
+        const auto before = files(out);
+        expect_refused(into(out, command), "--overwrite replaces it");
+        EXPECT_EQ(files(out) == before, true) << command[0];
+        const auto replaced = into(out, command, {"--overwrite"});
+        EXPECT_EQ(replaced.exit_code, 0) << command[0] << replaced.err;
+    }
+}
+
+TEST_F(OutputProgramTest, NothingForeignIsReplacedByAnyCommand) {
+    ASSERT_EQ(into("adapter", training({"--lora-rank", "2"})).exit_code, 0);
+    ASSERT_TRUE(write_file_atomic(path("file"), "mine").ok());
+    fs::create_directories(path("notes"));
+    ASSERT_TRUE(write_file_atomic(path("notes/notes.txt"), "mine").ok());
+    fs::copy(path("model"), path("noted"));
+    ASSERT_TRUE(write_file_atomic(path("noted/notes.txt"), "mine").ok());
+    for (const auto& command : commands()) {
+        expect_refused(into("file", command, {"--overwrite"}), "is no directory");
+        for (const char* foreign : {"notes", "noted"}) {
+            const auto before = files(foreign);
+            expect_refused(into(foreign, command, {"--overwrite"}), "did not make");
+            EXPECT_EQ(files(foreign) == before, true) << command[0];
+        }
+    }
+}
+
+TEST_F(OutputProgramTest, WhatACommandReadsIsNeverReplaced) {
+    ASSERT_EQ(into("adapter", training({"--lora-rank", "2"})).exit_code, 0);
+    fs::create_directories(path("texts"));
+    fs::copy(path("text.txt"), path("texts/text.txt"));
+    const auto before = files(".");
+    const auto all_stays = [&](const std::string& out, const std::vector<std::string>& command) {
+        expect_refused(into(out, command, {"--overwrite"}), "what the command reads");
+        EXPECT_EQ(files(".") == before, true) << command[0] << " " << out;
+    };
+    all_stays("model", training());
+    all_stays("model/../model/", training());
+    all_stays(".", training());
+    all_stays("data.safetensors", training());
+    all_stays("adapter", training({"--adapter", path("adapter")}));
+    all_stays("model", training({"--val-data", path("model/model.safetensors")}));
+    all_stays("model", merge());
+    all_stays("adapter", merge());
+    all_stays("texts", {"tokenizer-train", "--input", path("texts/text.txt"), "--vocab-size", "280"});
+    all_stays("model", {"init", "--config", path("model/config.json"), "--seed", "2"});
+    all_stays("model", {"init", "--config", path("config.json"), "--tokenizer", path("model"), "--seed", "2"});
+    all_stays("model", {"import", "--from", path("model")});
+}
+
+TEST_F(OutputProgramTest, AnotherKindOfResultIsNotMixedIn) {
+    ASSERT_EQ(into("adapter", training({"--lora-rank", "2"})).exit_code, 0);
+    fs::copy(path("model"), path("old"));
+    expect_refused(into("old", training({"--lora-rank", "2"}), {"--overwrite"}), "did not make");
+    expect_refused(into("adapter", training(), {"--overwrite"}), "did not make");
+    expect_refused(into("old", tokenizer(), {"--overwrite"}), "did not make");
+    ASSERT_TRUE(write_file_atomic(path("old/tokenizer.model"), "of the old model").ok());
+    ASSERT_EQ(into("old", training(), {"--overwrite"}).exit_code, 0);
+    EXPECT_FALSE(fs::exists(path("old/tokenizer.model"))) << "the new model has none";
+}
+
+TEST_F(OutputProgramTest, WhatAKilledRunLeftIsNotForeign) {
+    fs::create_directories(path("out/.saving.1"));
+    ASSERT_TRUE(write_file_atomic(path("out/.model.safetensors.a1B2c3"), "half").ok());
+    EXPECT_EQ(into("out", training()).exit_code, 0);
+}
+
+TEST_F(OutputProgramTest, AStateIsGivenUpOnlyWhenToldTo) {
+    ASSERT_EQ(into("out", training(), {"--time-limit", kAtOnce}).exit_code, 0);
+    const auto state = files("out.state");
+    ASSERT_EQ(state.size(), 1U);
+    const auto again = into("out", training());
+    expect_refused(again, "--resume goes on with it");
+    EXPECT_NE(again.err.find("--overwrite gives it up"), std::string::npos) << again.err;
+    EXPECT_EQ(files("out.state") == state, true);
+    EXPECT_EQ(into("out", training(), {"--resume", "--overwrite"}).exit_code, 2);
+    EXPECT_EQ(member(into("out", training(), {"--overwrite"}).out, "loss").size(), 2U);
+    EXPECT_FALSE(fs::exists(path("out.state")));
+}
+
+TEST_F(OutputProgramTest, ARunThatOverwritesAndStopsGoesOn) {
+    fs::copy(path("model"), path("out"));
+    ASSERT_EQ(into("out", training(), {"--overwrite", "--time-limit", kAtOnce}).exit_code, 0);
+    EXPECT_EQ(weights("out") == weights("model"), true) << "until the new one is complete";
+    EXPECT_EQ(member(into("out", training(), {"--resume"}).out, "loss").size(), 1U);
+    EXPECT_NE(weights("out") == weights("model"), true);
+}
+
+TEST_F(OutputProgramTest, AFinishedRunIsNotRunAgainByResume) {
+    for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--lora-rank", "2"}}) {
+        const std::string out = more.empty() ? "out" : "adapters";
+        ASSERT_EQ(into(out, training(more)).exit_code, 0);
+        const auto before = files(out);
+        for (const int ranks : {1, 2}) {
+            auto arguments = training(more);
+            arguments.insert(arguments.end(), {"--resume", "--out", path(out)});
+            const auto again = run(arguments, ranks);
+            EXPECT_EQ(again.exit_code, 0) << again.err;
+            EXPECT_TRUE(member(again.out, "loss").empty()) << again.out;
+            EXPECT_EQ(lines_of(again.out).back()["already_finished"], true);
+            EXPECT_NE(again.err.find("finished already"), std::string::npos) << again.err;
+        }
+        EXPECT_EQ(files(out) == before, true);
+    }
+}
+
+TEST_F(OutputProgramTest, ARunWithoutAStateSaysThatItBeginsAnew) {
+    const auto result = into("typo", training(), {"--resume"});
+    EXPECT_EQ(member(result.out, "loss").size(), 2U);
+    EXPECT_NE(result.err.find("typo.state"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("begins anew"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace atl::train
