@@ -56,9 +56,4 @@ void abort_run(const std::string& why) {
     std::abort();
 }
 
-std::int64_t library_bytes(int ranks_on_node) {
-    constexpr std::int64_t kLibrary = 8'000'000, kPeer = 1'500'000;
-    return ranks_on_node > 1 ? kLibrary + kPeer * ranks_on_node : 0;
-}
-
 }  // namespace atl::comm

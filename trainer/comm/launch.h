@@ -39,8 +39,4 @@ Result<std::unique_ptr<Comm>> open_world();
 // Ends every rank of this run at once; what an exception does in main.
 [[noreturn]] void abort_run(const std::string& why);
 
-// What MPI adds to the memory of a rank that has so many others beside it on its machine, for a plan that is made
-// without it: measured with Open MPI 4.1 and messages through shared memory, on 2 to 4 ranks. 0 for one rank.
-std::int64_t library_bytes(int ranks_on_node);
-
 }  // namespace atl::comm

@@ -172,6 +172,16 @@ std::unique_ptr<Comm> make_mpi_world() {
     return std::make_unique<MpiComm>(MPI_COMM_WORLD, true);
 }
 
+std::int64_t library_bytes(int ranks_on_node) {
+    if (ranks_on_node <= 1) return 0;
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5
+    return 9'500'000;  // 9.3 to 10.0 MB on 2 to 8 ranks
+#else
+    constexpr std::int64_t kLibrary = 9'400'000, kPeer = 1'400'000;  // to 2 MB on 2 to 6 ranks
+    return kLibrary + kPeer * (ranks_on_node - 1);
+#endif
+}
+
 std::string mpi_version() {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
     int length = 0;

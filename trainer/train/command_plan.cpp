@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "trainer/comm/launch.h"
+#include "trainer/comm/mpi.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/fit.h"
