@@ -94,7 +94,7 @@ Status SmallFederation::set_up() {
 Status SmallFederation::make_base() {
     std::vector<std::string> documents = invented_documents(1, 100);
     for (std::string& document : invented_documents(2, 100)) documents.push_back(std::move(document));
-    ATOLL_RETURN_IF_ERROR(demo::write_jsonl(path("public.jsonl"), "", documents));
+    ATOLL_RETURN_IF_ERROR(demo::write_jsonl(path("public.jsonl"), documents));
     ATOLL_RETURN_IF_ERROR(demo::make_random_model(
         ATOLL_PROGRAMS, {path("public.jsonl"), tiny_config(), path("tokenizer"), path("base")}));
     return demo::push_base(ATOLL_PROGRAMS, path("stack"), "tiny", path("base"));
@@ -102,8 +102,7 @@ Status SmallFederation::make_base() {
 
 Status SmallFederation::register_site(const std::string& facility) {
     const auto work = path("site-" + facility);
-    ATOLL_RETURN_IF_ERROR(
-        demo::write_jsonl(work / "corpus.jsonl", "", invented_documents(facility == "a" ? 1U : 2U, 300)));
+    ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(facility == "a" ? 1U : 2U, 300)));
     const Json dataset = {
         {"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}};
     ATOLL_TRY(const std::string id,

@@ -34,6 +34,15 @@ bool is_public(const std::string& document, int public_one_in) {
            0;
 }
 
+std::string rows_of(json::Json row, const std::vector<std::string>& documents) {
+    std::string lines;
+    for (const std::string& document : documents) {
+        row["text"] = document;
+        lines += row.dump(-1, ' ', false, json::Json::error_handler_t::replace) + "\n";
+    }
+    return lines;
+}
+
 }  // namespace
 
 std::vector<std::string> split_fortunes(const std::string& text) {
@@ -80,19 +89,17 @@ Result<Corpus> read_fortunes(const std::vector<std::filesystem::path>& files, in
     return corpus;
 }
 
-std::string to_jsonl(const std::string& instruction, const std::vector<std::string>& documents) {
-    std::string lines;
-    for (const std::string& document : documents) {
-        const json::Json row = {{"instruction", instruction}, {"text", document}};
-        lines += row.dump(-1, ' ', false, json::Json::error_handler_t::replace) + "\n";
-    }
-    return lines;
+std::string to_jsonl(const std::vector<std::string>& documents) {
+    return rows_of(json::Json::object(), documents);
 }
 
-Status write_jsonl(const std::filesystem::path& file, const std::string& instruction,
-                   const std::vector<std::string>& documents) {
+Status write_jsonl(const std::filesystem::path& file, const std::vector<std::string>& documents) {
     std::filesystem::create_directories(file.parent_path());
-    return write_file_atomic(file, to_jsonl(instruction, documents));
+    return write_file_atomic(file, to_jsonl(documents));
+}
+
+std::string to_instructed_jsonl(const std::string& instruction, const std::vector<std::string>& documents) {
+    return rows_of({{"instruction", instruction}}, documents);
 }
 
 }  // namespace atl::demo

@@ -25,9 +25,11 @@ Result<std::vector<std::filesystem::path>> fortune_files(const std::string& pack
 // the hash of its text.
 Result<Corpus> read_fortunes(const std::vector<std::filesystem::path>& files, int public_one_in);
 
-// One JSON object a line: {"instruction": …, "text": …}.
-Status write_jsonl(const std::filesystem::path& file, const std::string& instruction,
-                   const std::vector<std::string>& documents);
-std::string to_jsonl(const std::string& instruction, const std::vector<std::string>& documents);
+// One JSON object a line: {"text": …}.
+std::string to_jsonl(const std::vector<std::string>& documents);
+Status write_jsonl(const std::filesystem::path& file, const std::vector<std::string>& documents);
+
+// {"instruction": …, "text": …}: rows of a file that holds the texts of several sites.
+std::string to_instructed_jsonl(const std::string& instruction, const std::vector<std::string>& documents);
 
 }  // namespace atl::demo

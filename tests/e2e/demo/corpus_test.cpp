@@ -31,6 +31,11 @@ TEST(CorpusTest, PublicAndPrivateDocumentsAreDisjointAndStable) {
     EXPECT_EQ(read_fortunes(files, 10)->public_documents, first->public_documents);
 }
 
+TEST(CorpusTest, OnlyRowsOfAMixedFileBringTheirInstruction) {
+    EXPECT_EQ(to_jsonl({"uno", "due"}), "{\"text\":\"uno\"}\n{\"text\":\"due\"}\n");
+    EXPECT_EQ(to_instructed_jsonl("scrivi::", {"uno"}), "{\"instruction\":\"scrivi::\",\"text\":\"uno\"}\n");
+}
+
 // fortunes-it lies in a directory of its own in one Debian release and beside all others in the next.
 TEST(CorpusTest, TheCollectionsOfAPackageAreItsOwnTextsWithoutIndexesAndLinks) {
     for (const std::string package : {"fortunes-it", "fortunes-cs"}) {

@@ -55,6 +55,14 @@ bool usual_ports_are_free() {
     return true;
 }
 
+// One run of `atoll-trainer tokenize`.
+struct Tokens {
+    fs::path input;
+    std::string prompt_template;
+    std::string split;
+    fs::path out;
+};
+
 class Demo {
   public:
     explicit Demo(Options options) : options_(std::move(options)) {}
@@ -78,7 +86,7 @@ class Demo {
     Status finish();
 
     Status train(const std::string& base, const std::string& data, const std::string& out, const Json& settings);
-    Status tokenize(const std::string& input, const std::string& out, const std::string& split);
+    Status tokenize(const Tokens& tokens);
     Json job_spec(const std::string& name, const std::vector<const Site*>& participants) const;
     Result<Course> follow(const std::string& id);
 
@@ -107,10 +115,9 @@ Status Demo::make_corpora() {
         ATOLL_TRY(const auto files, fortune_files(site.dataset));
         ATOLL_TRY(const Corpus corpus, read_fortunes(files, kPublicOneIn));
         // Only this facility's directory ever holds its private documents.
-        ATOLL_RETURN_IF_ERROR(
-            write_jsonl(work("sites") / site.facility / "corpus.jsonl", site.instruction, corpus.private_documents));
-        public_rows += to_jsonl(site.instruction, corpus.public_documents);
-        pooled_rows += to_jsonl(site.instruction, corpus.private_documents);
+        ATOLL_RETURN_IF_ERROR(write_jsonl(work("sites") / site.facility / "corpus.jsonl", corpus.private_documents));
+        public_rows += to_instructed_jsonl(site.instruction, corpus.public_documents);
+        pooled_rows += to_instructed_jsonl(site.instruction, corpus.private_documents);
         fmt::print("   {}: {} documents at {}, {} in the public sample\n", site.dataset,
                    corpus.private_documents.size(), site.facility, corpus.public_documents.size());
     }
@@ -121,12 +128,13 @@ Status Demo::make_corpora() {
     return write_file_atomic(work("pooled") / "corpus.jsonl", pooled_rows);
 }
 
-Status Demo::tokenize(const std::string& input, const std::string& out, const std::string& split) {
+Status Demo::tokenize(const Tokens& tokens) {
     std::vector<std::string> command = {program("atoll-trainer"), "tokenize", "--tokenizer", work("tokenizer")};
     const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
-    add({"--input", input, "--template", "{{instruction}} {{text}}", "--out", out});
+    add({"--input", tokens.input, "--template", tokens.prompt_template, "--out", tokens.out});
     add({"--seq-len", std::to_string(kSequenceLength), "--batching", "packing"});
-    if (split != "all") add({"--split", split, "--validation-percent", std::to_string(kValidationPercent)});
+    if (tokens.split != "all")
+        add({"--split", tokens.split, "--validation-percent", std::to_string(kValidationPercent)});
     ATOLL_RETURN_IF_ERROR(run_program(command));
     return {};
 }
@@ -148,7 +156,7 @@ Status Demo::make_base() {
     const std::string corpus = work("public") / "corpus.jsonl";
     ATOLL_RETURN_IF_ERROR(
         make_random_model(options_.programs, {corpus, model_config(), work("tokenizer"), work("random")}));
-    ATOLL_RETURN_IF_ERROR(tokenize(corpus, work("public") / "data", "all"));
+    ATOLL_RETURN_IF_ERROR(tokenize({corpus, kMixedTemplate, "all", work("public") / "data"}));
     return train(work("random"), work("public") / "data", work("base"), training_settings(options_.warm_up_steps, 8));
 }
 
@@ -167,13 +175,9 @@ Status Demo::register_all() {
     ATOLL_RETURN_IF_ERROR(push_base(options_.programs, work("stack"), "demo-base", work("base")));
     std::vector<std::string> preparations;
     for (const Site& site : sites()) {
-        const Json dataset = {{"name", site.dataset},
-                              {"language", site.language},
-                              {"license", site.license},
-                              {"template", "{{instruction}} {{text}}"},
-                              {"source", "Debian package " + site.dataset}};
-        ATOLL_TRY(std::string id, register_site(*coordinator_, {site.facility, work("sites") / site.facility, dataset,
-                                                                "demo-base", kSequenceLength, kValidationPercent}));
+        ATOLL_TRY(std::string id,
+                  register_site(*coordinator_, {site.facility, work("sites") / site.facility, registered_dataset(site),
+                                                "demo-base", kSequenceLength, kValidationPercent}));
         preparations.push_back(std::move(id));
     }
     for (const std::string& id : preparations)
@@ -259,14 +263,15 @@ Status Demo::train_alone() {
 
 Status Demo::train_pooled() {
     const std::string corpus = work("pooled") / "corpus.jsonl";
-    ATOLL_RETURN_IF_ERROR(tokenize(corpus, work("pooled") / "data", "train"));
+    ATOLL_RETURN_IF_ERROR(tokenize({corpus, kMixedTemplate, "train", work("pooled") / "data"}));
     // As many steps as the federation's rounds have together, on both facilities' rows in every step.
     Json settings = training_settings(options_.rounds * options_.steps, 16);
     settings["schedule"] = "cosine";
     ATOLL_RETURN_IF_ERROR(train(work("base"), work("pooled") / "data", work("pooled") / "model", settings));
     for (const Site& site : sites()) {
         const fs::path data = work("pooled") / site.language;
-        ATOLL_RETURN_IF_ERROR(tokenize(work("sites") / site.facility / "corpus.jsonl", data, "validation"));
+        ATOLL_RETURN_IF_ERROR(
+            tokenize({work("sites") / site.facility / "corpus.jsonl", prompt_template(site), "validation", data}));
         ATOLL_TRY(const std::string output,
                   run_program({program("atoll-trainer"), "eval", "--model", work("pooled") / "model", "--data", data}));
         ATOLL_TRY(const Json line, last_json_line(output));

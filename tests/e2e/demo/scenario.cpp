@@ -13,6 +13,18 @@ const std::vector<Site>& sites() {
     return all;
 }
 
+std::string prompt_template(const Site& site) {
+    return site.instruction + " {{text}}";
+}
+
+Json registered_dataset(const Site& site) {
+    return {{"name", site.dataset},
+            {"language", site.language},
+            {"license", site.license},
+            {"template", prompt_template(site)},
+            {"source", "Debian package " + site.dataset}};
+}
+
 Json training_settings(int steps, int batch_size) {
     return {{"steps", steps},
             {"batch_size", batch_size},

@@ -12,11 +12,20 @@ struct Site {
     std::string facility;
     std::string language;
     std::string dataset;      // and the Debian package that its texts come from
-    std::string instruction;  // the words of the original experiment's prompt template
+    std::string instruction;  // the words before the text in the original experiment's prompt template
     std::string license;
 };
 
 const std::vector<Site>& sites();
+
+// The instruction, then the document's text: what a site's own data set is registered and tokenised with.
+std::string prompt_template(const Site& site);
+
+// For a file with the texts of several sites: a row brings its instruction. The same tokens as with each site's own.
+inline constexpr const char* kMixedTemplate = "{{instruction}} {{text}}";
+
+// The site's data set as the registry takes it.
+json::Json registered_dataset(const Site& site);
 
 // The training settings that every model here is trained with: keys of the trainer's run.json.
 json::Json training_settings(int steps, int batch_size);
