@@ -98,7 +98,7 @@ std::string JobCourse::take_round(const std::string& what, const json& data) {
     }
     if (what != "evaluated") return {};
     evaluations_.end(round);
-    return take_evaluated(data);
+    return take_evaluated(round);
 }
 
 void JobCourse::take_aggregation(const json& aggregation) {
@@ -140,7 +140,10 @@ std::string JobCourse::take_task(const std::string& what, const json& data) {
     const std::string facility = text(data, "facility");
     const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
     if (trains && integer(data, "round") >= round_) take_training(what, data);
-    if (text(data, "kind") == "evaluate") evaluations_.take(what, data);
+    if (text(data, "kind") == "evaluate") {
+        evaluations_.take(what, data);
+        if (what == "done") take_results(data);
+    }
     if (what == "progress" || what == "evaluating") return {};  // one a step or model: only in the picture
     const std::string error = text(data, "error");
     if (what == "failed" && !error.empty()) {  // it says which task of which round at which facility
@@ -160,18 +163,27 @@ std::string JobCourse::take_task(const std::string& what, const json& data) {
     return line;
 }
 
-std::string JobCourse::take_evaluated(const json& data) {
-    const std::int64_t round = integer(data, "round");
+void JobCourse::take_results(const json& data) {
+    const json result = data.value("result", json::object());
+    Results& results = results_[integer(data, "round")][{text(data, "facility"), text(data, "dataset")}];
+    results.clear();
+    for (const json& evaluation : result.value("evaluations", json::array()))
+        results.emplace_back(text(evaluation, "which"), number(evaluation, "perplexity"));
+}
+
+// All that is to come of a round has come: its perplexities are shown together.
+std::string JobCourse::take_evaluated(std::int64_t round) {
     std::string line = fmt::format("round {}  perplexity", round);
-    for (const json& site : data.value("sites", json::array())) {
-        const std::string column = text(site, "dataset") + " at " + text(site, "facility");
-        if (std::find(sites_.begin(), sites_.end(), column) == sites_.end()) sites_.push_back(column);
-        line += "  " + column + ":";
-        for (const json& evaluation : site.value("evaluations", json::array())) {
-            perplexity_[{round, text(evaluation, "which")}][column] = number(evaluation, "perplexity");
-            line += " " + text(evaluation, "which") + " " + human_number(number(evaluation, "perplexity"));
+    for (const auto& [place, results] : results_[round]) {
+        const std::string site = place.second + " at " + place.first;
+        if (std::find(sites_.begin(), sites_.end(), site) == sites_.end()) sites_.push_back(site);
+        line += "  " + site + ":";
+        for (const auto& [which, perplexity] : results) {
+            perplexity_[{round, which}][site] = perplexity;
+            line += " " + which + " " + human_number(perplexity);
         }
     }
+    results_.erase(round);
     return line;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/cli/evaluation_course.h"
@@ -54,7 +55,8 @@ class JobCourse {
     std::string take_task(const std::string& what, const nlohmann::json& data);
     void take_training(const std::string& what, const nlohmann::json& data);
     std::string take_end(const std::string& state);
-    std::string take_evaluated(const nlohmann::json& data);
+    void take_results(const nlohmann::json& data);
+    std::string take_evaluated(std::int64_t round);
     std::string training_table() const;
     std::string perplexity_table() const;
 
@@ -69,7 +71,10 @@ class JobCourse {
     std::int64_t steps_ = 0;   // of a task, 0 if not known
     std::int64_t round_ = 0;
     std::map<std::string, Work> training_;  // facility -> this round's task
-    std::vector<std::string> sites_;        // columns: "dataset at facility"
+    // Of rounds whose evaluations are not all there: round -> (facility, dataset) -> (model, perplexity)
+    using Results = std::vector<std::pair<std::string, double>>;
+    std::map<std::int64_t, std::map<std::pair<std::string, std::string>, Results>> results_;
+    std::vector<std::string> sites_;  // columns: "dataset at facility"
     std::map<std::pair<std::int64_t, std::string>, std::map<std::string, double>> perplexity_;  // (round, model), site
     bool is_paused_ = false;
     std::string final_state_;

@@ -101,9 +101,10 @@ TEST(JobCourseTest, WhileARoundIsAggregatedItsPartsAndTimeAreShown) {
     EXPECT_EQ(course.picture().find("parts"), std::string::npos) << course.picture();
 }
 
-json evaluation(const char* what, const char* facility, const char* dataset, json more = json::object()) {
-    more.update({{"round", 1}, {"facility", facility}, {"dataset", dataset}, {"kind", "evaluate"}, {"attempt", 1}});
-    return event(("atoll.task." + std::string(what) + ".v1").c_str(), more);
+json evaluation(const char* what, const char* facility, const char* dataset, const json& more = json::object()) {
+    json data = {{"round", 1}, {"facility", facility}, {"dataset", dataset}, {"kind", "evaluate"}, {"attempt", 1}};
+    data.update(more);
+    return event(("atoll.task." + std::string(what) + ".v1").c_str(), data);
 }
 
 TEST(JobCourseTest, WhileARoundIsEvaluatedItsSitesAndModelsAreShown) {
@@ -178,34 +179,34 @@ TEST(JobCourseTest, ANewRoundForgetsTheTasksOfTheOneBefore) {
     EXPECT_EQ(course.picture().find("leonardo"), std::string::npos) << "an event of an old round came again";
 }
 
+json results(int round, const char* facility, const char* dataset, const json& perplexities) {
+    json evaluations = json::array();
+    for (const auto& [which, perplexity] : perplexities.items())
+        evaluations.push_back({{"which", which}, {"perplexity", perplexity}});
+    return evaluation("done", facility, dataset,
+                      {{"round", round}, {"result", {{"dataset", dataset}, {"evaluations", evaluations}}}});
+}
+
 TEST(JobCourseTest, PerplexitiesFormARowAModelAndAColumnASite) {
     JobCourse course = demo_course();
-    const auto site = [](const char* facility, const char* dataset, double global, double own) {
-        return json{{"facility", facility},
-                    {"dataset", dataset},
-                    {"evaluations",
-                     {{{"which", "global"}, {"perplexity", global}}, {{"which", "leonardo"}, {"perplexity", own}}}}};
-    };
-    course.take(
-        event("atoll.round.evaluated.v1",
-              {{"round", 1}, {"sites", {site("leonardo", "it", 166, 125), site("karolina", "cs", 181, 2197)}}}));
+    course.take(results(1, "leonardo", "it", {{"global", 166}, {"leonardo", 125}}));
+    course.take(results(1, "karolina", "cs", {{"global", 181}, {"leonardo", 2197}}));
+    EXPECT_EQ(course.picture().find("perplexity"), std::string::npos) << "another site may still evaluate";
+    EXPECT_EQ(course.take(event("atoll.round.evaluated.v1", {{"round", 1}})),
+              "round 1  perplexity  cs at karolina: global 181 leonardo 2197  it at leonardo: global 166 leonardo 125");
     const std::string picture = course.picture();
-    EXPECT_NE(picture.find("perplexity of     it at leonardo  cs at karolina"), std::string::npos) << picture;
-    EXPECT_NE(picture.find("round 1 global    166             181"), std::string::npos) << picture;
-    EXPECT_NE(picture.find("round 1 leonardo  125             2197"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("perplexity of     cs at karolina  it at leonardo"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("round 1 global    181             166"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("round 1 leonardo  2197            125"), std::string::npos) << picture;
 }
 
 TEST(JobCourseTest, ThePictureOfALongJobStaysSmall) {
     JobCourse course = demo_course();
-    for (int round = 0; round <= 50; ++round)
-        course.take(event("atoll.round.evaluated.v1",
-                          {{"round", round},
-                           {"sites",
-                            {{{"facility", "leonardo"},
-                              {"dataset", "it"},
-                              {"evaluations",
-                               {{{"which", round == 0 ? "base" : "global"}, {"perplexity", 100 + round}},
-                                {{"which", "leonardo"}, {"perplexity", 200 + round}}}}}}}}));
+    for (int round = 0; round <= 50; ++round) {
+        const char* model = round == 0 ? "base" : "global";
+        course.take(results(round, "leonardo", "it", {{model, 100 + round}, {"leonardo", 200 + round}}));
+        course.take(event("atoll.round.evaluated.v1", {{"round", round}}));
+    }
     const std::string picture = course.picture();
     EXPECT_LE(std::count(picture.begin(), picture.end(), '\n'), 20) << picture;
     for (const char* shown : {"base model", "round 43 global", "round 50 global", "round 50 leonardo"})

@@ -67,10 +67,13 @@ export function takeEvent(course, event) {
         takeProgress(course, event.data);
         return false;
     }
-    if (type === 'round.evaluated')
-        for (const site of event.data.sites)
-            for (const one of site.evaluations)
-                takeEvaluation(course, event.data.round, {facility: site.facility, dataset: site.dataset, ...one});
+    if (type === 'task.done')
+        for (const one of event.data.result?.evaluations ?? [])
+            takeEvaluation(course, event.data.round, {
+                facility: event.data.facility,
+                dataset: event.data.dataset,
+                ...one,
+            });
     if (type.startsWith('job.') && course.job && isFinished(type.slice(4))) course.job.state = type.slice(4);
     return true;
 }

@@ -114,15 +114,17 @@ test('what changes rounds asks for them to be read again', () => {
         'task.done',
         'round.closed',
         'round.aggregated',
+        'round.evaluated',
     ])
         assert.equal(takeEvent(course, event(type, {round: 1})), true, type);
     assert.equal(takeEvent(course, event('something.new', {})), true, 'of a kind that is not known yet');
 });
 
-test('an evaluated round tells its perplexities, as the rounds do', () => {
+test('an evaluation that is done tells its perplexities, as the rounds do', () => {
     const course = started();
     const evaluations = [{which: 'global', model: 'm', perplexity: 40, loss: 3.7, tokens: 9}];
-    takeEvent(course, event('round.evaluated', {round: 2, sites: [{facility: 'a', dataset: 'd', evaluations}]}));
+    const done = {round: 2, kind: 'evaluate', facility: 'a', dataset: 'd', result: {dataset: 'd', evaluations}};
+    assert.equal(takeEvent(course, event('task.done', done)), true);
     assert.equal(course.evaluations.size, 1);
     takeRounds(course, [round([], {round: 2, evaluations: [{facility: 'a', dataset: 'd', ...evaluations[0]}]})]);
     assert.equal(course.evaluations.size, 1);

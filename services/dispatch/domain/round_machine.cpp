@@ -207,15 +207,10 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
         }
         round.evaluated = true;
         decision.rounds.push_back(round);
-        Json results = Json::array();
-        for (const Task* task : of_round(job, TaskKind::kEvaluate, round.number)) {
+        for (const Task* task : of_round(job, TaskKind::kEvaluate, round.number))
             if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
-            if (task->state == TaskState::kDone)
-                results.push_back({{"facility", task->facility},
-                                   {"dataset", task->params.at("dataset")},
-                                   {"evaluations", task->result.at("evaluations")}});
-        }
-        add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}, {"sites", std::move(results)}});
+        // Each site's atoll.task.done.v1 has told its results: all of them are more than one event can hold.
+        add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}});
     }
     return all;
 }

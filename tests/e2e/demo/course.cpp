@@ -11,10 +11,11 @@ std::string Course::take(const Json& event) {
     const Json& data = event.at("data");
     if (type == "atoll.task.progress.v1") return take_progress(data);
     if (type == "atoll.task.done.v1" && data.value("kind", "") == "train") return take_trained(data);
+    if (type == "atoll.task.done.v1" && data.value("kind", "") == "evaluate") take_results(data);
     if (type == "atoll.round.closed.v1")
         return fmt::format("round {:>2}  aggregating {} updates", data.at("round").get<std::int64_t>(),
                            data.at("updates").size());
-    if (type == "atoll.round.evaluated.v1") return take_evaluated(data);
+    if (type == "atoll.round.evaluated.v1") return evaluated_line(data.at("round"));
     if (type == "atoll.task.failed.v1" || type == "atoll.job.failed.v1") return data.value("error", type);
     return {};
 }
@@ -42,19 +43,19 @@ std::string Course::take_trained(const Json& data) {
                        training.steps, training.mean_loss(), training.tokens_per_s);
 }
 
-std::string Course::take_evaluated(const Json& data) {
-    const auto number = data.at("round").get<std::int64_t>();
-    Round& round = rounds_[number];
-    for (const Json& site : data.at("sites")) {
-        const std::string& language = languages_.at(site.at("dataset"));
-        for (const Json& evaluation : site.at("evaluations")) {
-            const std::string which = evaluation.at("which");
-            round.perplexity[which].of(language) = evaluation.at("perplexity").get<double>();
-            if (which == "global") round.model = evaluation.at("model");
-        }
+void Course::take_results(const Json& data) {
+    Round& round = rounds_[data.at("round").get<std::int64_t>()];
+    const std::string& language = languages_.at(data.at("dataset"));
+    for (const Json& evaluation : data.at("result").at("evaluations")) {
+        const std::string which = evaluation.at("which");
+        round.perplexity[which].of(language) = evaluation.at("perplexity").get<double>();
+        if (which == "global") round.model = evaluation.at("model");
     }
+}
+
+std::string Course::evaluated_line(std::int64_t number) {
     std::string line = fmt::format("round {:>2}  perplexity (it, cs):", number);
-    for (const auto& [which, perplexity] : round.perplexity)
+    for (const auto& [which, perplexity] : rounds_[number].perplexity)
         line += fmt::format("  {} {:.1f}, {:.1f}", which, perplexity.it, perplexity.cs);
     return line;
 }

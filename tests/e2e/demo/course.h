@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -35,7 +36,8 @@ class Course {
   private:
     std::string take_progress(const json::Json& data);
     std::string take_trained(const json::Json& data);
-    std::string take_evaluated(const json::Json& data);
+    void take_results(const json::Json& data);
+    std::string evaluated_line(std::int64_t number);
 
     std::map<std::string, std::string> languages_;
     std::map<std::int64_t, Round> rounds_;

@@ -14,11 +14,12 @@ Json progress(int step, double loss) {
             {"data", {{"round", 1}, {"facility", "leonardo"}, {"step", step}, {"loss", loss}}}};
 }
 
-Json evaluated() {
+Json results() {
     const Json evaluations = Json::array({{{"which", "global"}, {"model", "d1"}, {"perplexity", 12.0}},
                                           {{"which", "leonardo"}, {"model", "d2"}, {"perplexity", 10.0}}});
-    return {{"type", "atoll.round.evaluated.v1"},
-            {"data", {{"round", 1}, {"sites", Json::array({{{"dataset", "a"}, {"evaluations", evaluations}}})}}}};
+    return {
+        {"type", "atoll.task.done.v1"},
+        {"data", {{"kind", "evaluate"}, {"round", 1}, {"dataset", "a"}, {"result", {{"evaluations", evaluations}}}}}};
 }
 
 TEST(CourseTest, TheMeanLossIsThatOfTheLastAttempt) {
@@ -36,7 +37,9 @@ TEST(CourseTest, ARoundThatIsAggregatedIsALine) {
 
 TEST(CourseTest, PerplexitiesGoToTheLanguageOfTheirData) {
     Course course(std::map<std::string, std::string>{{"a", "cs"}});
-    EXPECT_NE(course.take(evaluated()).find("leonardo"), std::string::npos);
+    EXPECT_EQ(course.take(results()), "");
+    EXPECT_EQ(course.take({{"type", "atoll.round.evaluated.v1"}, {"data", {{"round", 1}}}}),
+              "round  1  perplexity (it, cs):  global nan, 12.0  leonardo nan, 10.0");
     EXPECT_EQ(course.rounds().at(1).model, "d1");
     EXPECT_EQ(course.rounds().at(1).perplexity.at("leonardo").cs, 10.0);
     EXPECT_TRUE(std::isnan(course.rounds().at(1).perplexity.at("leonardo").it));

@@ -1,0 +1,138 @@
+#include "services/dispatch/db/jobs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/tasks.h"
+#include "services/dispatch/test_support.h"
+#include "services/dispatch/work/worker_pool.h"
+#include "shared/base/id.h"
+#include "shared/digest/digest.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+// The decisions about jobs on a real database, without any worker: the test plays what the sites answer.
+class JobsTest : public DispatchTest {
+  protected:
+    void SetUp() override {
+        DispatchTest::SetUp();
+        if (IsSkipped()) return;
+        auto connection = pg::connect(conninfo_).value();
+        ASSERT_TRUE(pg::migrate(connection, "dispatch", migrations()).ok());
+        connection_.emplace(pg::connect(conninfo_, "dispatch").value());
+    }
+
+    // The longest name that there can be.
+    static std::string facility_name(std::size_t number) {
+        const std::string digits = std::to_string(1000 + number);
+        return std::string(63 - digits.size(), 'f') + digits;
+    }
+    void add_facilities(std::size_t count) {
+        auto transaction = pg::Transaction::begin(*connection_).value();
+        for (std::size_t i = 0; i < count; ++i) {
+            const Json facility = {{"name", facility_name(i)},
+                                   {"transport", {{"kind", "local"}}},
+                                   {"batch", {{"kind", "local"}}},
+                                   {"work_dir", work_dir("any").string()}};
+            ASSERT_TRUE(insert_facility(transaction, parse_facility(facility).value()).ok());
+        }
+        ASSERT_TRUE(transaction.commit().ok());
+    }
+    // A job of one round at the first `count` facilities, which evaluate every model.
+    std::string add_job(std::size_t count) {
+        Json request = {{"name", std::string(63, 'j')},
+                        {"model", {{"name", "tiny"}, {"version", "base"}}},
+                        {"participants", Json::array()},
+                        {"evaluation", {{"models", "all"}}},
+                        {"rounds", 1},
+                        {"training", {{"steps", 3}}}};
+        for (std::size_t i = 0; i < count; ++i)
+            request["participants"].push_back({{"facility", facility_name(i)}, {"dataset", std::string(63, 'd')}});
+        JobView job;
+        job.id = new_id();
+        job.spec = parse_job_spec(request).value();
+        job.base = digest::sha256("base");
+        auto transaction = pg::Transaction::begin(*connection_).value();
+        EXPECT_TRUE(insert_job(transaction, topics_, job, "tester", unix_now_ms()).ok());
+        EXPECT_TRUE(transaction.commit().ok());
+        return job.id;
+    }
+
+    // Has a task end as it does in a worker, its events and the job's next decision in one transaction; the decision
+    // only if `decides`.
+    Status finish(const LeasedTask& leased, bool decides) {
+        const Task task = begin_attempt(leased.task).task;
+        const bool trains = task.kind == TaskKind::kTrain;
+        const TaskChange change = apply(task, trains ? training_result(task) : evaluation_result(task), {}, 0);
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
+        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
+        ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
+        if (decides) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
+        return transaction.commit();
+    }
+    static Outcome training_result(const Task& task) {
+        return Collected{{{"version", digest::sha256(task.id)},
+                          {"samples", 123456789012},
+                          {"tokens", 123456789012345},
+                          {"metrics", {{"loss", 1.0 / 3}, {"tokens_per_s", 1e5 / 3}}}}};
+    }
+    // The trainer's lines of every model.
+    static Outcome evaluation_result(const Task& task) {
+        Watched watched;
+        watched.exit_code = 0;
+        watched.lines.assign(task.params.at("models").size(),
+                             {{"loss", 1.0 / 3}, {"perplexity", 1e5 / 3}, {"tokens", 123456789012345}});
+        return watched;
+    }
+    // Everything that is due. Only the last decides anything, which saves looking at the whole job for each.
+    Status finish_all() {
+        for (auto leased = lease(); leased;) {
+            auto next = lease();
+            ATOLL_RETURN_IF_ERROR(finish(*leased, !next));
+            leased = std::move(next);
+        }
+        return {};
+    }
+    Status aggregate(const std::string& job, std::int64_t round) {
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
+        ATOLL_TRY(const JobView view, lock_job(transaction, job));
+        const AggregationResult result{round, digest::sha256("global"), ""};
+        ATOLL_RETURN_IF_ERROR(
+            apply_decision(transaction, topics_, view, take_aggregation(view, result, unix_now_ms())));
+        return transaction.commit();
+    }
+    pg::Rows query(const std::string& sql) { return connection_->query(sql).value(); }
+    std::optional<LeasedTask> lease() { return lease_task(*connection_, std::chrono::hours(1)).value(); }
+
+    Topics topics_{"test."};
+    std::optional<pg::Connection> connection_;
+};
+
+TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEvents) {
+    add_facilities(kParticipantsMax);
+    const std::string job = add_job(kParticipantsMax);
+    Status status = finish_all();
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    status = aggregate(job, 1);
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    status = finish_all();
+    ASSERT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(query("SELECT state FROM jobs").text(0, "state"), "completed");
+    EXPECT_EQ(query("SELECT 1 FROM rounds WHERE evaluated").size(), 2);
+    const pg::Rows sizes = query(
+        "SELECT event->>'type' AS type, max(octet_length(event::text)) AS bytes, count(*) AS n FROM outbox GROUP BY 1");
+    for (int i = 0; i < sizes.size(); ++i) {
+        const std::string type = sizes.text(i, "type");
+        EXPECT_LT(sizes.integer(i, "bytes"), type == "atoll.round.evaluated.v1" ? 1024 : 64 * 1024) << type;
+        RecordProperty(type, static_cast<int>(sizes.integer(i, "bytes")));
+    }
+    EXPECT_EQ(sizes.size(), 8) << "kinds of events";
+}
+
+}  // namespace
+}  // namespace atl::dispatch
