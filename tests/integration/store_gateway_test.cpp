@@ -204,6 +204,22 @@ TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
     EXPECT_NE(newest.err.find("no base or global version"), std::string::npos) << newest.err;
 }
 
+TEST_F(StoreGatewayTest, AModelOf160GBIsMadeAndReadThroughTheGateway) {
+    constexpr std::size_t kChunks = 20'000;
+    const std::string chunk = pattern(model_store::kChunkBytes);  // the same at every place: it is stored once
+    const std::string sha256 = digest::sha256(chunk);
+    ASSERT_TRUE(client().call(http::Method::kPut, "/store/v1/blobs/" + sha256, chunk)->ok());
+    ASSERT_TRUE(client().post_json("/store/v1/models", {{"name", "big"}}).ok());
+    const Json chunks(kChunks, Json{{"sha256", sha256}, {"size", chunk.size()}});
+    const Json manifest = {
+        {"schema", 1}, {"files", {{{"path", "weights.bin"}, {"size", kChunks * chunk.size()}, {"chunks", chunks}}}}};
+    const auto made = client().post_json("/store/v1/models/big/versions", {{"manifest", manifest}});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const auto read = client().get_json("/store/v1/versions/" + made->at("digest").get<std::string>());
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_TRUE(read->at("manifest") == manifest);
+}
+
 TEST_F(StoreGatewayTest, ADirectoryThatIsNoModelIsNotImported) {
     const fs::path model = make_model("model", pattern(100));
     fs::resize_file(model / "model.safetensors", 60);

@@ -72,6 +72,7 @@ class GatewayTest : public ::testing::Test {
         };
         server.route(Method::kGet, "/v1/things/:name", Access::open(), describe);
         server.route(Method::kPost, "/v1/things", Access::open(), describe);
+        server.route(Method::kPost, "/v1/models/:model/versions", Access::open(), describe);
         server.route(Method::kPut, "/v1/blobs/:digest", Access::open(), describe);
         server.route(Method::kGet, "/v1/blobs/:digest", Access::open(), [](const Request&) {
             return Response::empty(200).with("X-Accel-Redirect", "/internal/blobs/ab/cd").with("ETag", "\"cd\"");
@@ -107,12 +108,17 @@ TEST_F(GatewayTest, ACallersRequestIdIsPassedOnOnlyWhenItIsHarmless) {
     EXPECT_EQ(replaced.size(), 32U) << replaced;
 }
 
-TEST_F(GatewayTest, ABlobMayHave64MiBAndAnythingElseOne) {
+TEST_F(GatewayTest, ABlobMayHave64MiBAManifest16AndAnythingElseOne) {
     auto caller = client();
     const std::string large(64U << 20, 'x');
     EXPECT_EQ(caller.call(Method::kPut, "/store/v1/blobs/abcd", large)->json().value()["bytes"], large.size());
+    const std::string manifest(16U << 20, 'x');
+    const auto taken = caller.call(Method::kPost, "/store/v1/models/big/versions", manifest).value();
+    ASSERT_EQ(taken.status, 200) << taken.body;
+    EXPECT_EQ(taken.json().value()["bytes"], manifest.size());
     for (const auto& [method, path, body] :
          {std::tuple{Method::kPut, "/store/v1/blobs/abcd", large + "x"},
+          {Method::kPost, "/store/v1/models/big/versions", manifest + "x"},
           {Method::kPost, "/dispatch/v1/things", std::string((1U << 20) + 1, 'x')}}) {
         const auto refused = caller.call(method, path, body);
         ASSERT_TRUE(refused.ok()) << refused.error().message;
