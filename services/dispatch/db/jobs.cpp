@@ -162,7 +162,7 @@ Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {
               connection.query("SELECT DISTINCT r.job_id FROM rounds r JOIN jobs j ON j.id = r.job_id AND j.state = "
                                "'running' WHERE (r.state = 'training' AND r.deadline_at <= now()) OR "
                                "(r.state = 'aggregating' AND r.ask_again_at <= now()) OR "
-                               "(r.state = 'closed' AND NOT r.evaluated AND r.evaluate_by <= now())"));
+                               "(r.state = 'closed' AND NOT r.evaluated AND r.evaluate_by <= now()) ORDER BY 1"));
     std::vector<std::string> ids;
     for (int i = 0; i < rows.size(); ++i) ids.push_back(rows.text(i, "job_id"));
     return ids;

@@ -28,7 +28,7 @@ Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobV
 // running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);
 
-// Running jobs with a round that passed the deadline of its training or its evaluations.
+// Running jobs with a round that passed the deadline of its training or its evaluations, in the order of their ids.
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection);
 
 }  // namespace atl::dispatch

@@ -1,0 +1,54 @@
+#include "services/dispatch/work/worker_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "services/dispatch/test_support.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+class WorkerPoolTest : public DispatchTest {
+  protected:
+    void SetUp() override {
+        DispatchTest::SetUp();
+        if (IsSkipped()) return;
+        start_service();
+        if (!HasFatalFailure()) add_facilities();
+    }
+    std::string submit_as(const std::string& name) {
+        Json request = job_request(1);
+        request["name"] = name;
+        request["evaluation"] = {{"at", Json::array()}};
+        return submit(request);
+    }
+};
+
+TEST_F(WorkerPoolTest, AJobThatCannotBeAdvancedKeepsNoOtherFromItsDeadline) {
+    std::ofstream(fake("train.waits")) << "";
+    const std::string one = submit_as("one");
+    const std::string other = submit_as("other");
+    const auto& [broken, good] = std::minmax(one, other);  // late jobs are looked at in this order
+    auto connection = pg::connect(conninfo_, "dispatch").value();
+    ASSERT_TRUE(connection
+                    .script("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                            "$$ BEGIN RAISE EXCEPTION 'no round of this job can be written'; END $$;"
+                            "CREATE TRIGGER refuse BEFORE INSERT ON rounds FOR EACH ROW WHEN (NEW.job_id = '" +
+                            broken +
+                            "') EXECUTE FUNCTION refuse();"
+                            "UPDATE rounds SET deadline_at = now() WHERE state = 'training'")
+                    .ok());
+    EXPECT_TRUE(reaches(good, "failed")) << get("/v1/jobs/" + good).dump(2);
+    EXPECT_EQ(get("/v1/jobs/" + good).at("error"), "round 1 passed its deadline with 0 of 2 updates");
+    EXPECT_EQ(state_of(broken), "running");
+    ASSERT_TRUE(connection.query("DROP TRIGGER refuse ON rounds").ok());
+    EXPECT_TRUE(reaches(broken, "failed")) << "it was tried again";
+    std::filesystem::remove(fake("train.waits"));
+}
+
+}  // namespace
+}  // namespace atl::dispatch
