@@ -87,6 +87,27 @@ Result<Strategy> parse_strategy(const Json& value) {
     return strategy;
 }
 
+Result<std::vector<SiteData>> parse_evaluation_sites(const Json& list) {
+    if (list.size() > kParticipantsMax)
+        return invalid_argument("evaluation.at", "evaluation.at: a job evaluates at " +
+                                                     std::to_string(kParticipantsMax) + " places at most, these are " +
+                                                     std::to_string(list.size()));
+    std::vector<SiteData> sites;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const std::string path = element("evaluation.at", i);
+        ObjectReader reader(list[i], path);
+        SiteData site = read_site_data(reader);
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+        // A result names its facility and dataset, so that those of two versions could not be told apart.
+        const auto same = [&](const SiteData& s) { return s.facility == site.facility && s.dataset == site.dataset; };
+        if (std::any_of(sites.begin(), sites.end(), same))
+            return invalid_argument(path + ".dataset",
+                                    path + ".dataset: " + site.dataset + " at " + site.facility + " stands here twice");
+        sites.push_back(std::move(site));
+    }
+    return sites;
+}
+
 Status parse_evaluation(const Json& value, JobSpec& spec) {
     if (value.is_null()) {
         for (const auto& participant : spec.participants) spec.evaluation_sites.push_back(participant.data);
@@ -96,11 +117,7 @@ Status parse_evaluation(const Json& value, JobSpec& spec) {
     const Json& sites = reader.array_or_null("at");
     spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    for (std::size_t i = 0; i < sites.size(); ++i) {
-        ObjectReader site(sites[i], element("evaluation.at", i));
-        spec.evaluation_sites.push_back(read_site_data(site));
-        ATOLL_RETURN_IF_ERROR(site.finish());
-    }
+    ATOLL_TRY(spec.evaluation_sites, parse_evaluation_sites(sites));
     if (sites.is_null())
         for (const auto& participant : spec.participants) spec.evaluation_sites.push_back(participant.data);
     return {};

@@ -21,6 +21,13 @@ Json valid_job() {
         "training": {"steps": 20, "batch_size": 16, "lr": 0.001, "schedule": "cosine", "deterministic": true}})");
 }
 
+// A list of "evaluation.at" on one dataset.
+Json sites(const std::vector<std::string>& facilities) {
+    Json list = Json::array();
+    for (const auto& facility : facilities) list.push_back({{"facility", facility}, {"dataset", "text"}});
+    return list;
+}
+
 struct Wrong {
     const char* pointer;
     Json value;
@@ -82,6 +89,8 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/training/model", "/etc", "training.model"},
         {"/evaluation", Json{{"models", "some"}}, "evaluation.models"},
         {"/evaluation", Json{{"at", {{{"facility", "x"}}}}}, "evaluation.at[0].dataset"},
+        {"/evaluation", Json{{"at", sites({"x", "y", "x"})}}, "evaluation.at[2].dataset"},
+        {"/evaluation", Json{{"at", sites(std::vector<std::string>(kParticipantsMax + 1, "x"))}}, "evaluation.at"},
         {"/lr_over_rounds", "staircase", "lr_over_rounds"},
         {"/attempts_max", 0, "attempts_max"},
         {"/quorum", 3, "quorum"},
