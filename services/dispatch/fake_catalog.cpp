@@ -78,6 +78,9 @@ void FakeCatalog::add_registry(http::Server& server) {
         Json& made = versions_[request.header("idempotency-key")];
         if (made.is_null()) {
             const Json body = request.json().value();
+            for (const auto& [key, other] : versions_)  // the same data are the same version
+                if (!other.is_null() && other["body"]["fingerprint"] == body["fingerprint"]) made = other;
+            if (!made.is_null()) return Response::json(200, made);
             made = {{"version", 2 + versions_made_++}, {"body", body}};
             shapes_[request.param("name")][made["version"]] = {
                 {"version", made["version"]}, {"seq_len", body["seq_len"]}, {"train", body["train"]}};

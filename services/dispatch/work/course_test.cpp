@@ -30,6 +30,20 @@ class CourseTest : public DispatchTest {
     static std::size_t count(const std::vector<std::string>& list, const std::string& item) {
         return static_cast<std::size_t>(std::count(list.begin(), list.end(), item));
     }
+    // Prepares "it" at karolina; the path of the preparation, which is done.
+    std::string prepare() {
+        const Json made = client()
+                              .post_json("/v1/preparations", {{"facility", "karolina"},
+                                                              {"dataset", "it"},
+                                                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                                              {"input", "raw/it.jsonl"},
+                                                              {"seq_len", 128},
+                                                              {"validation_percent", 5}})
+                              .value();
+        const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
+        EXPECT_TRUE(eventually([&] { return get(path).at("state") == "done"; })) << get(path).dump(2);
+        return path;
+    }
     // How often each operation's trainer was started.
     std::map<std::string, int> trainings() const {
         std::map<std::string, int> starts;
@@ -395,16 +409,7 @@ TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
         std::filesystem::create_directories(left);
         ASSERT_TRUE(write_file_atomic(left / "data.json", "{\"rows\": 999}").ok());
     }
-    const Json made = client()
-                          .post_json("/v1/preparations", {{"facility", "karolina"},
-                                                          {"dataset", "it"},
-                                                          {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
-                                                          {"input", "raw/it.jsonl"},
-                                                          {"seq_len", 128},
-                                                          {"validation_percent", 5}})
-                          .value();
-    const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
-    ASSERT_TRUE(eventually([&] { return get(path).at("state") == "done"; })) << get(path).dump(2);
+    const std::string path = prepare();
     EXPECT_EQ(get(path).at("version"), 2);
     const std::string place = get(path).at("result").at("path");
     EXPECT_TRUE(place.starts_with("datasets/it/2-")) << place;
@@ -413,6 +418,16 @@ TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
     Json request = job_request(1);
     request["participants"] = {{{"facility", "karolina"}, {"dataset", "it"}, {"dataset_version", 2}}};
     EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";
+}
+
+TEST_F(CourseTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
+    begin();
+    const std::string first = prepare();
+    const std::string again = prepare();
+    EXPECT_EQ(get(again).at("result"), get(first).at("result")) << "the same data are the same version";
+    EXPECT_TRUE(std::filesystem::exists(work_dir("karolina") / get(again).at("result").at("path") / "train"));
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina") / "tasks"))
+        EXPECT_NE(entry.path().filename(), "out") << entry.path();
 }
 
 TEST_F(CourseTest, EventsAreWaitedForAndReadOnFromACursor) {

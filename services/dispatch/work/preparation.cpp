@@ -69,7 +69,8 @@ Result<Json> publish_preparation(const Task& task, Site& site, const Catalog& ca
     const std::string place = place_of(dataset, number, version.at("fingerprint"));
     ATOLL_RETURN_IF_ERROR(site.publish(directory + "/out", site.path(place)));
     ATOLL_RETURN_IF_ERROR(catalog.register_copy(dataset, number, task.facility, place));
-    ATOLL_RETURN_IF_ERROR(site.clean(task.preparation, {}));
+    // What this and earlier attempts left: the prepared data have moved away, or were there already.
+    ATOLL_RETURN_IF_ERROR(site.clean(task.preparation, {task.id}));
     version["dataset"] = dataset;
     version["dataset_version"] = number;
     version["path"] = place;
