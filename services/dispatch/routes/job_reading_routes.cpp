@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/routes/routes.h"
+#include "services/dispatch/routes/task_logs.h"
 #include "shared/service/answer.h"
 
 namespace atl::dispatch {
@@ -18,6 +20,8 @@ using json::Json;
 constexpr std::int64_t kWaitMax_s = 30;
 constexpr std::int64_t kTailLinesMax = 10000;
 constexpr std::int64_t kTailBytesPerLine = 400;
+constexpr std::int64_t kLogsBytesMax = std::int64_t{32} << 20;  // of all logs of an answer, each its share
+constexpr std::chrono::seconds kLogsTimeMax{60};  // what began then ends before gateways give up, at 120 s
 
 // A whole number in the query, with an optional unit after it; the fallback when absent or empty.
 Result<std::int64_t> query_integer(const Request& request, const std::string& key, std::int64_t fallback,
@@ -110,18 +114,22 @@ std::string last_lines(const std::string& text, std::int64_t count) {
     return text.substr(at + 1);
 }
 
-// The ends of a task's two streams, each under a heading, as plain text.
-std::string read_logs(Site site, const Task& task, std::int64_t lines) {
-    const std::string directory = site.task_directory(task.id, task.attempt->number);
-    std::string all;
+// The ends of a task's two streams.
+void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::int64_t bytes,
+              std::vector<LogSource>& sources) {
+    const Task& task = place.task;
+    const auto read = [&routing, place, lines, bytes](const std::string& file) -> Result<std::string> {
+        Site site = routing.steps.site(place.facility);
+        const std::string directory = site.task_directory(place.task.id, place.task.attempt->number);
+        ATOLL_TRY(const std::string text, site.tail(directory + "/" + file, bytes));
+        return last_lines(text, lines);
+    };
     for (const char* file : {"stdout.jsonl", "stderr.log"}) {
-        const auto text = site.tail(directory + "/" + file, lines * kTailBytesPerLine);
-        all += "== round " + std::to_string(task.round) + ", " + to_string(task.kind) + " at " + task.facility +
-               ", task " + task.id + ", attempt " + std::to_string(task.attempt->number) + ": " + file + "\n";
-        all += text.ok() ? last_lines(*text, lines) : text.error().message;
-        if (!all.ends_with('\n')) all += '\n';
+        const std::string heading = "round " + std::to_string(task.round) + ", " + to_string(task.kind) + " at " +
+                                    task.facility + ", task " + task.id + ", attempt " +
+                                    std::to_string(task.attempt->number) + ": " + file;
+        sources.push_back({heading, [read, file] { return read(file); }});
     }
-    return all;
 }
 
 Response logs(Routing& routing, const Request& request) {
@@ -129,9 +137,11 @@ Response logs(Routing& routing, const Request& request) {
     if (!lines.ok()) return Response::problem(lines.error(), request.request_id);
     const auto places = log_places(routing, request);
     if (!places.ok()) return Response::problem(places.error(), request.request_id);
-    std::string all;
-    for (const auto& place : *places) all += read_logs(routing.steps.site(place.facility), place.task, *lines);
-    return Response::text(200, all);
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places->size()));
+    const std::int64_t bytes = std::min(*lines * kTailBytesPerLine, kLogsBytesMax / count);
+    std::vector<LogSource> sources;
+    for (const auto& place : *places) add_logs(routing, place, *lines, bytes, sources);
+    return Response::text(200, gather_logs(sources, std::chrono::steady_clock::now() + kLogsTimeMax));
 }
 
 }  // namespace
