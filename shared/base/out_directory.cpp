@@ -18,14 +18,6 @@ bool is_plain_file(const fs::directory_entry& entry) {
     return fs::is_regular_file(entry.symlink_status(error));
 }
 
-// What write_file_atomic() and other writers have while they write.
-bool is_left_over(std::string_view name, const std::function<bool(std::string_view)>& is_name) {
-    constexpr std::size_t kSuffix = 7;  // ".XXXXXX" of mkstemp
-    if (name.starts_with(".saving")) return true;
-    return name.starts_with('.') && name.size() > kSuffix && name[name.size() - kSuffix] == '.' &&
-           is_name(name.substr(1, name.size() - 1 - kSuffix));
-}
-
 // Without the empty last part that a trailing slash makes.
 fs::path real_path(const fs::path& path) {
     std::error_code error;
@@ -35,6 +27,13 @@ fs::path real_path(const fs::path& path) {
 }
 
 }  // namespace
+
+bool is_left_over(std::string_view name, const std::function<bool(std::string_view)>& is_name) {
+    constexpr std::size_t kSuffix = 7;  // ".XXXXXX" of mkstemp
+    if (name.starts_with(".saving")) return true;
+    return name.starts_with('.') && name.size() > kSuffix && name[name.size() - kSuffix] == '.' &&
+           is_name(name.substr(1, name.size() - 1 - kSuffix));
+}
 
 Status check_reads_stay(const fs::path& out, std::span<const fs::path> reads) {
     const fs::path mine = real_path(out);

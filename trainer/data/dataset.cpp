@@ -143,6 +143,10 @@ void Dataset::join_documents() {
     impl_->documents_joined = true;
 }
 
+const std::filesystem::path& Dataset::path() const {
+    return impl_->file->path();
+}
+
 const DatasetInfo& Dataset::info() const {
     return impl_->info;
 }
@@ -211,19 +215,6 @@ Status Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t cou
     }
     if (impl_->documents_joined) batch.segment_ids.clear();
     return {};
-}
-
-Result<std::int64_t> Dataset::count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const {
-    Batch batch;
-    std::int64_t targets = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-        ATOLL_RETURN_IF_ERROR(read(order, begin + i, 1, batch));
-        for (std::size_t t = 1; t < batch.labels.size(); ++t) {
-            const bool same_document = batch.segment_ids.empty() || batch.segment_ids[t] == batch.segment_ids[t - 1];
-            if (batch.labels[t] != kIgnoredLabel && same_document) ++targets;
-        }
-    }
-    return targets;
 }
 
 }  // namespace atl::data

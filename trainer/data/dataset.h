@@ -66,6 +66,7 @@ class Dataset {
     // through the row, and each document's first token is a target of the one before. Padding still doesn't count.
     void join_documents();
 
+    const std::filesystem::path& path() const;  // of the file that holds the rows
     const DatasetInfo& info() const;
     std::int64_t rows() const { return info().rows; }
     std::int64_t seq_len() const { return info().seq_len; }
@@ -83,9 +84,6 @@ class Dataset {
     // Reads the rows at positions [begin, begin + count) of the order into `batch`, reusing its memory. An error names
     // the file: it has become shorter, or its disk is broken.
     Status read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const;
-
-    // Counts the labels at positions t ≥ 1 that count in the loss, over positions [begin, begin + count) of the order.
-    Result<std::int64_t> count_targets(const RowOrder& order, std::int64_t begin, std::int64_t count) const;
 
   private:
     struct Impl;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 
 #include "shared/base/out_directory.h"
@@ -26,6 +27,15 @@ Status make_directory(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     return status_of(error, "cannot create " + path.string());
+}
+
+Status remove_in(const std::filesystem::path& directory, std::initializer_list<const char*> names) {
+    std::error_code error;
+    for (const char* name : names) {
+        std::filesystem::remove_all(directory / name, error);
+        ATOLL_RETURN_IF_ERROR(status_of(error, "cannot remove " + (directory / name).string()));
+    }
+    return {};
 }
 
 std::vector<PartRecord> read_parts(const std::filesystem::path& journal) {
@@ -106,11 +116,7 @@ Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const n
 }
 
 Status PartialRun::begin_anew(const std::string& identity) {
-    std::error_code error;
-    for (const char* name : {"run.json", "parts.jsonl", "data", "spool"}) {
-        std::filesystem::remove_all(path_ / name, error);
-        ATOLL_RETURN_IF_ERROR(status_of(error, "cannot remove " + (path_ / name).string()));
-    }
+    ATOLL_RETURN_IF_ERROR(remove_in(path_, {"run.json", "parts.jsonl", "data", "spool"}));
     return write_file_atomic(path_ / "run.json", identity);
 }
 
@@ -155,13 +161,14 @@ Status PartialRun::put_in_place() {
     }
     std::filesystem::rename(data(), target_, error);
     ATOLL_RETURN_IF_ERROR(status_of(error, "cannot rename to " + target_.string()));
-    std::filesystem::remove_all(path_, error);
-    return status_of(error, "cannot remove " + path_.string());
+    return discard();
 }
 
-void PartialRun::discard() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+Status PartialRun::discard() {
+    ATOLL_RETURN_IF_ERROR(remove_in(path_, {"run.json", "parts.jsonl", "data", "spool", "old", "lock"}));
+    std::error_code holds_more;
+    std::filesystem::remove(path_, holds_more);
+    return {};
 }
 
 }  // namespace atl::data

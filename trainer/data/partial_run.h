@@ -50,7 +50,7 @@ class PartialRun {
     std::filesystem::path spool() const { return path_ / "spool"; }
 
     Status put_in_place();  // data/ becomes OUT, in the place of a data directory that is there; the rest goes
-    void discard();
+    Status discard();       // the directory goes, unless others put something there
 
   private:
     PartialRun() = default;

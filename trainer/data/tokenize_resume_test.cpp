@@ -157,6 +157,14 @@ TEST_F(TokenizeResumeTest, ItGoesOnBehindTheLastPartThatIsWhole) {
     expect_same(report, expected);
 }
 
+TEST_F(TokenizeResumeTest, WhatOthersPutIntoThePartialDirectoryStays) {
+    fs::create_directory(partial());
+    ASSERT_TRUE(write_file_atomic(partial() / "notes.txt", "mine").ok());
+    ASSERT_TRUE(tokenize(options_).ok());
+    EXPECT_EQ(read_file(partial() / "notes.txt").value(), "mine");
+    EXPECT_EQ(std::distance(fs::directory_iterator(partial()), fs::directory_iterator()), 1);
+}
+
 TEST_F(TokenizeResumeTest, ATornRecordAndAShortFileCostOnlyTheirParts) {
     const Expected expected = uninterrupted();
     run_until_killed(3);

@@ -171,6 +171,15 @@ TEST_F(BadInputTest, ATokenOutsideTheVocabularyIsRefusedWhereverItIs) {
     }
 }
 
+TEST_F(BadInputTest, ValidationRowsOfAnotherLengthAreRefused) {
+    for (const std::int64_t seq_len : {8, 32}) {
+        write_data("other.safetensors", seq_len,
+                   {{"input_ids", std::vector<std::int32_t>(static_cast<std::size_t>(4 * seq_len), 5)}});
+        const auto result = train("out", {"--steps", "1", "--val-data", path("other.safetensors")});
+        expect_refused(result, "its rows have " + std::to_string(seq_len) + " tokens, those of --data 16");
+    }
+}
+
 TEST_F(BadInputTest, ALabelOutsideTheVocabularyIsRefused) {
     const std::vector<std::int32_t> ids(16 * 4, 5);
     std::vector<std::int32_t> labels = ids;

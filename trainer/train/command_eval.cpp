@@ -1,6 +1,7 @@
 #include "trainer/comm/launch.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/evaluate.h"
+#include "trainer/train/identity.h"
 
 namespace atl::train {
 namespace {
@@ -15,6 +16,7 @@ class EvalCommand final : public Command {
         ATOLL_TRY(ModelDirectory directory, open_model(config_, *comm));
         ATOLL_RETURN_IF_ERROR(set_precision(directory.model, config_));
         ATOLL_TRY(const CheckedData data, open_data(evaluation_data(), directory, *comm));
+        ATOLL_RETURN_IF_ERROR(data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
         RankGroups ranks(*comm, memory->store().division());

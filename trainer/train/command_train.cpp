@@ -6,6 +6,7 @@
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/fit.h"
+#include "trainer/train/identity.h"
 #include "trainer/train/output.h"
 #include "trainer/train/trainer.h"
 
@@ -21,15 +22,18 @@ class TrainCommand final : public Command {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(const TrainOutput found, find_output(*comm));
-        if (found == TrainOutput::kFinished) return {};
         ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, rank_counts(*comm)));
+        ATOLL_TRY(const std::string identity, identity_of(job, *comm));
+        if (job.validation) ATOLL_RETURN_IF_ERROR(data_fingerprint(job.validation->dataset, *comm));
+        if (found == TrainOutput::kFinished)
+            return comm->agree(comm->rank() == 0 ? check_finished(identity) : Status());
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         // Before memory is judged: it makes the buffers that products need.
         const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measure_peak_flops(*backend);
         ATOLL_RETURN_IF_ERROR(check_fits(job, *backend, *comm));
         auto memory = RunMemory::allocate(*backend, job.directory.model, layout_of(job, comm->rank(), comm->size()));
         ATOLL_RETURN_IF_ERROR(comm->agree(memory.ok() ? Status() : Status(memory.error())));
-        return Trainer(job, **memory, *backend, *comm, stop, peak).run();
+        return Trainer(job, identity, **memory, *backend, *comm, stop, peak).run();
     }
 
   private:
@@ -46,16 +50,24 @@ class TrainCommand final : public Command {
         if (comm.rank() == 0 && mine == TrainOutput::kNoState)
             std::cerr << "--resume: there is no state in " << state_file(config_.out).parent_path().string()
                       << ", so the run begins anew\n";
-        if (comm.rank() == 0 && mine == TrainOutput::kFinished) say_finished();
         double kind = static_cast<double>(mine);
         comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
         return static_cast<TrainOutput>(kind);
     }
 
-    void say_finished() const {
+    // The result that is there is that of this very run.
+    Status check_finished(const std::string& identity) const {
+        ATOLL_TRY(const auto record, read_finished(config_.out));
+        const std::string differing = differences(record.value_or(""), identity);
+        if (!differing.empty()) {
+            return conflict("--resume: the run that made " + config_.out + " had " + differing +
+                                "; it is finished: train on with its result as --model, or begin anew with --overwrite",
+                            "--out");
+        }
         std::cerr << "--resume: the run is finished already: " << config_.out
                   << " holds its result, and no state is left to go on from\n";
         print_line(R"({"summary":true,"already_finished":true,"resumable":false})");
+        return {};
     }
 
     RunConfig config_;

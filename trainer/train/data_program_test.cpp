@@ -2,6 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "shared/digest/digest.h"
 #include "trainer/train/program_fixture.h"
 
 namespace atl::train {
@@ -101,6 +102,32 @@ TEST_F(DataProgramTest, SamplesMeanTheFirstRowsOfTheFile) {
     EXPECT_EQ(evaluated("data.safetensors", {"--val-samples", "99"}), evaluated("data.safetensors"));
     EXPECT_NEAR(evaluated("data.safetensors", {"--val-samples", "7"}, 4),
                 evaluated("data.safetensors", {"--val-samples", "7"}), 1e-9);
+}
+
+TEST_F(DataProgramTest, RowsThatAreNotThoseOfDataJsonAreRefused) {
+    std::filesystem::create_directory(path("rows"));
+    write_data("rows/data.safetensors", 16, {{"input_ids", Ids(4 * 16, 5)}});
+    const nlohmann::json about = {
+        {"schema", 1},           {"tokenizer_sha256", ""},
+        {"batching", "packing"}, {"fingerprint", digest::sha256_file(path("rows/data.safetensors")).value()},
+        {"documents", 4},        {"rows", 4},
+        {"seq_len", 16},         {"tokens", 64}};
+    ASSERT_TRUE(write_file_atomic(path("rows/data.json"), about.dump()).ok());
+    const auto command = [&](const char* name) {
+        return std::vector<std::string>{name, "--model", path("model"), "--data", path("rows")};
+    };
+    auto training = command("train");
+    training.insert(training.end(), {"--out", path("out"), "--steps", "1", "--batch-size", "1", "--overwrite"});
+    auto validating = train_arguments("out", {"--steps", "1", "--val-data", path("rows")});
+    for (const auto& sound : {training, validating, command("eval")}) EXPECT_EQ(run(sound).exit_code, 0);
+    const std::string trained = weights("out");
+    write_data("rows/data.safetensors", 16, {{"input_ids", Ids(4 * 16, 6)}});
+    for (const auto& damaged : {training, validating, command("eval")}) {
+        const auto refused = run(damaged, 2);
+        EXPECT_EQ(refused.exit_code, 2);
+        EXPECT_NE(refused.err.find("data.json says that the rows have the sha256"), std::string::npos) << refused.err;
+    }
+    EXPECT_TRUE(weights("out") == trained) << "a refused run leaves what is there";
 }
 
 // Rows that differ so much that the order shows in every step's loss.

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "trainer/train/base_digest.h"
+
 namespace atl::train {
 namespace {
 
@@ -29,52 +31,60 @@ nlohmann::json mathematics_of(const model::ModelConfig& config) {
               rope.original_max_position_embeddings}}};
 }
 
+// The sha256 of the rows, which is what data.json says where there is one.
+Result<std::string> check_fingerprint(const data::Dataset& dataset) {
+    ATOLL_TRY(std::string found, dataset.sha256());
+    const std::string& told = dataset.info().fingerprint;
+    if (told.empty() || told == found) return found;
+    return conflict("data.json says that the rows have the sha256 " + told + ", but it is " + found +
+                        ": they were damaged or changed; run tokenize again",
+                    dataset.path().string());
+}
+
 }  // namespace
 
 Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm) {
-    if (!dataset.info().fingerprint.empty()) return dataset.info().fingerprint;
-    const auto mine = comm.rank() == 0 ? dataset.sha256() : std::string(kDigestCharacters, ' ');
+    const auto mine = comm.rank() == 0 ? check_fingerprint(dataset) : std::string(kDigestCharacters, ' ');
     ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
     comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
     return digest;
 }
 
-std::string identity_of(const TrainJob& job, const std::string& data_fingerprint, const std::string& base_digest) {
+Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
+    ATOLL_TRY(const std::string rows, data_fingerprint(job.data.dataset, comm));
     const RunConfig& config = job.config;
-    nlohmann::json identity = {{"steps", job.steps},
-                               {"global_batch_size", job.batch.global},
-                               {"seq_len", job.seq_len()},
-                               {"rows", job.data.rows},
-                               {"data", data_fingerprint},
-                               {"parameters", job.directory.model.parameter_count()},
-                               {"shuffle", config.shuffle},
-                               {"cross_document_attention", config.cross_document_attention},
-                               {"seed", config.seed},
-                               {"optimizer", config.optimizer},
-                               {"lr", config.lr},
-                               {"schedule", config.schedule},
-                               {"warmup_steps", config.warmup_steps},
-                               {"beta1", config.beta1},
-                               {"beta2", config.beta2},
-                               {"eps", config.eps},
-                               {"weight_decay", config.weight_decay},
-                               {"momentum", config.momentum},
-                               {"no_decay_norms", config.no_decay_norms},
-                               {"precision", config.precision},
-                               {"moments_dtype", config.moments_dtype},
-                               {"loss_scale", config.loss_scale},
-                               {"max_grad_norm", config.max_grad_norm}};
-    identity.update(mathematics_of(job.directory.model.config));
-    if (config.quantize != "none") identity["quantize"] = config.quantize;
+    nlohmann::json flags = {{"steps", job.steps},
+                            {"global-batch-size", job.batch.global},
+                            {"shuffle", config.shuffle},
+                            {"cross-document-attention", config.cross_document_attention},
+                            {"seed", config.seed},
+                            {"optimizer", config.optimizer},
+                            {"lr", config.lr},
+                            {"schedule", config.schedule},
+                            {"warmup-steps", config.warmup_steps},
+                            {"beta1", config.beta1},
+                            {"beta2", config.beta2},
+                            {"eps", config.eps},
+                            {"weight-decay", config.weight_decay},
+                            {"momentum", config.momentum},
+                            {"no-decay-norms", config.no_decay_norms},
+                            {"precision", config.precision},
+                            {"moments-dtype", config.moments_dtype},
+                            {"loss-scale", config.loss_scale},
+                            {"max-grad-norm", config.max_grad_norm},
+                            {"quantize", config.quantize}};
+    nlohmann::json model = mathematics_of(job.directory.model.config);
+    model["parameters"] = job.directory.model.parameter_count();
     if (job.directory.adapters) {
         const model::LoraOptions& lora = job.directory.adapters->options;
-        identity.update({{"base_model", base_digest},
-                         {"lora_rank", lora.rank},
-                         {"lora_alpha", lora.alpha},
-                         {"lora_dropout", lora.dropout},
-                         {"lora_targets", lora.targets}});
+        flags.update({{"lora-rank", lora.rank},
+                      {"lora-alpha", lora.alpha},
+                      {"lora-dropout", lora.dropout},
+                      {"lora-targets", lora.targets}});
+        ATOLL_TRY(model["sha256"], base_digest(job.directory, comm));
     }
-    return identity.dump();
+    const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};
+    return nlohmann::json{{"flags", flags}, {"model", model}, {"data", data}}.dump();
 }
 
 }  // namespace atl::train

@@ -6,12 +6,13 @@
 
 namespace atl::train {
 
-// What data.json says of the rows; of a bare .safetensors file its sha256, for which rank 0 reads it. Every rank takes
+// The sha256 of the file of rows, for which rank 0 reads it. kConflict: data.json says another one. Every rank takes
 // part and gets the same outcome.
 Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm);
 
-// All that must be the same in a run that goes on from another's state, as a JSON object: settings, the model's
-// mathematics, the data, and of a frozen model under adapters its digest.
-std::string identity_of(const TrainJob& job, const std::string& data_fingerprint, const std::string& base_digest);
+// All that must be the same in a run that goes on from another's state, as a JSON object of objects: "flags", the
+// "model"'s mathematics (of a frozen one under adapters also its digest), the "data". Reads the data, and a frozen
+// model. Every rank takes part and gets the same outcome.
+Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm);
 
 }  // namespace atl::train

@@ -59,8 +59,10 @@ Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
 
 Status settle(TrainJob& job, const RankCounts& counts) {
     const RunConfig& config = job.config;
-    if (job.validation && job.validation->dataset.seq_len() > job.seq_len()) {
-        return invalid_argument("--val-data", "its rows are longer than those of --data");
+    if (job.validation && job.validation->dataset.seq_len() != job.seq_len()) {
+        return invalid_argument("--val-data", "its rows have " + std::to_string(job.validation->dataset.seq_len()) +
+                                                  " tokens, those of --data " + std::to_string(job.seq_len()) +
+                                                  ": tokenize both with one --seq-len, or use `eval` afterwards");
     }
     ATOLL_TRY(job.batch, plan_batch(config, counts.ranks));
     ATOLL_RETURN_IF_ERROR(check_micro_step(job.batch.micro, job.seq_len()));

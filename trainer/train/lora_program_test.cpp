@@ -227,7 +227,7 @@ TEST_F(LoraProgramTest, ATrainingGoesOnWithTheBaseItBeganWithAndNoOther) {
     for (const int ranks : {1, 2}) {
         const auto other = go_on("other", ranks);
         EXPECT_EQ(other.exit_code, 2);
-        EXPECT_NE(other.err.find("'base_model'"), std::string::npos) << other.err;
+        EXPECT_NE(other.err.find("model.sha256"), std::string::npos) << other.err;
     }
     const auto moved = go_on("moved", 2);
     EXPECT_EQ(moved.exit_code, 0) << moved.err;

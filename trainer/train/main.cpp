@@ -1,4 +1,5 @@
 #include <array>
+#include <csignal>
 #include <exception>
 
 #include "shared/log/log.h"
@@ -51,6 +52,9 @@ constexpr std::array<CommandEntry, 11> kCommands = {{
 
 int main(int argc, char** argv) {
     atl::log::set_up({"atoll-trainer"});
+    // A reader that went away and a file beyond `ulimit -f` are errors of writing, not the end of a training.
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);
     try {
         return atl::train::run_command_line(argc, argv, kCommands);
     } catch (const std::exception& error) {

@@ -21,14 +21,17 @@ constexpr const char* kOut = "--out";
 struct Look {
     const char* name;
     std::vector<std::string> signs;  // any of them
+    const char* gate;                // without it nothing of that kind can be read: StagedDirectory
     bool (*has)(std::string_view file);
 };
 
 const Look& look_of(OutputKind kind) {
     static const Look model = {
-        "a model", {"model.safetensors", "model.safetensors.index.json"}, checkpoint::is_model_file};
-    static const Look adapter = {"an adapter", {"adapter_config.json"}, checkpoint::is_adapter_file};
-    static const Look tokenizer = {"a tokenizer", {"tokenizer.model"}, data::is_trained_tokenizer_file};
+        "a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", checkpoint::is_model_file};
+    static const Look adapter = {
+        "an adapter", {"adapter_config.json"}, "adapter_config.json", checkpoint::is_adapter_file};
+    static const Look tokenizer = {
+        "a tokenizer", {"tokenizer.model"}, "tokenizer.model", data::is_trained_tokenizer_file};
     return kind == OutputKind::kModel ? model : kind == OutputKind::kAdapter ? adapter : tokenizer;
 }
 
@@ -70,7 +73,8 @@ Status refuse(const std::string& message) {
 }  // namespace
 
 bool holds_output(OutputKind kind, const fs::path& out) {
-    return is_there(out / sign_in(look_of(kind), out));
+    const Look& look = look_of(kind);
+    return is_there(out / sign_in(look, out)) && is_there(out / look.gate);
 }
 
 Status check_output(OutputKind kind, const fs::path& out, std::span<const fs::path> reads, bool overwrite) {
@@ -98,7 +102,12 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     }
     ATOLL_RETURN_IF_ERROR(check_place(look_of(kind), out, reads));
     if (is_there(state)) return TrainOutput::kState;
-    return holds_output(kind, out) ? TrainOutput::kFinished : TrainOutput::kNoState;
+    if (!holds_output(kind, out)) return TrainOutput::kNoState;
+    ATOLL_TRY(const auto finished, read_finished(out));
+    if (finished) return TrainOutput::kFinished;
+    return refuse(out.string() + " holds " + look_of(kind).name +
+                  ", but neither a state to go on from nor the record of a run that made it; --overwrite replaces it")
+        .error();
 }
 
 }  // namespace atl::train

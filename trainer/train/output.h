@@ -12,7 +12,7 @@ namespace atl::train {
 
 enum class OutputKind { kModel, kAdapter, kTokenizer };
 
-// Whether `out` holds one of them.
+// Whether `out` holds one of them that can be read.
 bool holds_output(OutputKind kind, const std::filesystem::path& out);
 
 // Refuses --out by that rule; `reads` are the files and directories that the command reads, empty paths among them mean
@@ -25,10 +25,11 @@ enum class TrainOutput {
     kFree,      // begins there, in the place of what --overwrite gives up
     kState,     // --resume: goes on
     kNoState,   // --resume, but there is nothing to go on from: begins anew
-    kFinished,  // --resume, but the model is there and no state: nothing to do
+    kFinished,  // --resume, but the result is there, and the record of the run that made it
 };
 
-// By that rule, and: a state that is there is neither gone over without --resume nor given up without --overwrite.
+// By that rule, and: a state that is there is neither gone over without --resume nor given up without --overwrite; and
+// --resume does not take a result that no run left there for its own.
 Result<TrainOutput> check_train_output(const RunConfig& config);
 
 }  // namespace atl::train

@@ -1,3 +1,4 @@
+#include <array>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ class OutputProgramTest : public ProgramTest {
     // Each command's arguments but --out.
     std::vector<std::string> training(std::vector<std::string> more = {}) const {
         std::vector<std::string> arguments = {"train",     "--model", path("model"), "--data", path("data.safetensors"),
-                                              "--threads", "1",       "--steps",     "2"};
+                                              "--threads", "1",       "--steps",     "2",      "--global-batch-size",
+                                              "2"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         return arguments;
     }
@@ -132,7 +134,7 @@ TEST_F(OutputProgramTest, AStateIsGivenUpOnlyWhenToldTo) {
     EXPECT_EQ(files("out.state") == state, true);
     EXPECT_EQ(into("out", training(), {"--resume", "--overwrite"}).exit_code, 2);
     EXPECT_EQ(member(into("out", training(), {"--overwrite"}).out, "loss").size(), 2U);
-    EXPECT_FALSE(fs::exists(path("out.state")));
+    EXPECT_FALSE(fs::exists(path("out.state/state.safetensors")));
 }
 
 TEST_F(OutputProgramTest, ARunThatOverwritesAndStopsGoesOn) {
@@ -159,6 +161,62 @@ TEST_F(OutputProgramTest, AFinishedRunIsNotRunAgainByResume) {
         }
         EXPECT_EQ(files(out) == before, true);
     }
+}
+
+TEST_F(OutputProgramTest, ResumeTakesOnlyTheResultOfThisVeryRunForFinished) {
+    fs::copy(path("model"), path("theirs"));
+    expect_refused(into("theirs", training(), {"--resume"}), "nor the record of a run that made it");
+    ASSERT_EQ(into("out", training()).exit_code, 0);
+    const auto with = [&](const std::string& flag, const std::string& value) {
+        auto arguments = training();
+        if (flag == "--steps") return arguments[8] = value, arguments;
+        arguments.insert(arguments.end(), {flag, value});
+        return arguments;
+    };
+    for (const auto& [flag, value, words] :
+         {std::array<std::string, 3>{"--steps", "3", "--steps 2 (now 3);"}, {"--lr", "0.5", "--lr 0.0003 (now 0.5);"}})
+        expect_refused(into("out", with(flag, value), {"--resume"}), words);
+    write_data("data.safetensors", 16, {{"input_ids", std::vector<std::int32_t>(32 * 16, 7)}});
+    expect_refused(into("out", training(), {"--resume"}), "data.sha256");
+    EXPECT_EQ(into("out", training({"--sharding", "full_shard"}), {"--overwrite"}).exit_code, 0);
+    EXPECT_EQ(into("out", training(), {"--resume"}).exit_code, 0) << "how it is sharded is no part of what it is";
+}
+
+TEST_F(OutputProgramTest, AModelThatWasLeftHalfInPlaceIsNoResult) {
+    ASSERT_EQ(into("out", training()).exit_code, 0);
+    fs::remove(path("out/config.json"));  // what comes last, and goes first
+    const auto result = into("out", training(), {"--resume"});
+    EXPECT_EQ(member(result.out, "loss").size(), 2U) << result.err;
+    EXPECT_TRUE(fs::exists(path("out/config.json")));
+}
+
+TEST_F(OutputProgramTest, OfTheStatesDirectoryOnlyItsOwnFilesGo) {
+    fs::create_directory(path("out.state"));
+    ASSERT_TRUE(write_file_atomic(path("out.state/notes.txt"), "mine").ok());
+    ASSERT_TRUE(write_file_atomic(path("out.state/.state.safetensors.a1B2c3"), "of a killed run").ok());
+    ASSERT_EQ(into("out", training(), {"--time-limit", kAtOnce}).exit_code, 0);
+    const auto left = files("out.state");
+    EXPECT_EQ(left.size(), 2U);
+    EXPECT_TRUE(left.contains(path("out.state/notes.txt")) && left.contains(path("out.state/state.safetensors")));
+    ASSERT_EQ(into("out", training(), {"--overwrite"}).exit_code, 0);
+    EXPECT_EQ(read_file(path("out.state/notes.txt")).value(), "mine");
+}
+
+TEST_F(OutputProgramTest, AStateThatCouldNotBeSavedIsToldBeforeTheFirstStep) {
+    ASSERT_TRUE(write_file_atomic(path("out.state"), "a file").ok());
+    const auto result = into("out", training());
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_TRUE(member(result.out, "loss").empty()) << result.out;
+    EXPECT_NE(result.err.find("out.state"), std::string::npos) << result.err;
+}
+
+TEST_F(OutputProgramTest, AReaderThatGoesAwayDoesNotEndATraining) {
+    auto arguments = training({"--out", path("out")});
+    arguments[8] = "200";  // steps
+    const auto result =
+        run_under({"sh", "-c", "{ \"$@\"; echo $? >\"$0\"; } | head -n 1", path("code")}, command(arguments, 1));
+    EXPECT_EQ(read_file(path("code")).value(), "1\n") << "output was lost";
+    EXPECT_TRUE(fs::exists(path("out/model.safetensors"))) << result.err;
 }
 
 TEST_F(OutputProgramTest, ARunWithoutAStateSaysThatItBeginsAnew) {

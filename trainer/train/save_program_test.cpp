@@ -69,6 +69,33 @@ TEST_F(SaveProgramTest, AModelThatCannotBeSavedIsKeptAsAState) {
     }
 }
 
+// Neither the new model nor, in its place, the state has room on a disk that holds the old model.
+TEST_F(SaveProgramTest, TheOldModelStaysWhenTheDiskIsFull) {
+    std::filesystem::create_directory(path("disk"));
+    const std::string room = std::to_string(weights("model").size() * 3 / 2);
+    const std::string script = "mount -t tmpfs -o size=" + room +
+                               " tmpfs \"$DISK\" || exit 77\n"
+                               "cp -r \"$OLD\" \"$DISK/out\" || exit 78\n"
+                               "\"$@\" --out \"$DISK/out\" --overwrite; code=$?\n"
+                               "cmp \"$OLD/model.safetensors\" \"$DISK/out/model.safetensors\" || exit 4\n"
+                               "cmp \"$OLD/config.json\" \"$DISK/out/config.json\" || exit 5\n"
+                               "[ -z \"$(ls -A \"$DISK/out.state\")\" ] || exit 6\n"
+                               "exit $((code + 10))";
+    for (const int ranks : {1, 2}) {
+        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
+                                       "--threads", "1", "--steps", "2", "--global-batch-size", "2"},
+                                      ranks);
+        const auto result = run_under(
+            {"env", "DISK=" + path("disk"), "OLD=" + path("model"), "unshare", "-rm", "sh", "-c", script, "sh"},
+            training);
+        if (result.exit_code == 77 || result.err.find("unshare:") != std::string::npos)
+            GTEST_SKIP() << "no mount namespace here: " << result.err;
+        EXPECT_EQ(result.exit_code, 11) << "exit code 1 of the trainer\n" << result.err;
+        EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find("could not be saved either"), std::string::npos) << result.err;
+    }
+}
+
 // A file system of 400 kB in a mount namespace of the test's own; a kernel that forbids that skips the test.
 TEST_F(SaveProgramTest, TheLastStateStaysWhenTheDiskIsFull) {
     std::filesystem::create_directory(path("disk"));

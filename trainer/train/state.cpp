@@ -1,17 +1,20 @@
 #include "trainer/train/state.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
 #include <vector>
 
 #include "shared/base/file.h"
+#include "shared/base/out_directory.h"
 #include "shared/digest/digest.h"
 #include "shared/safetensors/file.h"
 #include "trainer/train/gather_pieces.h"
@@ -22,7 +25,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSchema = "1";
+constexpr const char* kSchema = "2";
+constexpr const char* kDigests = "sha256";  // of the tensors before it, in their order: [tensors, kDigestBytes]
+constexpr std::size_t kDigestBytes = 64;    // hexadecimal
+constexpr std::uint64_t kReadBytes = std::uint64_t{1} << 20;
 constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
 
 using Saved = ParameterStore::Saved;
@@ -54,6 +60,8 @@ std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
                                0});
         }
     }
+    tensors.push_back(
+        {kDigests, safetensors::DType::kU8, {std::ssize(tensors), static_cast<std::int64_t>(kDigestBytes)}, 0, 0});
     return tensors;
 }
 
@@ -69,28 +77,42 @@ std::string progress_text(const Progress& progress) {
         .dump();
 }
 
-Result<safetensors::Writer> open_writer(const std::filesystem::path& file, const ParameterStore& store,
-                                        const Progress& progress, const std::string& identity) {
-    std::error_code error;
-    std::filesystem::create_directories(file.parent_path(), error);
-    if (error) return internal_error("cannot create " + file.parent_path().string() + ": " + error.message());
-    return safetensors::Writer::create(
-        file, tensors_of(store), {{"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}});
+std::string_view as_text(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The first key on which two identities differ, also by one that only one of them has; empty: none.
-std::string difference(const std::string& mine, const std::string& theirs) {
-    const json a = json::parse(mine, nullptr, false);
-    const json b = json::parse(theirs, nullptr, false);
-    if (!b.is_object()) return "identity";
-    for (const auto& [key, value] : a.items()) {
-        if (!b.contains(key) || b[key] != value) return key;
+// Writes the tensors and, behind them, their digests.
+class StateWriter {
+  public:
+    static Result<StateWriter> create(const std::filesystem::path& file, const ParameterStore& store,
+                                      const Progress& progress, const std::string& identity) {
+        ATOLL_TRY(auto writer,
+                  safetensors::Writer::create(
+                      file, tensors_of(store),
+                      {{"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}}));
+        return StateWriter(std::move(writer));
     }
-    for (const auto& [key, value] : b.items()) {
-        if (!a.contains(key)) return key;
+
+    Status append(std::span<const std::byte> piece) {
+        tensor_->update(as_text(piece));
+        return writer_.append(piece);
     }
-    return "";
-}
+    void end_tensor() {
+        digests_ += tensor_->finish();
+        tensor_.emplace();
+    }
+    Status finish() {
+        ATOLL_RETURN_IF_ERROR(writer_.append(std::as_bytes(std::span(digests_))));
+        return writer_.finish();
+    }
+
+  private:
+    explicit StateWriter(safetensors::Writer writer) : writer_(std::move(writer)) { tensor_.emplace(); }
+
+    safetensors::Writer writer_;
+    std::optional<digest::Sha256> tensor_;  // the one being written
+    std::string digests_;
+};
 
 // The elements of a group's tensor that `kept` keeps, as they are in the file.
 Result<std::span<const std::byte>> find_bytes(const safetensors::File& file, const std::string& name,
@@ -151,11 +173,10 @@ Result<Progress> parse_progress(const safetensors::Header& header, const std::st
         return found == header.metadata.end() ? std::string() : found->second;
     };
     if (text("schema") != kSchema) return invalid_argument(name, "is not a training state of this version");
-    const std::string key = difference(identity, text("identity"));
-    if (!key.empty()) {
-        return conflict("'" + key +
-                            "' differs from the run that saved this state; continue with the same settings, or "
-                            "without --resume",
+    const std::string differing = differences(text("identity"), identity);
+    if (!differing.empty()) {
+        return conflict("--resume: the run that saved " + name + " had " + differing +
+                            "; go on with the same, or begin anew with --overwrite",
                         name);
     }
     const json progress = json::parse(text("progress"), nullptr, false);
@@ -183,6 +204,31 @@ Result<bool> rank0_finds(const std::filesystem::path& file, comm::Comm& comm) {
     return found != std::byte{0};
 }
 
+// That the tensors are what was written. Each rank reads its share of them whole.
+Status check_digests(const safetensors::File& file, const comm::Comm& comm) {
+    const std::string name = file.path().string();
+    const auto& tensors = file.header().tensors;
+    const bool last = !tensors.empty() && tensors.back().name == kDigests &&
+                      tensors.back().end - tensors.back().begin == (tensors.size() - 1) * kDigestBytes;
+    if (!last) return invalid_argument(name, "the training state has no digests");
+    const std::string_view digests = as_text(file.bytes(tensors.back()));
+    std::vector<std::byte> block;
+    const auto share = static_cast<std::size_t>(comm.size());
+    for (auto i = static_cast<std::size_t>(comm.rank()); i + 1 < tensors.size(); i += share) {
+        const std::uint64_t size = tensors[i].end - tensors[i].begin;
+        digest::Sha256 digest;
+        for (std::uint64_t done = 0; done < size; done += block.size()) {
+            block.resize(std::min<std::uint64_t>(kReadBytes, size - done));
+            ATOLL_RETURN_IF_ERROR(file.read(tensors[i], done, block));
+            digest.update(as_text(block));
+        }
+        if (digest.finish() == digests.substr(i * kDigestBytes, kDigestBytes)) continue;
+        return invalid_argument(
+            name, "'" + tensors[i].name + "' is not what was saved: the file is damaged; begin anew with --overwrite");
+    }
+    return {};
+}
+
 // That this rank sees the state that rank 0 sees.
 Status check_same(const safetensors::File& file, comm::Comm& comm) {
     const std::string mine = digest::sha256(json(file.header().metadata).dump());
@@ -190,6 +236,24 @@ Status check_same(const safetensors::File& file, comm::Comm& comm) {
     comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
     if (first == mine) return {};
     return conflict(file.path().string() + " is another state on this rank than on rank 0", file.path().string());
+}
+
+std::filesystem::path finished_file(const std::filesystem::path& out) {
+    return state_file(out).parent_path() / "finished.json";
+}
+
+bool is_state_file(std::string_view name) {
+    return name == "state.safetensors" || name == "finished.json";
+}
+
+Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+        if (!goes(entry.path().filename().string())) continue;
+        std::filesystem::remove(entry.path(), error);
+        if (error) return internal_error("cannot remove " + entry.path().string() + ": " + error.message());
+    }
+    return {};  // or there is no such directory
 }
 
 }  // namespace
@@ -200,12 +264,58 @@ std::filesystem::path state_file(const std::filesystem::path& out) {
     return directory / "state.safetensors";
 }
 
+Status prepare_state(const std::filesystem::path& out) {
+    const std::filesystem::path directory = state_file(out).parent_path();
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) return internal_error("cannot create " + directory.string() + ": " + error.message());
+    if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
+    return remove_files(directory, [](std::string_view name) { return is_left_over(name, is_state_file); });
+}
+
+Status remove_state(const std::filesystem::path& out) {
+    return remove_files(state_file(out).parent_path(), is_state_file);
+}
+
+Status write_finished(const std::filesystem::path& out, const std::string& identity) {
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(finished_file(out), identity + "\n"));
+    std::error_code error;
+    std::filesystem::remove(state_file(out), error);
+    return error ? internal_error("cannot remove " + state_file(out).string() + ": " + error.message()) : Status();
+}
+
+Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {
+    std::error_code error;
+    if (!std::filesystem::exists(finished_file(out), error)) return std::optional<std::string>();
+    ATOLL_TRY(std::string identity, read_file(finished_file(out)));
+    return std::optional(std::move(identity));
+}
+
+std::string differences(const std::string& had, const std::string& now) {
+    const json before = json::parse(had, nullptr, false);
+    const json after = json::parse(now, nullptr, false);
+    if (!before.is_object() || !std::ranges::all_of(before, &json::is_object)) return "no settings that can be read";
+    json either = before;
+    either.update(after, true);
+    std::string all;
+    for (const auto& [part, members] : either.items()) {
+        for (const auto& [key, value] : members.items()) {
+            const json::json_pointer at = json::json_pointer() / part / key;
+            const json was = before.value(at, json()), is = after.value(at, json());
+            if (was == is) continue;
+            all += (all.empty() ? "" : ", ") + (part == "flags" ? "--" + key : part + "." + key) + " " + was.dump() +
+                   " (now " + is.dump() + ")";
+        }
+    }
+    return all;
+}
+
 Status save_state(const std::filesystem::path& file, ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
                   const Progress& progress, const std::string& identity) {
     Status status;
-    std::optional<safetensors::Writer> writer;
+    std::optional<StateWriter> writer;
     if (comm.rank() == 0) {
-        auto opened = open_writer(file, store, progress, identity);
+        auto opened = StateWriter::create(file, store, progress, identity);
         if (opened.ok()) {
             writer.emplace(std::move(opened).value());
         } else {
@@ -222,6 +332,7 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
             };
             const Status read = pieces.gather_bytes(store, static_cast<Saved>(kind), group, append);
             if (status.ok()) status = read;
+            if (writer) writer->end_tensor();
         }
     }
     ATOLL_RETURN_IF_ERROR(comm.agree(write_outcome(status)));  // of every rank's pieces, before the last state goes
@@ -236,6 +347,7 @@ Result<std::optional<Progress>> load_state(const std::filesystem::path& file, Pa
     ATOLL_TRY(const auto opened, comm::agreed(comm, safetensors::File::open(file)));
     ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened.header(), identity, file.string())));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(opened, comm)));
     Status status;
     for (std::size_t group = 0; group < store.group_count() && status.ok(); ++group) {
         if (store.trains(group)) status = load_group(opened, store, group, backend);

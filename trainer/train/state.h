@@ -29,13 +29,31 @@ struct Progress {
 // "OUT.state/state.safetensors".
 std::filesystem::path state_file(const std::filesystem::path& out);
 
-// `identity` is a JSON object of all that must be the same in the run that goes on. Appears whole or not at all. Every
-// rank takes part and gets the same outcome.
+// Makes that directory and takes what a killed process left in it: a run that could not save there is told before its
+// first step. On one rank.
+Status prepare_state(const std::filesystem::path& out);
+
+// The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
+Status remove_state(const std::filesystem::path& out);
+
+// In the place of the state, once the result is in `out`: a record of the run that made it. On one rank.
+Status write_finished(const std::filesystem::path& out, const std::string& identity);
+
+// The identity in that record; absent: there is none.
+Result<std::optional<std::string>> read_finished(const std::filesystem::path& out);
+
+// What differs between the identity that a run had and this one, with both values: "--lr 0.001 (now 0.002),
+// model.rope_theta 10000.0 (now 500.0)"; a key of "flags" is the name of a flag. Empty: nothing.
+std::string differences(const std::string& had, const std::string& now);
+
+// `identity` is a JSON object of objects of all that must be the same in the run that goes on. Appears whole or not at
+// all. Every rank takes part and gets the same outcome.
 Status save_state(const std::filesystem::path& file, ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
                   const Progress& progress, const std::string& identity);
 
-// Absent: there is no such file, on rank 0. kConflict names the first key of the identity that differs, or a rank sees
-// another state than rank 0. Every rank takes part, reads the file and gets the same outcome.
+// Absent: there is no such file, on rank 0. kConflict names what differs in the identity, with both values, or a rank
+// sees another state than rank 0. kInvalidArgument: it is damaged (each tensor has its sha256 in the file). Every rank
+// takes part, reads the file and gets the same outcome.
 Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
                                            kernels::Backend& backend, comm::Comm& comm, const std::string& identity);
 

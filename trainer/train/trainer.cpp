@@ -44,9 +44,10 @@ SaveWhere save_where(const TrainJob& job) {
 
 }  // namespace
 
-Trainer::Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const StopRequest& stop,
-                 double rank_peak_flops)
+Trainer::Trainer(TrainJob& job, std::string identity, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm,
+                 const StopRequest& stop, double rank_peak_flops)
     : job_(job),
+      identity_(std::move(identity)),
       memory_(memory),
       backend_(backend),
       comm_(comm),
@@ -70,16 +71,10 @@ Status Trainer::start() {
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
     save_s_ = now_s() - began;
-    std::string base;
-    if (job_.directory.adapters) {
-        ATOLL_TRY(base, base_digest(job_.directory, comm_));
-    }
     ATOLL_TRY(saver_, WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
-    ATOLL_TRY(const std::string data, data_fingerprint(job_.data.dataset, comm_));
-    identity_ = identity_of(job_, data, base);
     if (job_.config.resume) {
         ATOLL_TRY(const auto found,
                   load_state(state_file(job_.config.out), memory_.store(), backend_, comm_, identity_));
@@ -95,10 +90,8 @@ Status Trainer::take_output() {
     const std::filesystem::path ended = exit_file(job_.config.out);  // of a run before this one
     std::filesystem::remove(ended, error);
     if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
-    if (job_.config.resume) return {};
-    const std::filesystem::path state = state_file(job_.config.out).parent_path();
-    std::filesystem::remove_all(state, error);
-    return error ? internal_error("cannot remove " + state.string() + ": " + error.message()) : Status();
+    ATOLL_RETURN_IF_ERROR(prepare_state(job_.config.out));
+    return job_.config.resume ? Status() : remove_state(job_.config.out);
 }
 
 Status Trainer::steps() {
@@ -259,18 +252,17 @@ Status Trainer::finish() {
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
     if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(summary()) + "\n");
-    std::error_code ignored;
-    std::filesystem::remove_all(state_file(job_.config.out).parent_path(), ignored);  // nothing to resume any more
-    return {};
+    return write_finished(job_.config.out, identity_);
 }
 
 Status Trainer::keep_unsaved(Status failed) {
-    if (!save().ok()) return failed;
-    stopped_ = true;
-    if (comm_.rank() == 0) print_line(to_json_line(summary()));
+    stopped_ = save().ok();
+    if (stopped_ && comm_.rank() == 0) print_line(to_json_line(summary()));
     if (failed.error().message.empty()) return failed;  // another rank tells
     Error error = failed.error();
-    error.message += "; the training is done and its state saved: the same command with --resume saves the model";
+    error.message += stopped_ ? "; the training is done and its state saved: the same command with --resume saves the "
+                                "model"
+                              : "; its state could not be saved either: what was trained since the last state is lost";
     return error;
 }
 

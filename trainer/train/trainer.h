@@ -13,9 +13,9 @@ namespace atl::train {
 // Runs a prepared job: steps, validations, state, the final model. Rank 0 prints.
 class Trainer {
   public:
-    // rank_peak_flops: of this rank, for mfu; 0: unknown.
-    Trainer(TrainJob& job, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm, const StopRequest& stop,
-            double rank_peak_flops);
+    // `identity`: see identity_of(). rank_peak_flops: of this rank, for mfu; 0: unknown.
+    Trainer(TrainJob& job, std::string identity, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm,
+            const StopRequest& stop, double rank_peak_flops);
 
     // The outcome is the same on every rank.
     Status run();
@@ -53,6 +53,7 @@ class Trainer {
     Summary summary() const;
 
     TrainJob& job_;
+    std::string identity_;
     RunMemory& memory_;
     kernels::Backend& backend_;
     comm::Comm& comm_;
@@ -62,7 +63,6 @@ class Trainer {
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
-    std::string identity_;  // see identity_of()
     std::optional<WeightSaver> saver_;
     double validation_s_ = 0;     // what the last one took
     double save_s_ = 0;           // what the last state took; before the first, what loading took
