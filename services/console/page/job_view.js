@@ -37,9 +37,10 @@ class JobView {
     }
 
     async load() {
-        const [job, rounds] = await Promise.all([this.get(this.path), this.get(`${this.path}/rounds`)]);
+        const rounds = this.view.api.all(`${this.path}/rounds`, {signal: this.view.signal});
+        const [job, items] = await Promise.all([this.get(this.path), rounds]);
         takeJob(this.course, job);
-        takeRounds(this.course, rounds.items);
+        takeRounds(this.course, items);
         await this.loadVersions(job);
         this.draw();
     }

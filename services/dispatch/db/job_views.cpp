@@ -1,5 +1,6 @@
 #include "services/dispatch/db/job_views.h"
 
+#include <algorithm>
 #include <map>
 
 #include "services/dispatch/db/sql.h"
@@ -96,6 +97,17 @@ void add_evaluations(const Task& task, Json& evaluations) {
     }
 }
 
+// Tasks and evaluations of a page of rounds, each some 300 bytes.
+constexpr std::int64_t kPageEntriesMax = 20'000;
+
+// How many rounds of a job make a page.
+std::int64_t rounds_of_page(const Json& spec, std::int64_t limit) {
+    const auto participants = static_cast<std::int64_t>(spec.at("participants").size());
+    const auto sites = static_cast<std::int64_t>(spec.at("evaluation").at("at").size());
+    const std::int64_t models = spec.at("evaluation").at("models") == "all" ? participants + 1 : 1;
+    return std::clamp<std::int64_t>(kPageEntriesMax / (participants + sites * (1 + models)), 1, limit);
+}
+
 const std::string kPreparationQuery =
     "SELECT id, spec, created_by, " + pg::rfc3339("created_at") + " AS created_at FROM preparations ";
 
@@ -132,17 +144,23 @@ Result<std::vector<Json>> job_list(pg::Connection& connection, const std::string
     return jobs;
 }
 
-Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
-    ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT 1 FROM jobs WHERE id = $1", {job}));
+Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std::int64_t after, std::int64_t limit) {
+    ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT spec FROM jobs WHERE id = $1", {job}));
     if (jobs.empty()) return not_found("no job " + job);
+    const std::int64_t count = rounds_of_page(jobs.json(0, "spec"), limit);
     ATOLL_TRY(const pg::Rows rows,
               connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
                                    pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
                                    " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
                                    pg::rfc3339("evaluate_by") +
-                                   " AS evaluate_by, accepted, refused FROM rounds WHERE job_id = $1 ORDER BY number",
-                               {job}));
-    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean'", {job}));
+                                   " AS evaluate_by, accepted, refused FROM rounds WHERE job_id = $1 AND number > $2 "
+                                   "ORDER BY number LIMIT $3",
+                               {job, after, count + 1}));  // one more tells whether there is a next page
+    const int shown = std::min(rows.size(), static_cast<int>(count));
+    const std::int64_t last = shown == 0 ? after : rows.integer(shown - 1, "number");
+    ATOLL_TRY(const std::vector<Task> tasks,
+              load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3",
+                         {job, after, last}));
     std::map<std::int64_t, Json> task_lists;
     std::map<std::int64_t, Json> evaluations;
     const std::map<std::string, std::string> refused = refused_updates(rows);
@@ -157,7 +175,7 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
         return list.is_null() ? Json::array() : list;
     };
     Json items = Json::array();
-    for (int i = 0; i < rows.size(); ++i) {
+    for (int i = 0; i < shown; ++i) {
         const std::int64_t number = rows.integer(i, "number");
         items.push_back({{"round", number},
                          {"state", rows.text(i, "state")},
@@ -173,7 +191,7 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job) {
                          {"tasks", list_of(task_lists, number)},
                          {"evaluations", list_of(evaluations, number)}});
     }
-    return Json{{"items", std::move(items)}, {"next", nullptr}};
+    return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};
 }
 
 Result<Json> preparation_view(pg::Connection& connection, const std::string& id) {

@@ -13,8 +13,10 @@ namespace atl::dispatch {
 Result<json::Json> job_view(pg::Connection& connection, const std::string& id);
 // Newest first, those before the id `after` if given; without their specs.
 Result<std::vector<json::Json>> job_list(pg::Connection& connection, const std::string& after, std::int64_t limit);
-// Every round with its tasks, their metrics and the evaluations.
-Result<json::Json> rounds_view(pg::Connection& connection, const std::string& job);
+// The rounds after the number `after` (-1: all), with their tasks, metrics and evaluations: {items, next}. A page has
+// `limit` rounds at most, and no more of a large job than make some MB. kNotFound: no such job.
+Result<json::Json> rounds_view(pg::Connection& connection, const std::string& job, std::int64_t after,
+                               std::int64_t limit);
 
 Result<json::Json> preparation_view(pg::Connection& connection, const std::string& id);
 // Newest first, those before the id `after` if given.

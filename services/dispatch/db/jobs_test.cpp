@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/test_support.h"
 #include "services/dispatch/work/worker_pool.h"
@@ -113,7 +114,7 @@ class JobsTest : public DispatchTest {
     std::optional<pg::Connection> connection_;
 };
 
-TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEvents) {
+TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEventsAndPages) {
     add_facilities(kParticipantsMax);
     const std::string job = add_job(kParticipantsMax);
     Status status = finish_all();
@@ -132,6 +133,14 @@ TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEvent
         RecordProperty(type, static_cast<int>(sizes.integer(i, "bytes")));
     }
     EXPECT_EQ(sizes.size(), 8) << "kinds of events";
+    const Json base = rounds_view(*connection_, job, -1, 1000).value();
+    EXPECT_EQ(base.at("items").size(), 1U) << "one round alone is a page";
+    ASSERT_EQ(base.at("next"), "0");
+    const Json round = rounds_view(*connection_, job, 0, 1000).value();
+    ASSERT_EQ(round.at("items").size(), 1U);
+    EXPECT_EQ(round.at("next"), nullptr);
+    EXPECT_EQ(round.at("items")[0].at("evaluations").size(), kParticipantsMax * (kParticipantsMax + 1));
+    EXPECT_LT(round.dump().size(), 16U << 20);
 }
 
 }  // namespace

@@ -46,13 +46,20 @@ Response get_jobs(Routing& routing, const Request& request) {
     });
 }
 
-http::Handler showing(Routing& routing, Result<Json> (*view)(pg::Connection&, const std::string&)) {
-    return [&routing, view](const Request& request) {
-        return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-            ATOLL_TRY(const Json value, view(transaction.connection(), request.param("id")));
-            return Response::json(200, value);
-        });
-    };
+Response get_job(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const Json job, job_view(transaction.connection(), request.param("id")));
+        return Response::json(200, job);
+    });
+}
+
+Response get_rounds(Routing& routing, const Request& request) {
+    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(const std::int64_t after, query_integer(request, "after", -1, INT32_MAX));
+        ATOLL_TRY(const Json rounds, rounds_view(transaction.connection(), request.param("id"), after, page.limit));
+        return Response::json(200, rounds);
+    });
 }
 
 Result<EventFeed::Question> question_of(const Request& request) {
@@ -149,8 +156,10 @@ Response logs(Routing& routing, const Request& request) {
 void add_job_reading_routes(http::Server& server, Routing& routing) {
     server.route(Method::kGet, "/v1/jobs", readers(),
                  [&routing](const Request& request) { return get_jobs(routing, request); });
-    server.route(Method::kGet, "/v1/jobs/:id", readers(), showing(routing, job_view));
-    server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(), showing(routing, rounds_view));
+    server.route(Method::kGet, "/v1/jobs/:id", readers(),
+                 [&routing](const Request& request) { return get_job(routing, request); });
+    server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(),
+                 [&routing](const Request& request) { return get_rounds(routing, request); });
     server.route(Method::kGet, "/v1/jobs/:id/logs", writers(),
                  [&routing](const Request& request) { return logs(routing, request); });
     server.route_async(

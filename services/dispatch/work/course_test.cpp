@@ -70,6 +70,11 @@ TEST_F(CourseTest, AJobRunsThroughItsRounds) {
     EXPECT_EQ(rounds[2].at("evaluations").size(), 6U) << "three models at two sites";
     EXPECT_EQ(rounds[1].at("tasks").at(0).at("metrics").at("loss"), 7.5);
     EXPECT_EQ(get("/v1/jobs/" + job).at("version"), rounds[2].at("version"));
+    const Json first = get("/v1/jobs/" + job + "/rounds?limit=2");
+    EXPECT_EQ(first, (Json{{"items", {rounds[0], rounds[1]}}, {"next", "1"}}));
+    const Json second = get("/v1/jobs/" + job + "/rounds?limit=2&after=1");
+    EXPECT_EQ(second, (Json{{"items", {rounds[2]}}, {"next", nullptr}}));
+    EXPECT_EQ(client().call(Method::kGet, "/v1/jobs/" + job + "/rounds?after=one")->status, 422);
     const auto types = event_types(job);
     EXPECT_EQ(count(types, "atoll.round.closed.v1"), 2U);
     EXPECT_EQ(count(types, "atoll.round.evaluated.v1"), 3U);
