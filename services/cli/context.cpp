@@ -31,6 +31,22 @@ Status check_runs(const nlohmann::json& stack, const std::filesystem::path& stat
     return unavailable("Atoll does not run in " + state.string() + "; start it with: " + start_command(state));
 }
 
+std::string without_last_slashes(std::string url) {
+    while (url.ends_with('/')) url.pop_back();
+    return url;
+}
+
+// A mistyped address must not get a coordinator's token.
+Status check_own_gateway(const std::string& url, const std::filesystem::path& state) {
+    const auto stack = stack::read_stack_file(state);
+    const std::string own = stack.ok() ? without_last_slashes(stack->value("gateway", "")) : "";
+    if (!own.empty() && url == own) return {};
+    return Error{ErrorCode::kUnauthenticated,
+                 "no token for " + url +
+                     (own.empty() ? "" : ": that of the stack in " + state.string() + " goes to " + own + " alone"),
+                 {}};
+}
+
 }  // namespace
 
 std::string start_command(const std::filesystem::path& state) {
@@ -57,14 +73,15 @@ Result<std::string> Context::gateway_url() const {
         ATOLL_RETURN_IF_ERROR(check_runs(*stack, state_directory));
         url = stack->value("gateway", "");
     }
-    while (url.ends_with('/')) url.pop_back();
-    return url;
+    return without_last_slashes(std::move(url));
 }
 
 Result<std::string> Context::token() const {
     std::filesystem::path file = token_file;
     if (file.empty()) {
         if (const std::string given = environment("ATOLL_TOKEN"); !given.empty()) return given;
+        ATOLL_TRY(const std::string url, gateway_url());
+        ATOLL_RETURN_IF_ERROR(check_own_gateway(url, state_directory));
         file = stack::Layout{state_directory}.token("admin");
     }
     auto text = read_file(file);

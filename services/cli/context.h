@@ -19,7 +19,7 @@ namespace atl::cli {
 struct Context {
     std::filesystem::path state_directory;  // --state; ATOLL_STATE; else default_state_directory()
     std::string gateway;                    // --gateway; ATOLL_GATEWAY; else the stack's
-    std::filesystem::path token_file;       // --token-file; else ATOLL_TOKEN (the token itself); else the stack's
+    std::filesystem::path token_file;       // --token-file; else ATOLL_TOKEN (the token itself); else see token()
     bool json = false;                      // --json: answers are JSON on standard output
     std::function<int(const Error&)> exit_status_of;  // the command's own; empty: exit_status()
     std::function<Status()> run;                      // what the command on the command line does; set by on_run()
@@ -27,7 +27,8 @@ struct Context {
     // The gateway's URL, without a slash at the end. kUnavailable: it is that of the stack in --state, which does not
     // run.
     Result<std::string> gateway_url() const;
-    // The bearer token. kUnauthenticated says how to give one.
+    // The bearer token. Without one given it is that of the stack in --state, which goes to that stack's own gateway
+    // and nowhere else. kUnauthenticated says how to give one.
     Result<std::string> token() const;
     // A client of one service through the gateway: client("store")->get_json("/v1/models").
     Result<http::Client> client(const std::string& service) const;

@@ -43,7 +43,8 @@ void add_global_flags(CLI::App& program, Context& context) {
         ->check(web_address())
         ->envname("ATOLL_GATEWAY");
     program.add_option("--token-file", context.token_file,
-                       "file with a bearer token; default: ATOLL_TOKEN, the stack's");
+                       "file with a bearer token; default: ATOLL_TOKEN, the token itself; else that of the stack in "
+                       "--state, for its own gateway alone");
     program.add_flag("--json", context.json, "answer in JSON");
     program.set_version_flag("--version", std::string("atoll ") + ATOLL_VERSION, "print the version");
 }

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
 #include <future>
 
 #include "shared/base/file.h"
@@ -77,8 +78,14 @@ class CliProgramTest : public testing::Test {
         });
         server.route(Method::kGet, "/dispatch/v1/jobs", anyone,
                      [](const Request&) { return Response::json(200, kJobs); });
-        server.route(Method::kGet, "/dispatch/v1/jobs/:id", anyone, [](const Request& request) {
-            return Response::json(200, {{"id", request.param("id")}, {"name", "italian"}, {"state", "running"}});
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id", anyone, [this](const Request& request) {
+            const Json tasks = {{"train", {{looks_until_the_end_-- > 0 ? "running" : "cancelled", 2}}}};
+            return Response::json(
+                200, {{"id", request.param("id")}, {"name", "italian"}, {"state", "running"}, {"tasks", tasks}});
+        });
+        server.route(Method::kPost, "/dispatch/v1/jobs/:id/cancel", anyone, [this](const Request& request) {
+            cancelled_ = request.param("id");
+            return Response::json(200, {{"id", request.param("id")}, {"state", "cancelled"}});
         });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/rounds", anyone,
                      [](const Request&) { return Response::json(200, {{"items", Json::array()}, {"next", nullptr}}); });
@@ -88,7 +95,20 @@ class CliProgramTest : public testing::Test {
         });
     }
 
+    // The state directory of a stack whose gateway is the made-up server; nothing of it can be stopped.
+    std::string make_state() const {
+        const auto state = directory_.path() / "state";
+        std::filesystem::create_directories(state / "config");
+        std::filesystem::create_directories(state / "tokens");
+        EXPECT_TRUE(write_file_atomic(state / "stack.json", Json{{"gateway", server_.url()}}.dump()).ok());
+        EXPECT_TRUE(write_file_atomic(state / "config/dispatch.yaml", "").ok());
+        EXPECT_TRUE(write_file_atomic(state / "tokens/admin.token", server_.token(auth::Role::kAdmin)).ok());
+        return state.string();
+    }
+
     Request patch_;
+    std::string cancelled_;
+    int looks_until_the_end_ = 0;
     std::promise<pid_t> watcher_is_;
     std::shared_future<pid_t> watcher_ = watcher_is_.get_future().share();
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
@@ -166,6 +186,56 @@ TEST_F(CliProgramTest, AStackThatIsDownIsNamedWithTheCommandThatStartsIt) {
         EXPECT_EQ(result.err,
                   "error: Atoll does not run in " + state + "; start it with: atoll up --state " + state + "\n");
     }
+}
+
+TEST_F(CliProgramTest, TheTokenOfAStackGoesToItsOwnGatewayAlone) {
+    const std::string state = make_state();
+    CommandOptions options;
+    options.environment = {{"ATOLL_GATEWAY", ""}, {"ATOLL_TOKEN", ""}};
+    const auto list_at = [&](const std::string& gateway) {
+        return run_command({ATOLL_PROGRAM, "--state", state, "--gateway", gateway, "job", "list"}, options).value();
+    };
+    EXPECT_EQ(list_at(server_.url()).exit_code, 0);
+    EXPECT_EQ(list_at(server_.url() + "/").exit_code, 0);
+    std::string received = "no call";
+    const http::TestServer other([&received](http::Server& server) {
+        server.route(Method::kGet, "/dispatch/v1/jobs", Access::open(), [&received](const Request& request) {
+            received = request.header("authorization");
+            return Response::json(200, kJobs);
+        });
+    });
+    const CommandResult refused = list_at(other.url());
+    EXPECT_EQ(received, "no call");
+    EXPECT_EQ(refused.exit_code, 1) << refused.out;
+    EXPECT_EQ(refused.err, "error: no token for " + other.url() + ": that of the stack in " + state + " goes to " +
+                               server_.url() + " alone\n  give a token with --token-file or ATOLL_TOKEN\n");
+    options.environment["ATOLL_TOKEN"] = "given";
+    EXPECT_EQ(list_at(other.url()).exit_code, 0);
+    EXPECT_EQ(received, "Bearer given");
+}
+
+TEST_F(CliProgramTest, AStackWithJobsUnderWayIsDeletedOnlyWhenTheyAreCancelledFirst) {
+    const std::string state = make_state();
+    looks_until_the_end_ = 2;
+    const CommandResult refused = run({"down", "--delete", "--yes", "--state", state});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("job1  italian, running"), std::string::npos) << refused.err;
+    EXPECT_TRUE(std::filesystem::exists(state + "/stack.json"));
+    EXPECT_EQ(cancelled_, "");
+    const CommandResult deleted = run({"down", "--delete", "--yes", "--cancel-jobs", "--state", state});
+    EXPECT_EQ(deleted.exit_code, 0) << deleted.err;
+    EXPECT_EQ(cancelled_, "job1");
+    EXPECT_LE(looks_until_the_end_, 0) << "its tasks had not ended yet";
+    EXPECT_FALSE(std::filesystem::exists(state + "/stack.json"));
+}
+
+TEST_F(CliProgramTest, DownNamesTheJobsThatGoOnWithoutIt) {
+    const std::string state = make_state();
+    std::filesystem::create_directories(state + "/run");
+    std::filesystem::create_directories(state + "/logs");
+    const Json answer = Json::parse(run({"down", "--json", "--state", state}).out);
+    EXPECT_EQ(answer.at("unfinished_jobs").at(0).at("id"), "job1") << answer;
+    EXPECT_EQ(cancelled_, "");
 }
 
 TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {

@@ -5,10 +5,12 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/running_jobs.h"
 #include "services/cli/stack/gateway.h"
 #include "services/cli/stack/stack.h"
 #include "services/cli/usage.h"
@@ -57,6 +59,12 @@ Status run_up(const Context& context, stack::UpOptions options) {
     return {};
 }
 
+struct DownFlags {
+    bool delete_data = false;
+    bool is_sure = false;
+    bool cancel_jobs = false;
+};
+
 // Asks on a terminal; elsewhere --yes must have answered already.
 Status confirm_deletion(const std::filesystem::path& state) {
     if (!std::filesystem::exists(state / "stack.json")) return {};
@@ -69,18 +77,54 @@ Status confirm_deletion(const std::filesystem::path& state) {
     return answer == "yes" ? Status() : invalid_argument("--delete", "nothing was stopped or deleted");
 }
 
-Status run_down(const Context& context, bool delete_data, bool is_sure) {
-    if (delete_data && !is_sure) ATOLL_RETURN_IF_ERROR(confirm_deletion(context.state_directory));
-    auto down = stack::down(context.state_directory, delete_data, reporter());
+// What a deleted stack's jobs do at the facilities nobody can end any more.
+Status check_deletion(const Context& context, const DownFlags& flags,
+                      const std::optional<std::vector<nlohmann::json>>& jobs) {
+    if (jobs && !jobs->empty() && !flags.cancel_jobs)
+        return invalid_argument("--delete",
+                                "jobs are under way, and their batch jobs would run on with nobody to end "
+                                "them:" +
+                                    describe_jobs(*jobs) +
+                                    "\n  --cancel-jobs ends them first. Nothing was stopped or deleted");
+    return flags.is_sure ? Status() : confirm_deletion(context.state_directory);
+}
+
+// What must be done and said of jobs before the stack ends.
+Status settle_jobs(const Context& context, const DownFlags& flags, std::optional<std::vector<nlohmann::json>>& jobs) {
+    if (flags.delete_data) ATOLL_RETURN_IF_ERROR(check_deletion(context, flags, jobs));
+    if (!jobs && (flags.delete_data || flags.cancel_jobs))
+        std::cerr << "dispatch does not answer: batch jobs of this stack that still run at a facility run on\n";
+    if (!jobs || !flags.cancel_jobs) return {};
+    ATOLL_RETURN_IF_ERROR(cancel_jobs(context.state_directory, *jobs));
+    jobs->clear();
+    return {};
+}
+
+void say_down(const Context& context, const std::vector<nlohmann::json>& jobs) {
+    const std::string start = start_command(context.state_directory);
+    std::cerr << "Atoll is down, its data stays; start it again with: " << start << "\n";
+    if (!jobs.empty())
+        std::cerr << "Batch jobs of these jobs run on at the facilities meanwhile, and the next `up` goes on with "
+                     "them:"
+                  << describe_jobs(jobs) << "\n";
+}
+
+Status run_down(const Context& context, const DownFlags& flags) {
+    auto jobs = unfinished_jobs(context.state_directory);
+    ATOLL_RETURN_IF_ERROR(settle_jobs(context, flags, jobs));
+    auto down = stack::down(context.state_directory, flags.delete_data, reporter());
     if (!down.ok() && down.error().code != ErrorCode::kNotFound) return down.error();
     const stack::DownResult result = down.ok() ? std::move(*down) : stack::DownResult();
     if (context.json)
-        std::cout << nlohmann::json{{"stopped", result.stopped}, {"killed", result.killed}}.dump(2) << "\n";
+        std::cout << nlohmann::json{{"stopped", result.stopped},
+                                    {"killed", result.killed},
+                                    {"unfinished_jobs", jobs ? nlohmann::json(*jobs) : nlohmann::json()}}
+                         .dump(2)
+                  << "\n";
     else if (result.stopped.empty() && result.killed.empty())
         std::cerr << "nothing ran in " << context.state_directory.string() << "\n";
-    else if (!delete_data)
-        std::cerr << "Atoll is down, its data stays; start it again with: " << start_command(context.state_directory)
-                  << "\n";
+    else if (!flags.delete_data)
+        say_down(context, jobs.value_or(std::vector<nlohmann::json>()));
     return {};
 }
 
@@ -167,12 +211,15 @@ void add_stack_commands(CLI::App& program, Context& context) {
         return run_up(context, *options);
     });
     auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
-    const auto delete_data = std::make_shared<bool>(false);
-    const auto is_sure = std::make_shared<bool>(false);
-    down->add_flag("--delete", *delete_data, "afterwards delete everything in the state directory but the logs; asks");
-    down->add_flag("--yes", *is_sure, "do not ask");
+    const auto flags = std::make_shared<DownFlags>();
+    down->add_flag("--delete", flags->delete_data,
+                   "afterwards delete everything in the state directory but the logs; asks; refused while jobs run");
+    down->add_flag("--yes", flags->is_sure, "do not ask");
+    down->add_flag("--cancel-jobs", flags->cancel_jobs,
+                   "first cancel the jobs that run; without it their batch jobs run on at the facilities, and the next "
+                   "`up` goes on with them");
     set_example(*down, "atoll down");
-    on_run(*down, context, [&context, delete_data, is_sure] { return run_down(context, *delete_data, *is_sure); });
+    on_run(*down, context, [&context, flags] { return run_down(context, *flags); });
     add_credentials(program, context);
     auto* status = program.add_subcommand("status", "what runs on this machine");
     set_example(*status, "atoll status");

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "services/cli/farewell.h"
 #include "services/cli/stack/layout.h"
 #include "shared/base/file.h"
 #include "tests/e2e/demo/corpus.h"
@@ -161,6 +162,8 @@ Status Demo::make_base() {
 }
 
 Status Demo::start_stack() {
+    cli::say_on_interrupt(
+        "What the demo started runs on without you, its stack and its jobs; `./dev demo --down` ends it.");
     std::vector<std::string> up = {program("atoll"), "up", "--state", work("stack")};
     if (options_.port_base || !usual_ports_are_free())
         up.insert(up.end(), {"--port-base", std::to_string(options_.port_base.value_or(0))});
@@ -315,13 +318,16 @@ Status Demo::finish() {
 
 Status Demo::down() {
     if (!fs::exists(work("stack"))) return {};
-    if (run_attached({program("atoll"), "down", "--state", work("stack")}) != 0)
+    if (run_attached({program("atoll"), "down", "--cancel-jobs", "--state", work("stack")}) != 0)
         return internal_error("`atoll down` failed; its words are above");
     return {};
 }
 
 // Every demo begins from nothing: what an earlier one left is ended and removed.
 Status Demo::run() {
+    if (fs::exists(options_.state))
+        fmt::print("   the earlier demo in {} is ended and deleted\n", options_.state.string());
+    std::fflush(stdout);
     ATOLL_RETURN_IF_ERROR(down());
     fs::remove_all(options_.state);
     fs::create_directories(options_.state);
@@ -348,7 +354,8 @@ int main(int argc, char** argv) {
     Options options;
     options.programs = std::filesystem::canonical("/proc/self/exe").parent_path();
     CLI::App app{
-        "Runs the demo federation: two facilities, Italian and Czech, one model.\n\n"
+        "Runs the demo federation: two facilities, Italian and Czech, one model.\n"
+        "First it ends and deletes what an earlier demo left in the state directory.\n\n"
         "  atoll-demo --state build/demo\n  atoll-demo --state build/demo --rounds 3 --steps 10"};
     app.add_option("--state", options.state, "Directory of everything the demo writes")->capture_default_str();
     app.add_option("--programs", options.programs, "Directory of atoll and atoll-trainer");
@@ -359,7 +366,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--port-base", options.port_base,
                    "First of seven TCP ports on 127.0.0.1; 0: any free ones; default: 7400, or any free ones if taken");
-    app.add_flag("--down", options.down, "End the stack that an earlier demo left running");
+    app.add_flag("--down", options.down, "End the stack that an earlier demo left running, its jobs first");
     CLI11_PARSE(app, argc, argv);
     Demo demo(options);
     try {
