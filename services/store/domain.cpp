@@ -167,9 +167,9 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
     if (version.job && *version.job != scope.job)
         return permission_denied("this token may not write versions of job " + *version.job);
     if (!version.contributions.empty()) return permission_denied("an update has no contributions");
-    for (const std::string& parent : version.parents)
-        if (!contains(scope.read_versions, parent))
-            return permission_denied("this token may not name " + parent + " as a parent");
+    if (version.parents.size() != 1) return permission_denied("an update has one parent, its base");
+    if (!contains(scope.read_versions, version.parents[0]))
+        return permission_denied("this token may not name " + version.parents[0] + " as a parent");
     return {};
 }
 

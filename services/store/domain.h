@@ -45,7 +45,8 @@ Status may_read_version(const auth::Principal& principal, const std::string& dig
 Status may_write_blobs(const auth::Principal& principal);
 // Bytes that one attempt may upload, when its token reads versions of so many: room for wider types and repeats.
 std::int64_t upload_quota(std::int64_t readable_bytes);
-// Admin and operator may write; a facility only an update of its own job to its own model, from what it may read.
+// Admin and operator may write; a facility only an update of its own job to its own model, with one
+// parent, its base, among what it may read.
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
 
 }  // namespace atl::store

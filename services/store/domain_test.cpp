@@ -98,6 +98,8 @@ TEST(StoreDomainTest, AFacilityWritesOnlyItsOwnUpdate) {
     EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/kind", "base")));
     EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/job", "job2"))) << "another job";
     EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/parents/0", kOther))) << "what it may not read";
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/parents", json::array()))) << "of no base";
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/parents", {kBase, kBase})));
     EXPECT_FALSE(may_write(facility(), "out",
                            with(version_body(), "/contributions", {{{"facility", "x"}, {"version", kOther}}})));
     Principal without_scope = facility();

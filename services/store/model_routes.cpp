@@ -91,9 +91,11 @@ Result<Response> ModelRoutes::create_version(const Request& request) {
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));
     ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, blobs_));
     ATOLL_RETURN_IF_ERROR(check_parents(version));
-    return service::answer_once(pool_, request, [&](pg::Transaction& transaction) {
-        return save_version(transaction, model, version, request.principal->subject);
-    });
+    const auth::Principal& writer = *request.principal;
+    const auto save = [&](pg::Transaction& transaction) { return save_version(transaction, model, version, writer); };
+    // An attempt's one version is its own key: whatever a facility sends again, no more is kept.
+    if (writer.role == Role::kFacility) return service::answer(pool_, request, save);
+    return service::answer_once(pool_, request, save);
 }
 
 // An update that could never be averaged with the others is no version.
@@ -114,10 +116,12 @@ Status ModelRoutes::check_parents(const NewVersion& version) {
 }
 
 Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const std::string& model,
-                                           const NewVersion& version, const std::string& subject) {
+                                           const NewVersion& version, const auth::Principal& writer) {
+    if (writer.role == Role::kFacility)
+        ATOLL_RETURN_IF_ERROR(note_handed_in(transaction, *writer.scope, version.digest));
     ATOLL_RETURN_IF_ERROR(keep_blobs(transaction));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));  // once more: none has gone since, none goes now
-    ATOLL_TRY(InsertedVersion saved, insert_version(transaction, model, version, subject));
+    ATOLL_TRY(InsertedVersion saved, insert_version(transaction, model, version, writer.subject));
     if (saved.is_new) {
         const std::string key = version.job ? *version.job : model;
         ATOLL_RETURN_IF_ERROR(events::add_to_outbox(transaction, topic_, key, created_event(saved.version)));

@@ -27,7 +27,7 @@ class ModelRoutes {
     Result<http::Response> put_tag(const http::Request& request);
     Status check_parents(const NewVersion& version);
     Result<http::Response> save_version(pg::Transaction& transaction, const std::string& model,
-                                        const NewVersion& version, const std::string& subject);
+                                        const NewVersion& version, const auth::Principal& writer);
 
     pg::Pool& pool_;
     BlobStore& blobs_;

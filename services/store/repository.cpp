@@ -218,6 +218,17 @@ Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, 
     return {};
 }
 
+Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {
+    ATOLL_TRY(const auto noted,
+              transaction.query("INSERT INTO uploads AS u (task, attempt, bytes, version) VALUES ($1, $2, 0, $3)"
+                                " ON CONFLICT (task, attempt) DO UPDATE SET version = excluded.version"
+                                " WHERE u.version IS NULL OR u.version = excluded.version",
+                                {scope.task, scope.attempt, digest}));
+    if (noted.affected() == 1) return {};
+    return conflict("attempt " + scope.attempt + " of task " + scope.task + " has handed in another version",
+                    "manifest");
+}
+
 Status keep_blobs(pg::Transaction& transaction) {
     ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock_shared(") + kSweepLock + ")"));
     return {};

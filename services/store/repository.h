@@ -44,6 +44,9 @@ Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& sco
 // Takes back what count_upload() counted: nothing was kept.
 Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
 
+// Notes which version an attempt hands in. kConflict: it has handed in another, and may have only one.
+Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);
+
 // Held to the end of the transaction by who makes a version, from looking for its blobs on: none of them goes then.
 Status keep_blobs(pg::Transaction& transaction);
 // Which of these blobs no version needs, with nobody making one until the end of the transaction.

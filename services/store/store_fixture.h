@@ -79,12 +79,10 @@ class StoreTest : public StackTest {
         options.attempts_max = 1;
         return http::Client(options);
     }
-    std::int64_t version_count() {
-        auto connection = store_->pool().acquire().value();
-        return connection->query("SELECT (SELECT count(*) FROM versions) + (SELECT count(*) FROM manifests) AS n")
-            .value()
-            .integer(0, "n");
+    std::int64_t row_count(const std::string& from) {
+        return store_->pool().acquire().value()->query("SELECT count(*) AS n FROM " + from).value().integer(0, "n");
     }
+    std::int64_t version_count() { return row_count("versions") + row_count("manifests"); }
 
     TemporaryDirectory temporary_;
     std::string topic_prefix_;

@@ -235,6 +235,32 @@ TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
               "leonardo");
 }
 
+TEST_F(StoreTest, AnAttemptHandsInOneVersionHoweverOftenItIsSent) {
+    create_model("out");
+    const std::string base = create_version("out", stored({{"weights.bin", "public"}}));
+    http::Client site = facility({base}, "out");
+    const auto post = [&](const Json& update, const std::string& key = new_id()) {
+        return call(site, Method::kPost, "/v1/models/out/versions", update.dump(), {{"Idempotency-Key", key}});
+    };
+    Json update = {{"manifest", stored({{"weights.bin", "update"}})}, {"kind", "update"}, {"parents", Json::array()}};
+    EXPECT_EQ(post(update).status, 403) << "of no base";
+    update["parents"] = {base};
+    const std::string key = new_id();
+    const auto first = post(update, key);
+    ASSERT_EQ(first.status, 201) << first.body;
+    EXPECT_EQ(post(update, key).body, first.body) << "the answer was lost";
+    EXPECT_EQ(post(update).body, first.body) << "the push was repeated";
+    const auto count = version_count();
+    Json other = update;
+    other["manifest"] = stored({{"weights.bin", "another"}});
+    const auto refused = post(other);
+    EXPECT_EQ(refused.status, 409) << refused.body;
+    EXPECT_EQ(problem_field(refused), "manifest");
+    EXPECT_NE(refused.body.find("attempt 1 of task task1"), std::string::npos) << refused.body;
+    EXPECT_EQ(version_count(), count);
+    EXPECT_EQ(row_count("idempotency WHERE subject = 'leonardo'"), 0) << "repeats leave nothing";
+}
+
 TEST_F(StoreTest, WithoutTheRightTokenThereIsNothing) {
     http::Client nobody = store_->server().client_without_token();
     EXPECT_EQ(call(nobody, Method::kGet, "/v1/models").status, 401);
