@@ -25,30 +25,11 @@ Error disk_error(const std::string& what) {
     return internal_error(what + " failed: " + std::strerror(errno));
 }
 
-Status sync_directory(const fs::path& directory) {
-    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid() || ::fsync(fd.get()) != 0) return disk_error("syncing a blob's directory");
-    return {};
-}
-
 bool is_older(const fs::path& path, std::chrono::seconds age) {
     struct stat info{};
     if (::stat(path.c_str(), &info) != 0) return false;
     const auto since = std::chrono::system_clock::now().time_since_epoch() - std::chrono::seconds(info.st_mtim.tv_sec);
     return since >= age;
-}
-
-// Creates root/ab/cd durably: a synced blob below a directory that a power cut takes away would be lost with it.
-Status make_parents(const fs::path& root, const fs::path& blob) {
-    const fs::path second = blob.parent_path();
-    const fs::path first = second.parent_path();
-    for (const auto& [directory, parent] : {std::pair(first, root), std::pair(second, first)}) {
-        if (::mkdir(directory.c_str(), 0755) == 0)
-            ATOLL_RETURN_IF_ERROR(sync_directory(parent));
-        else if (errno != EEXIST)
-            return disk_error("creating a blob's directory");
-    }
-    return {};
 }
 
 }  // namespace
@@ -60,6 +41,9 @@ Result<std::unique_ptr<BlobStore>> BlobStore::open(const fs::path& root) {
         return Error{ErrorCode::kInvalidArgument, "cannot create " + root.string() + ": " + error.message(),
                      "store.root"};
     for (const auto& orphan : fs::directory_iterator(root / "tmp", error)) fs::remove(orphan.path(), error);
+    // A process that was killed between naming a blob and syncing the name leaves nobody else to do it.
+    const UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || ::syncfs(fd.get()) != 0) return disk_error("syncing the blobs");
     return std::unique_ptr<BlobStore>(new BlobStore(root));
 }
 
@@ -74,17 +58,19 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
     const fs::path path = root_ / relative_path(sha256);
     if (const auto size = size_of(sha256); size.ok() && *size == bytes.size()) {
         ATOLL_TRY(const bool is_there, touch(sha256));
+        // Another writer may have named it a moment ago.
+        if (is_there) ATOLL_RETURN_IF_ERROR(sync_names_of(path));
         if (is_there) return Stored::kThereAlready;
     }
     const fs::path temporary = root_ / "tmp" / new_id();
     Status status = write_temporary(temporary, bytes);
-    if (status.ok()) status = make_parents(root_, path);
+    if (status.ok()) status = make_parents(path);
     if (status.ok()) status = publish(temporary, path);
     if (!status.ok()) {
         ::unlink(temporary.c_str());
         return status.error();
     }
-    ATOLL_RETURN_IF_ERROR(sync_directory(path.parent_path()));
+    ATOLL_RETURN_IF_ERROR(sync_names_of(path));
     return Stored::kNew;
 }
 
@@ -92,6 +78,56 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
 Status BlobStore::publish(const fs::path& temporary, const fs::path& path) {
     const std::lock_guard lock(ages_);
     if (::rename(temporary.c_str(), path.c_str()) != 0) return disk_error("naming a blob");
+    unsynced_[path.parent_path()] = ++changes_;
+    return {};
+}
+
+// Creates root/ab/cd. A synced blob below a directory that a power cut takes away would be lost with it.
+Status BlobStore::make_parents(const fs::path& blob) {
+    const fs::path second = blob.parent_path();
+    const fs::path first = second.parent_path();
+    const std::lock_guard lock(ages_);
+    for (const auto& [directory, parent] : {std::pair(first, root_), std::pair(second, first)}) {
+        if (::mkdir(directory.c_str(), 0755) == 0)
+            unsynced_[parent] = ++changes_;
+        else if (errno != EEXIST)
+            return disk_error("creating a blob's directory");
+    }
+    return {};
+}
+
+Status BlobStore::sync_names_of(const fs::path& blob) {
+    const fs::path second = blob.parent_path();
+    for (const fs::path& directory : {root_, second.parent_path(), second}) ATOLL_RETURN_IF_ERROR(sync(directory));
+    return {};
+}
+
+Status BlobStore::sync_names() {
+    std::map<fs::path, std::uint64_t> unsynced;
+    {
+        const std::lock_guard lock(ages_);
+        unsynced = unsynced_;
+    }
+    for (const auto& [directory, change] : unsynced) ATOLL_RETURN_IF_ERROR(sync(directory));
+    return {};
+}
+
+// Nothing to do if all its names are on the disk. A name that is made meanwhile stays to be synced.
+Status BlobStore::sync(const fs::path& directory) {
+    std::uint64_t change = 0;
+    {
+        const std::lock_guard lock(ages_);
+        const auto found = unsynced_.find(directory);
+        if (found == unsynced_.end()) return {};
+        change = found->second;
+    }
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int injected = sync_hook_ ? sync_hook_() : 0;
+    if (injected != 0) errno = injected;
+    if (!fd.valid() || injected != 0 || ::fsync(fd.get()) != 0) return disk_error("syncing a blob's directory");
+    const std::lock_guard lock(ages_);
+    const auto found = unsynced_.find(directory);
+    if (found != unsynced_.end() && found->second == change) unsynced_.erase(found);
     return {};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +27,10 @@ class BlobStore {
     // full. Either way nothing becomes visible.
     Result<Stored> put(const std::string& sha256, std::string_view bytes);
 
+    // Puts on the disk every name that can be seen, so that a version may count on it after a power cut. What put() has
+    // answered is there already: this is for names that another caller has just made.
+    Status sync_names();
+
     // Makes the blob as young as a new one; false if there is none. Whoever is told that a blob is there counts on it.
     Result<bool> touch(const std::string& sha256);
     // The blobs whose name begins with these two digits and that were last stored or touched so long ago or longer.
@@ -45,14 +50,24 @@ class BlobStore {
     // fails with. Set before the store is used.
     void set_write_hook(std::function<int()> hook) { write_hook_ = std::move(hook); }
 
+    // The same for each sync of a directory.
+    void set_sync_hook(std::function<int()> hook) { sync_hook_ = std::move(hook); }
+
   private:
     explicit BlobStore(std::filesystem::path root) : root_(std::move(root)) {}
     Status publish(const std::filesystem::path& temporary, const std::filesystem::path& path);
+    Status make_parents(const std::filesystem::path& blob);
     Status write_temporary(const std::filesystem::path& path, std::string_view bytes);
+    Status sync_names_of(const std::filesystem::path& blob);
+    Status sync(const std::filesystem::path& directory);
 
     std::filesystem::path root_;
-    std::mutex ages_;  // held to look at a blob's age and act on it
+    std::mutex ages_;  // held to look at a blob's age and act on it, and for what follows
+    // Directories with names that may not be on the disk yet, each with its newest change.
+    std::map<std::filesystem::path, std::uint64_t> unsynced_;
+    std::uint64_t changes_ = 0;
     std::function<int()> write_hook_;
+    std::function<int()> sync_hook_;
 };
 
 }  // namespace atl::store

@@ -82,6 +82,20 @@ TEST_F(BlobStoreTest, AFullDiskIsSaidAndNothingBecomesVisible) {
     EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kNew) << "it works again afterwards";
 }
 
+TEST_F(BlobStoreTest, ABlobIsSaidToBeThereOnlyWhenItsNameIsOnTheDisk) {
+    int broken = EIO;
+    blobs_->set_sync_hook([&] { return broken; });
+    EXPECT_FALSE(blobs_->put(sha256_, bytes_).ok());
+    ASSERT_TRUE(blobs_->size_of(sha256_).ok()) << "it has its name";
+    EXPECT_FALSE(blobs_->put(sha256_, bytes_).ok()) << "nobody has synced it";
+    EXPECT_FALSE(blobs_->sync_names().ok());
+    broken = 0;
+    EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kThereAlready);
+    broken = EIO;
+    EXPECT_TRUE(blobs_->sync_names().ok()) << "all is on the disk: nothing is left to sync";
+    EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kThereAlready);
+}
+
 TEST_F(BlobStoreTest, AHalfBlobOfThatNameIsReplaced) {
     fs::create_directories((root_ / BlobStore::relative_path(sha256_)).parent_path());
     std::ofstream(root_ / BlobStore::relative_path(sha256_)) << "some";

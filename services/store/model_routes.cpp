@@ -121,6 +121,7 @@ Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const s
         ATOLL_RETURN_IF_ERROR(note_handed_in(transaction, *writer.scope, version.digest));
     ATOLL_RETURN_IF_ERROR(keep_blobs(transaction));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));  // once more: none has gone since, none goes now
+    ATOLL_RETURN_IF_ERROR(blobs_.sync_names());
     ATOLL_TRY(InsertedVersion saved, insert_version(transaction, model, version, writer.subject));
     if (saved.is_new) {
         const std::string key = version.job ? *version.job : model;
