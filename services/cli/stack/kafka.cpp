@@ -35,6 +35,8 @@ std::string broker_settings(const Stack& stack) {
            "auto.create.topics.enable=false\n"
            "log.retention.hours=2160\n"  // events outlive a coordinator that is off for weeks
            "controlled.shutdown.enable=false\n"
+           "broker.session.timeout.ms=4000\n"  // so long a new process waits for the one before it
+           "broker.heartbeat.interval.ms=500\n"
            "group.initial.rebalance.delay.ms=0\n"
            "num.network.threads=2\n"
            "num.io.threads=4\n"
