@@ -76,6 +76,8 @@ Result<Params> read_params(const fs::path& path, const ImportOptions& options) {
     if (const Status status = reader.finish(); !status.ok()) return in_file(path, status.error().message);
     if (params.heads > params.dim || params.dim % params.heads != 0)
         return in_file(path, "n_heads does not divide dim");
+    if (options.rope_factor && !params.scaled_rope)
+        return invalid_argument("--rope-factor", "means nothing here: " + path.string() + " has no use_scaled_rope");
     params.max_position_embeddings = options.max_position_embeddings.value_or(params.max_position_embeddings);
     params.rope_factor = options.rope_factor.value_or(params.rope_factor);
     if (params.max_position_embeddings == 0)

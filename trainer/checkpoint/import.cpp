@@ -6,6 +6,7 @@
 
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/save.h"
+#include "trainer/data/tokenizer.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -15,12 +16,29 @@ namespace fs = std::filesystem;
 // Values converted at a time (whole rows, at least one).
 constexpr std::int64_t kImportElements = 1 << 18;
 
+// What Meta's files leave out, Hugging Face's config.json says.
+Status check_nothing_left_out(const ImportOptions& options) {
+    const std::string why = "means nothing here: the model's config.json says it";
+    if (options.max_position_embeddings) return invalid_argument("--max-position-embeddings", why);
+    if (options.rope_factor) return invalid_argument("--rope-factor", why);
+    return {};
+}
+
+Status check_tokenizer(const fs::path& directory) {
+    if (directory.empty()) return {};
+    const auto tokenizer = data::Tokenizer::open(directory);
+    return tokenizer.ok() ? Status() : Status(invalid_argument("--tokenizer", tokenizer.error().message));
+}
+
 Result<ForeignModel> open_foreign(const ImportOptions& options) {
     const auto has = [&](const char* name) { return fs::exists(options.from / name); };
     if (!fs::is_directory(options.from)) return not_found(options.from.string() + " is not a directory", "--from");
     if (has("model.safetensors") || has("model.safetensors.index.json"))
         return in_file(options.from, "its weights are safetensors already");
-    if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) return open_pytorch_bin(options);
+    if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) {
+        ATOLL_RETURN_IF_ERROR(check_nothing_left_out(options));
+        return open_pytorch_bin(options);
+    }
     if (has("consolidated.00.pth")) return open_consolidated(options);
     return in_file(options.from,
                    "holds no pytorch_model.bin, no pytorch_model.bin.index.json and no consolidated.00.pth");
@@ -58,6 +76,7 @@ Status import_model(const ImportOptions& options) {
     std::error_code ignored;
     if (fs::equivalent(options.from, options.out, ignored))
         return invalid_argument("--out", "is --from: give another directory");
+    ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer));
     ATOLL_TRY(const ForeignModel model, open_foreign(options));
     const bool existed = fs::exists(options.out);
     const Status status = write(model, options);

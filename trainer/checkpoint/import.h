@@ -17,7 +17,8 @@ struct ImportOptions {
     std::filesystem::path out;
     std::filesystem::path tokenizer;  // a directory whose tokenizer files are copied; empty: those of `from`
     std::optional<DType> dtype;       // absent: each tensor as it is
-    // What Meta's params.json leaves out: the context, and how far use_scaled_rope stretches it.
+    // What Meta's params.json leaves out: the context, and how far use_scaled_rope stretches it. Refused where they
+    // mean nothing.
     std::optional<std::int64_t> max_position_embeddings;
     std::optional<double> rope_factor;
 };

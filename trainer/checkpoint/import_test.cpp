@@ -19,14 +19,18 @@ const fs::path kTorchFixtures = fs::path(ATOLL_FIXTURES) / "torch";
 
 class ImportTest : public testing::Test {
   protected:
-    ImportTest() {
-        options_.out = directory_.path() / "out";
-        options_.max_position_embeddings = 64;
-        options_.rope_factor = 8.0;
+    ImportTest() { options_.out = directory_.path() / "out"; }
+
+    // A fixture, with what Meta's params.json leaves out.
+    void take(const std::string& name) {
+        options_.from = kTorchFixtures / name;
+        if (name.starts_with("llama")) options_.max_position_embeddings = 64;
+        if (name == "llama3") options_.rope_factor = 8.0;
     }
 
     // A copy of a fixture, to be damaged.
     fs::path copy(const std::string& name) {
+        take(name);
         options_.from = directory_.path() / name;
         fs::copy(kTorchFixtures / name, options_.from);
         return options_.from;
@@ -66,7 +70,7 @@ void expect_the_same_tensors(const fs::path& model, const fs::path& expected_fil
 class ImportGoldenTest : public ImportTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(ImportGoldenTest, EveryTensorHasTheBytesThatPyTorchWrote) {
-    options_.from = kTorchFixtures / GetParam();
+    take(GetParam());
     const Status status = import_model(options_);
     ASSERT_TRUE(status.ok()) << status.error().message;
     expect_the_same_tensors(options_.out, options_.from / "expected.safetensors");
@@ -75,7 +79,7 @@ TEST_P(ImportGoldenTest, EveryTensorHasTheBytesThatPyTorchWrote) {
 INSTANTIATE_TEST_SUITE_P(All, ImportGoldenTest, testing::Values("single", "zip64", "sharded", "llama2", "llama3"));
 
 TEST_F(ImportTest, AnotherDtypeRoundsAndIsSaidInTheConfiguration) {
-    options_.from = kTorchFixtures / "sharded";
+    take("sharded");
     options_.dtype = DType::kBF16;
     ASSERT_TRUE(import_model(options_).ok());
     EXPECT_EQ(config()["dtype"], "bfloat16");
@@ -84,7 +88,7 @@ TEST_F(ImportTest, AnotherDtypeRoundsAndIsSaidInTheConfiguration) {
 }
 
 TEST_F(ImportTest, MetasParametersBecomeAConfiguration) {
-    options_.from = kTorchFixtures / "llama3";
+    take("llama3");
     options_.max_position_embeddings = 131072;
     ASSERT_TRUE(import_model(options_).ok());
     const json got = config();
@@ -99,11 +103,38 @@ TEST_F(ImportTest, MetasParametersBecomeAConfiguration) {
 }
 
 TEST_F(ImportTest, WhatMetasParametersLeaveOutIsAskedFor) {
-    options_.from = kTorchFixtures / "llama3";
+    take("llama3");
     options_.rope_factor.reset();
     expect_refused("use_scaled_rope");
     options_.max_position_embeddings.reset();
     expect_refused("does not say the context");
+}
+
+TEST_F(ImportTest, WhatMeansNothingIsRefusedByName) {
+    struct Case {
+        const char* fixture;
+        void (*give)(ImportOptions&);
+        const char* field;
+    };
+    const Case cases[] = {
+        {"single", [](ImportOptions& given) { given.max_position_embeddings = 3; }, "--max-position-embeddings"},
+        {"sharded", [](ImportOptions& given) { given.rope_factor = 3; }, "--rope-factor"},
+        {"llama2", [](ImportOptions& given) { given.rope_factor = 3; }, "--rope-factor"},
+        {"single", [](ImportOptions& given) { given.tokenizer = "nowhere"; }, "--tokenizer"},
+        {"llama2", [](ImportOptions& given) { given.tokenizer = given.from; }, "--tokenizer"},
+    };
+    for (const auto& [fixture, give, field] : cases) {
+        const fs::path out = options_.out;
+        options_ = ImportOptions();
+        options_.out = out;
+        take(fixture);
+        give(options_);
+        const Status status = import_model(options_);
+        ASSERT_FALSE(status.ok()) << fixture << " " << field;
+        EXPECT_EQ(status.error().field, field) << fixture;
+        EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << fixture << " " << field;
+        EXPECT_FALSE(fs::exists(options_.out)) << fixture << " " << field;
+    }
 }
 
 TEST_F(ImportTest, AFileThatIsCutOffIsRefused) {
