@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -128,7 +129,16 @@ class ZstdFile final : public ByteSource {
 
 }  // namespace
 
+Status check_input(const std::filesystem::path& path) {
+    struct stat status = {};
+    if (::stat(path.c_str(), &status) != 0) return file_error(path, "open");
+    if (S_ISREG(status.st_mode)) return {};
+    return invalid_argument("--input", path.string() + " is no regular file" +
+                                           (S_ISDIR(status.st_mode) ? "" : ": what a pipe gives must go to one first"));
+}
+
 Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::filesystem::path& path) {
+    ATOLL_RETURN_IF_ERROR(check_input(path));  // before open(), which waits for the writer of a FIFO
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) return file_error(path, "open");
     unsigned char magic[4] = {};

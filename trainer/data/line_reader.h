@@ -13,6 +13,9 @@
 
 namespace atl::data {
 
+// kInvalidArgument unless it is a regular file: inputs are read by position, and more than once. kNotFound.
+Status check_input(const std::filesystem::path& path);
+
 // The bytes of a file, decompressed when it is gzip or zstd (told by its first bytes, not by its name). Errors name the
 // file. Not thread-safe.
 class ByteSource {

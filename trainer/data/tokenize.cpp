@@ -50,6 +50,7 @@ Result<nlohmann::json> identity_of(const TokenizeOptions& options, const Tokeniz
     tokenizer.encode_document("", frame);
     nlohmann::json inputs = nlohmann::json::array();
     for (const auto& input : options.inputs) {
+        ATOLL_RETURN_IF_ERROR(check_input(input));
         std::error_code error;
         const auto size = std::filesystem::file_size(input, error);
         if (error) return not_found("cannot open " + input.string() + ": " + error.message(), input.string());

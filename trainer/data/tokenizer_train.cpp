@@ -10,6 +10,7 @@
 
 #include "shared/base/file.h"
 #include "shared/json/json.h"
+#include "shared/log/log.h"
 #include "trainer/data/line_reader.h"
 #include "trainer/data/template.h"
 
@@ -134,7 +135,16 @@ Error cannot_train(const TokenizerTrainOptions& options, const std::string& word
     return invalid_argument("vocab-size", pieces + ": no tokenizer can be trained on this text: " + words);
 }
 
+// The library is silent while it works, for minutes with much text and many pieces.
+void say_what_is_trained(const TokenizerTrainOptions& options, const std::vector<std::string>& sentences) {
+    std::size_t bytes = 0;
+    for (const std::string& sentence : sentences) bytes += sentence.size();
+    spdlog::info("tokenizer-train: {} pieces from {:.1f} MB of text in {} lines", options.vocab_size,
+                 static_cast<double>(bytes) / 1e6, sentences.size());
+}
+
 Result<std::string> train_model(const TokenizerTrainOptions& options, const std::vector<std::string>& sentences) {
+    say_what_is_trained(options, sentences);
     VectorIterator iterator(sentences);
     std::string model;
     const auto status = sentencepiece::SentencePieceTrainer::Train(trainer_settings(options), &iterator, &model);

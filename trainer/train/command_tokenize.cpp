@@ -18,7 +18,7 @@ class TokenizeCommand final : public Command {
         return {
             {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt",
              &options_.tokenizer, true},
-            {"input", "JSON lines, plain, .gz or .zst", &options_.inputs, true},
+            {"input", "files of JSON lines, plain, .gz or .zst; no pipe", &options_.inputs, true},
             {"template",
              "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer, "
              "\\n is a "

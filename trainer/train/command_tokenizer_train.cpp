@@ -8,7 +8,7 @@ namespace {
 class TokenizerTrainCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
-        return {{"input", "JSON lines (plain, .gz or .zst), or text with a line each", &options_.inputs, true},
+        return {{"input", "files of JSON lines (plain, .gz or .zst), or of text; no pipe", &options_.inputs, true},
                 {"template", "text of a document; {{name}} stands for that field of a line, \\n is a newline",
                  &options_.text_template},
                 {"vocab-size", "pieces: 260 at least, and one for each character of the text", &vocab_size_, true},
