@@ -7,9 +7,9 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <optional>
 #include <sstream>
+#include <type_traits>
 
 #include "shared/base/spelling.h"
 #include "trainer/comm/launch.h"
@@ -25,9 +25,10 @@ Status read_number(const Flag& flag, std::string_view text, T& value, const char
     const bool is_whole = end == text.data() + text.size();
     if (error == std::errc() && is_whole) return {};
     if (error == std::errc::result_out_of_range && is_whole) {
-        return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is more than " +
-                                                      number_text(std::numeric_limits<T>::max()) +
-                                                      " or too close to 0");
+        const bool is_integer = std::is_integral_v<T>;
+        return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is too " +
+                                                      (is_integer ? (text.starts_with('-') ? "small" : "large")
+                                                                  : "large or too close to 0"));
     }
     return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is not " + what);
 }

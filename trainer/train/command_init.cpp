@@ -9,6 +9,8 @@
 namespace atl::train {
 namespace {
 
+constexpr std::int64_t kSeedMax = 1'000'000'000'000'000;  // as that of a training
+
 class InitCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
@@ -25,6 +27,9 @@ class InitCommand final : public Command {
     }
 
     Status run() override {
+        if (seed_ < 0 || seed_ > kSeedMax) {
+            return invalid_argument("--seed", "must be from 0 to " + std::to_string(kSeedMax));
+        }
         const std::array<std::filesystem::path, 2> reads = {options_.config, options_.tokenizer};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         options_.seed = static_cast<std::uint64_t>(seed_);

@@ -9,6 +9,8 @@
 namespace atl::train {
 namespace {
 
+constexpr std::int64_t kRanksMax = 1 << 20;
+
 std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::int64_t limit) {
     nlohmann::ordered_json line = {{"device", "cpu"}, {"rank", rank}};
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
@@ -38,7 +40,9 @@ class PlanCommand final : public Command {
 
     Status run() override {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
-        if (ranks_ < 1 || ranks_ > (1 << 20)) return invalid_argument("--ranks", "must be at least 1");
+        if (ranks_ < 1 || ranks_ > kRanksMax) {
+            return invalid_argument("--ranks", "must be from 1 to " + std::to_string(kRanksMax));
+        }
         if (on_node_ < 0) return invalid_argument("--ranks-per-node", "must be at least 1");
         if (memory_ < 0) return invalid_argument("--memory-bytes", "must be at least 1");
         const auto self = comm::make_self();

@@ -249,7 +249,8 @@ Status settle_offload_dir(RunConfig& config) {
 
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch) {
     if (config.steps > 0 && config.epochs > 0) {
-        return invalid_argument("--epochs", "give --steps or --epochs, not both");
+        return invalid_argument("--epochs",
+                                "give --steps or --epochs, not both (--epochs 0 takes back what --config says)");
     }
     std::int64_t steps = config.steps;
     if (!config.given.contains("steps")) {

@@ -239,5 +239,16 @@ TEST(StepsTest, EpochsSeeEveryRow) {
     EXPECT_EQ(plan_steps(config, 10, 4).error().field, "--steps");
 }
 
+TEST(StepsTest, AFilesEpochsCanBeTakenBack) {
+    RunConfig config;
+    ASSERT_TRUE(read_json(config, R"({"epochs": 2})").ok());
+    ASSERT_TRUE(set(config, "steps", "3").ok());
+    const auto both = plan_steps(config, 10, 4);
+    ASSERT_FALSE(both.ok());
+    EXPECT_NE(both.error().message.find("--epochs 0"), std::string::npos) << both.error().message;
+    ASSERT_TRUE(set(config, "epochs", "0").ok());
+    EXPECT_EQ(*plan_steps(config, 10, 4), 3);
+}
+
 }  // namespace
 }  // namespace atl::train

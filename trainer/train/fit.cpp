@@ -3,6 +3,27 @@
 #include "trainer/plan/node.h"
 
 namespace atl::train {
+namespace {
+
+// What helps a rank that needs more than its share.
+std::string way_out(const TrainJob& job, const plan::MemoryPlan& plan, kernels::Backend& backend, int ranks,
+                    std::int64_t limit_bytes) {
+    const std::string program = plan::human_bytes(plan.program_bytes);
+    const bool program_is_too_large = plan.program_bytes > limit_bytes;
+    if (job.unseen_bytes > plan.total_bytes() / 2 || (job.unseen_bytes > 0 && program_is_too_large)) {
+        return "the program and MPI take " + program +
+               " of it with so many ranks on one machine; --ranks-per-node says how many it has";
+    }
+    if (program_is_too_large) return "the program alone takes " + program;
+    const auto need = [&](const plan::Settings& settings) {
+        return measure_with(job, settings, backend, 0, ranks).total_bytes();
+    };
+    const auto nearest = plan::nearest_that_fits(settings_of(job), ranks, limit_bytes, need);
+    if (!nearest) return "no other settings fit on so few ranks";
+    return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + plan::human_bytes(need(*nearest)) + ")";
+}
+
+}  // namespace
 
 plan::Settings settings_of(const TrainJob& job) {
     return {job.config.sharding, job.batch.micro, job.batch.accumulation, job.config.activation_checkpointing,
@@ -27,19 +48,11 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
 }
 
 Status judge(const TrainJob& job, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
-    const auto need = [&](const plan::Settings& settings) {
-        return measure_with(job, settings, backend, 0, ranks).total_bytes();
-    };
-    const plan::Settings settings = settings_of(job);
-    const std::int64_t bytes = need(settings);
-    if (bytes <= limit_bytes) return {};
-    const auto nearest = plan::nearest_that_fits(settings, ranks, limit_bytes, need);
+    const plan::MemoryPlan plan = measure_with(job, settings_of(job), backend, 0, ranks);
+    if (plan.total_bytes() <= limit_bytes) return {};
     return Error{ErrorCode::kResourceExhausted,
-                 "this run needs " + plan::human_bytes(bytes) + " a rank and there are " +
-                     plan::human_bytes(limit_bytes) + "; " +
-                     (nearest ? "the nearest that fits: " + plan::to_flags(*nearest) + " (" +
-                                    plan::human_bytes(need(*nearest)) + ")"
-                              : std::string("no other settings fit on so few ranks")),
+                 "this run needs " + plan::human_bytes(plan.total_bytes()) + " a rank and there are " +
+                     plan::human_bytes(limit_bytes) + "; " + way_out(job, plan, backend, ranks, limit_bytes),
                  "memory"};
 }
 

@@ -115,7 +115,7 @@ const std::vector<Option>& table() {
          "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none", kTrain | kPlan,
          0, 65536},
         {"lora-alpha", &C::lora_alpha, "an adapter counts alpha / rank times; the default is the rank", kTrain | kPlan,
-         0, 1e6},
+         1e-6, 1e6},
         {"lora-dropout", &C::lora_dropout, "probability that an adapter's input is left out of a step", kTrain | kPlan,
          0, 0.999},
         {"lora-targets", &C::lora_targets, "linears that get one, or all-linear; the default is q_proj,v_proj",

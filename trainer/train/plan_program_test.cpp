@@ -155,5 +155,14 @@ TEST_F(PlanTest, TheNearestThatFitsDoesFit) {
     }
 }
 
+TEST_F(PlanTest, WhatNoSettingsCanMendIsSaid) {
+    const auto crowded = plan({}, 100000);
+    EXPECT_EQ(crowded.exit_code, 3);
+    EXPECT_NE(crowded.err.find("--ranks-per-node"), std::string::npos) << crowded.err;
+    const auto tiny = plan({"--memory-bytes", "1"});
+    EXPECT_EQ(tiny.exit_code, 3);
+    EXPECT_NE(tiny.err.find("the program alone takes"), std::string::npos) << tiny.err;
+}
+
 }  // namespace
 }  // namespace atl::train
