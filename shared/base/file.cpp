@@ -11,7 +11,7 @@
 namespace atl {
 Error file_error(const std::filesystem::path& path, std::string_view what) {
     auto code = ErrorCode::kInternal;
-    if (errno == ENOENT) code = ErrorCode::kNotFound;
+    if (errno == ENOENT || errno == ENOTDIR) code = ErrorCode::kNotFound;
     if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
     return {code, "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
 }

@@ -142,8 +142,8 @@ Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vecto
                                     const model::LoraOptions& options, const AdapterBase& base) {
     ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
     ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / kAdapterConfig, config_text(options, base.directory)));
-    std::map<std::string, std::string> metadata = {{"format", "pt"}};
-    if (!base.quantization.empty()) metadata[kQuantization] = base.quantization;
+    const std::map<std::string, std::string> metadata = {
+        {"format", "pt"}, {kQuantization, base.quantization.empty() ? kNotQuantized : base.quantization}};
     return WeightWriter::create(std::move(staged), std::move(tensors),
                                 {"adapter_model", kAdapterConfig, metadata, kOneFile});
 }

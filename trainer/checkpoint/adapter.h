@@ -24,15 +24,19 @@ inline bool is_adapter_file(std::string_view name) {
 // mathematics (use_dora, rank_pattern, bias, …) or is not known to be harmless.
 Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory);
 
-// The format of the frozen base that an adapter of ours was trained on, "int8" or "nf4", as its weights' metadata have
-// it; empty: the model's own weights, or another program wrote it.
+// The base_quantization of an adapter whose base was the model's own weights.
+inline constexpr char kNotQuantized[] = "none";
+
+// The format of the frozen base that an adapter of ours was trained on, "int8", "nf4" or kNotQuantized, as its weights'
+// metadata have it; empty: another program wrote it.
 Result<std::string> adapter_quantization(const std::filesystem::path& directory);
 
 // That format when a base in `quantize` ("int8", "nf4", or "none") is another than the adapter was trained on; empty:
 // it is the same, or not known.
 Result<std::string> other_base(const std::filesystem::path& directory, const std::string& quantize);
 
-// What an adapter was trained on: the directory that adapter_config.json names, and adapter_quantization().
+// What an adapter was trained on: the directory that adapter_config.json names, and adapter_quantization(), or empty
+// for the model's own weights.
 struct AdapterBase {
     std::string directory;
     std::string quantization;

@@ -53,6 +53,10 @@ Status check_flags(const RunConfig& config, const model::LoraOptions& adapter) {
     return {};
 }
 
+std::string base_text(const std::string& quantize) {
+    return quantize == checkpoint::kNotQuantized ? "the model's own weights" : "the model in " + quantize;
+}
+
 }  // namespace
 
 Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
@@ -81,11 +85,9 @@ Result<std::string> other_base_warning(const RunConfig& config) {
     if (config.adapter.empty()) return std::string();
     ATOLL_TRY(const std::string trained_on, checkpoint::other_base(config.adapter, config.quantize));
     if (trained_on.empty()) return std::string();
-    const bool own = config.quantize == "none";
-    return "the adapter was trained on the model in " + trained_on + "; this is " +
-           (own ? "the model's own weights, which differ"
-                : "the model in " + config.quantize + ", whose weights differ") +
-           " a little: --quantize " + trained_on + " takes those";
+    const bool own = config.quantize == checkpoint::kNotQuantized;
+    return "the adapter was trained on " + base_text(trained_on) + "; this is " + base_text(config.quantize) +
+           (own ? ", which differ" : ", whose weights differ") + " a little: --quantize " + trained_on + " takes those";
 }
 
 }  // namespace atl::train

@@ -86,13 +86,33 @@ TEST_F(CommandLineTest, AWrongFlagIsToldOnceUnderALauncher) {
 }
 
 TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
-    const std::string model = path("model"), data = path("data.safetensors");
+    const std::string model = path("model"), data = path("data.safetensors"), adapter = path("adapter");
+    ASSERT_EQ(train("adapter", {"--steps", "0", "--lora-rank", "2"}).exit_code, 0);
+    const std::string weights = model + "/model.safetensors", adapter_weights = adapter + "/adapter_model.safetensors";
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"eval", "--model", weights, "--data", data}, "--model: '" + weights + "' is a file; give the directory"},
+        {{"eval", "--model", weights + "/a", "--data", data}, "--model: "},
+        {{"eval", "--model", model, "--data", model}, "--data: '" + model + "' holds no data.json"},
+        {{"eval", "--model", model, "--data", data, "--adapter", adapter_weights}, "--adapter: '" + adapter_weights},
+        {{"eval", "--model", model, "--data", data, "--adapter", model}, "--adapter: '" + model + "' is no adapter"},
+        {{"generate", "--model", adapter, "--prompt", "a"}, "--model: '" + adapter + "' is an adapter: give the model"},
+        {{"merge", "--model", weights, "--adapter", adapter, "--out", path("m")}, "--model: '" + weights},
+        {{"merge", "--model", model, "--adapter", adapter_weights, "--out", path("m")}, "--adapter: '"},
+        {{"tokenize", "--tokenizer", weights, "--input", path("a"), "--seq-len", "8", "--out", path("t")}, weights},
+        {{"tokenize", "--tokenizer", ATOLL_FIXTURES "/tokenizers/small", "--input", weights + "/a", "--seq-len", "8",
+          "--out", path("t")},
+         weights + "/a"},
+        {{"init", "--config", path("config.json"), "--out", path("m"), "--seed", "-1"},
+         "--seed: must be from 0 to 1000000000000000"},
+        {{"init", "--config", path("config.json"), "--out", path("m"), "--seed", "18446744073709551615"},
+         "--seed: '18446744073709551615' is too large"},
+        {{"plan", "--model", model, "--data", data, "--ranks", "2000000"}, "--ranks: must be from 1 to 1048576"},
+        {{"plan", "--model", model, "--data", data, "--ranks", "0"}, "--ranks: must be from 1 to 1048576"},
         {{"train", "--model", path("no"), "--data", data, "--out", path("out"), "--steps", "1"},
          "--model: there is no"},
         {{"eval", "--model", model, "--data", path("no")}, "--data: there is no"},
         {{"eval", "--data", data}, "--model: is required"},
-        {{"merge", "--model", model, "--adapter", model, "--out", path("m"), "--save-dtype", "int9"}, "--save-dtype"},
+        {{"merge", "--model", model, "--adapter", adapter, "--out", path("m"), "--save-dtype", "int9"}, "--save-dtype"},
         {{"generate", "--model", model, "--prompt", "a", "--max-tokens", "99999999999999999999"},
          "--max-tokens: '9999"},
         {{"init", "--config", path("config.json"), "--out", model}, "--out: "},
@@ -126,6 +146,28 @@ TEST_F(CommandLineTest, WhatIsLoggedDoesNotReachStandardOutput) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_NE(result.err.find("begins anew"), std::string::npos) << result.err;
     EXPECT_EQ(lines_of(result.out).size(), 1U) << result.out;
+}
+
+TEST_F(CommandLineTest, APipeIsNoInput) {
+    ASSERT_EQ(run_under({"mkfifo"}, {path("fifo")}).exit_code, 0);
+    const std::vector<std::string> train = {"tokenizer-train", "--vocab-size", "280", "--out", path("tokenizer")};
+    for (const std::string& input : {path("fifo"), std::string("/dev/stdin"), path("model")}) {
+        auto arguments = train;
+        arguments.insert(arguments.end(), {"--input", input});
+        for (const auto& result : {tokenize({"--input", input}), run(arguments)}) {
+            EXPECT_EQ(result.exit_code, 2) << input;
+            EXPECT_NE(result.err.find("--input: " + input + " is no regular file"), std::string::npos) << result.err;
+        }
+    }
+}
+
+// The library says nothing while it works: what it works at is told before.
+TEST_F(CommandLineTest, TrainingATokenizerSaysOnWhatBeforeItBegins) {
+    const auto result =
+        run({"tokenizer-train", "--input", path("a"), "--vocab-size", "5000", "--out", path("tokenizer")});
+    const auto told = result.err.find("5000 pieces from 0.0 MB of text in 1 lines");
+    ASSERT_NE(told, std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("is too large", told), std::string::npos) << result.err;
 }
 
 // The documents of a split are chosen by --validation-percent.

@@ -5,6 +5,7 @@
 #include "trainer/checkpoint/merge.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/input_paths.h"
 #include "trainer/train/output.h"
 #include "trainer/train/storage.h"
 
@@ -28,6 +29,8 @@ class MergeCommand final : public Command {
     }
 
     Status run() override {
+        ATOLL_RETURN_IF_ERROR(check_model_path(options_.model, "--model"));
+        ATOLL_RETURN_IF_ERROR(check_adapter_path(options_.adapter, "--adapter"));
         const std::array<std::filesystem::path, 2> reads = {options_.model, options_.adapter};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         ATOLL_TRY(const std::string trained_on, checkpoint::other_base(options_.adapter, quantize_));
@@ -35,7 +38,7 @@ class MergeCommand final : public Command {
         if (quantize_ != "none" && !options_.quantize) {
             return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
         }
-        if (options_.quantize && !trained_on.empty()) {
+        if (options_.quantize && !trained_on.empty() && trained_on != checkpoint::kNotQuantized) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
@@ -47,7 +50,11 @@ class MergeCommand final : public Command {
   private:
     void say_what_was_merged(const std::string& trained_on) const {
         if (options_.quantize) {
-            std::cerr << "merged into what " << quantize_ << " makes of the model's weights\n";
+            std::cerr << "merged into what " << quantize_ << " makes of the model's weights"
+                      << (trained_on.empty() ? ""
+                                             : "; the adapter was trained on the model's own weights, which differ a "
+                                               "little: --quantize none merges into those")
+                      << "\n";
         } else if (!trained_on.empty()) {
             std::cerr << "merged into the model's own weights; the adapter was trained on the model in " << trained_on
                       << ", whose weights differ a little: --quantize " << trained_on << " merges into those\n";

@@ -8,18 +8,11 @@
 #include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/plan/node.h"
+#include "trainer/train/input_paths.h"
 #include "trainer/train/storage.h"
 
 namespace atl::train {
 namespace {
-
-// Given, and there.
-Status require_path(const std::string& path, const char* flag) {
-    if (path.empty()) return invalid_argument(flag, "is required");
-    std::error_code error;
-    if (std::filesystem::exists(path, error)) return {};
-    return not_found("there is no '" + path + "'", flag);
-}
 
 Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
     if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
@@ -112,7 +105,10 @@ Status set_precision(model::Model& model, const RunConfig& config) {
 }
 
 Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
-    ATOLL_RETURN_IF_ERROR(comm.agree(require_path(config.model, "--model")));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_model_path(config.model, "--model")));
+    if (!config.adapter.empty()) {
+        ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
+    }
     ATOLL_TRY(ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
     ATOLL_TRY(const std::string warning, comm::agreed(comm, other_base_warning(config)));
     if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
@@ -128,7 +124,7 @@ DataChoice validation_data(const RunConfig& config) {
 }
 
 Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
-    ATOLL_RETURN_IF_ERROR(comm.agree(require_path(choice.path, choice.flag)));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
     return comm::agreed(comm, open_and_check(choice, directory, comm));
 }
 

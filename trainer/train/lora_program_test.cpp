@@ -241,7 +241,8 @@ TEST_F(LoraProgramTest, WhatMakesNoSenseIsRefusedByName) {
         {{"--lora-targets", "q_proj"}, "--lora-targets"},
         {{"--lora-rank", "2", "--lora-targets", "lm_head"}, "lm_head"},
         {{"--lora-rank", "2", "--lora-targets", "q_proj,all-linear"}, "all-linear"},
-        {{"--adapter", path("nowhere")}, "adapter_config.json"},
+        {{"--adapter", path("nowhere")}, "--adapter: there is no"},
+        {{"--lora-rank", "2", "--lora-alpha", "0"}, "--lora-alpha"},
         {{"--adapter", path("adapter"), "--lora-rank", "8"}, "--lora-rank"},
     };
     for (const auto& [flags, named] : cases) {

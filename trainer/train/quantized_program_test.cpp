@@ -208,6 +208,13 @@ TEST_F(QuantizedProgramTest, AnAdapterOnAnotherBaseThanItsOwnIsUsedWithAWarning)
               "--quantize nf4 takes those\n");
     EXPECT_EQ(warning("nf4", "nf4", 1), "");
     EXPECT_EQ(warning("own", "none", 1), "");
+    EXPECT_EQ(warning("own", "int8", 2),
+              "the adapter was trained on the model's own weights; this is the model in int8, whose weights differ a "
+              "little: --quantize none takes those\n");
+    const auto merged =
+        run({"merge", "--model", path("odd"), "--adapter", path("own"), "--out", path("merged"), "--quantize", "int8"});
+    EXPECT_EQ(merged.exit_code, 0) << merged.err;
+    EXPECT_NE(merged.err.find("trained on the model's own weights"), std::string::npos) << merged.err;
     // The model has no tokenizer: what comes before that is the same.
     const auto generated = run({"generate", "--prompt", "a", "--model", path("odd"), "--adapter", path("nf4")});
     EXPECT_TRUE(generated.err.starts_with("the adapter was trained on the model in nf4; ")) << generated.err;

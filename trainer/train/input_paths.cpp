@@ -1,0 +1,64 @@
+#include "trainer/train/input_paths.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "trainer/checkpoint/adapter.h"
+
+namespace atl::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModelConfig = "config.json";
+
+bool holds(const fs::path& directory, const char* file) {
+    std::error_code error;
+    return fs::exists(directory / file, error);
+}
+
+bool is_directory_path(const std::string& path) {
+    std::error_code error;
+    return fs::is_directory(path, error);
+}
+
+Status check_readable(const std::string& path, const char* flag) {
+    if (path.empty()) return invalid_argument(flag, "is required");
+    const int mode = is_directory_path(path) ? R_OK | X_OK : R_OK;
+    if (::access(path.c_str(), mode) == 0) return {};
+    if (errno == ENOENT) return not_found("there is no '" + path + "'", flag);
+    return invalid_argument(flag, "'" + path + "' cannot be read: " + std::strerror(errno));
+}
+
+Status check_directory(const std::string& path, const char* flag) {
+    ATOLL_RETURN_IF_ERROR(check_readable(path, flag));
+    if (is_directory_path(path)) return {};
+    return invalid_argument(flag, "'" + path + "' is a file; give the directory that holds it");
+}
+
+}  // namespace
+
+Status check_model_path(const std::string& path, const char* flag) {
+    ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
+    if (!holds(path, checkpoint::kAdapterConfig) || holds(path, kModelConfig)) return {};
+    return invalid_argument(
+        flag, "'" + path + "' is an adapter: give the model that it was trained on, and --adapter '" + path + "'");
+}
+
+Status check_adapter_path(const std::string& path, const char* flag) {
+    ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
+    if (holds(path, checkpoint::kAdapterConfig)) return {};
+    return invalid_argument(flag, "'" + path + "' is no adapter: it holds no " + checkpoint::kAdapterConfig);
+}
+
+Status check_data_path(const std::string& path, const char* flag) {
+    ATOLL_RETURN_IF_ERROR(check_readable(path, flag));
+    if (!is_directory_path(path) || holds(path, "data.json")) return {};
+    return invalid_argument(flag, "'" + path + "' holds no data.json: `tokenize` makes a data directory");
+}
+
+}  // namespace atl::train
