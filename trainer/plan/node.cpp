@@ -6,8 +6,9 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <optional>
+
+#include "trainer/plan/control_group.h"
 
 namespace atl::plan {
 namespace {
@@ -29,18 +30,6 @@ std::optional<std::int64_t> number(std::string_view text) {
     std::int64_t value = 0;
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) return std::nullopt;
     return value;
-}
-
-// What this control group's limit (version 2) leaves.
-std::int64_t control_group_room() {
-    const std::string line = read_all("/proc/self/cgroup");
-    const std::size_t at = line.find("0::");
-    if (at == std::string::npos) return std::numeric_limits<std::int64_t>::max();
-    const std::string directory = "/sys/fs/cgroup" + line.substr(at + 3, line.find('\n', at) - at - 3);
-    const auto limit = number(read_all((directory + "/memory.max").c_str()));
-    const auto used = number(read_all((directory + "/memory.current").c_str()));
-    if (!limit || !used) return std::numeric_limits<std::int64_t>::max();
-    return std::max<std::int64_t>(0, *limit - *used);
 }
 
 }  // namespace
@@ -67,7 +56,8 @@ std::int64_t resident_peak_bytes() {
 }
 
 std::int64_t available_bytes() {
-    return std::min(kilobyte_field(read_all("/proc/meminfo"), "MemAvailable"), control_group_room());
+    return std::min(kilobyte_field(read_all("/proc/meminfo"), "MemAvailable"),
+                    control_group_room("/sys/fs/cgroup", read_all("/proc/self/cgroup")));
 }
 
 int usable_cores() {
