@@ -20,9 +20,12 @@ constexpr const char* kQuantization = "atoll.base_quantization";  // a key of th
 
 // What may be there in any case: it says nothing about the mathematics of a trained adapter.
 constexpr std::array kHarmless = {
-    "auto_mapping",  "base_model_name_or_path", "revision",       "task_type",    "inference_mode",
-    "peft_version",  "init_lora_weights",       "eva_config",     "loftq_config", "corda_config",
-    "megatron_core", "qalora_group_size",       "runtime_config",
+    "auto_mapping",      "base_model_name_or_path",
+    "revision",          "task_type",
+    "inference_mode",    "peft_version",
+    "eva_config",        "loftq_config",
+    "corda_config",      "megatron_core",
+    "qalora_group_size", "runtime_config",
 };
 
 // What changes the mathematics unless it is null, false, empty or "none".
@@ -58,6 +61,12 @@ bool is_unset(const json::Json& value) {
            ((value.is_object() || value.is_array()) && value.empty());
 }
 
+// Whether an adapter that began so belongs to the model as it is. Others ("pissa", "olora", "corda", …) take what the
+// adapter begins with out of the base, and peft does so again whenever it loads one.
+bool begins_beside_the_base(const json::Json& value) {
+    return value.is_null() || value.is_boolean() || value == "gaussian" || value == "eva" || value == "orthogonal";
+}
+
 std::vector<std::string> read_targets(json::ObjectReader& reader) {
     std::vector<std::string> targets;
     const json::Json& value = reader.any_or_null("target_modules");
@@ -83,6 +92,9 @@ Result<model::LoraOptions> parse_adapter_config(const json::Json& config) {
     options.dropout = reader.number_or("lora_dropout", 0, 0, 0.999999);
     options.targets = read_targets(reader);
     for (const char* key : kHarmless) reader.any_or_null(key);
+    if (!begins_beside_the_base(reader.any_or_null("init_lora_weights"))) {
+        reader.fail("init_lora_weights", "changes the base model in a way that is not built");
+    }
     for (const char* key : kMustBeUnset) {
         if (!is_unset(reader.any_or_null(key))) reader.fail(key, "is not built; only plain LoRA is");
     }

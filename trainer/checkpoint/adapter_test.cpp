@@ -82,6 +82,10 @@ TEST_F(AdapterTest, AKeyThatChangesTheMathematicsIsRefusedByName) {
                                                                        {"peft_type", "IA3"},
                                                                        {"target_modules", ".*_proj"},
                                                                        {"some_new_key", 1},
+                                                                       {"init_lora_weights", "pissa"},
+                                                                       {"init_lora_weights", "pissa_niter_16"},
+                                                                       {"init_lora_weights", "olora"},
+                                                                       {"init_lora_weights", 1},
                                                                        {"r", 0}};
     for (const auto& [key, value] : cases) {
         const auto result = load_with(key, value);
@@ -89,6 +93,12 @@ TEST_F(AdapterTest, AKeyThatChangesTheMathematicsIsRefusedByName) {
         EXPECT_NE(result.error().message.find(key), std::string::npos) << result.error().message;
         EXPECT_NE(result.error().message.find(kAdapterConfig), std::string::npos) << result.error().message;
     }
+}
+
+TEST_F(AdapterTest, ABeginningThatLeavesTheBaseAloneIsTaken) {
+    for (const auto& value : {nlohmann::json(true), nlohmann::json(false), nlohmann::json(nullptr),
+                              nlohmann::json("gaussian"), nlohmann::json("eva"), nlohmann::json("orthogonal")})
+        EXPECT_TRUE(load_with("init_lora_weights", value).ok()) << value;
 }
 
 TEST_F(AdapterTest, TargetsAreModulesOrTheirLastParts) {
