@@ -70,6 +70,7 @@ Status check_model_directory(const fs::path& directory) {
 }
 
 Status run_import(const Context& context, const ImportOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_names(given.push));
     const fs::path& from = given.push.directory;
     PushOptions push = given.push;
     std::unique_ptr<TemporaryDirectory> temporary;

@@ -13,6 +13,7 @@
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
+#include "shared/service/names.h"
 
 namespace atl::cli {
 namespace {
@@ -204,7 +205,13 @@ std::shared_ptr<std::string> add_reference(CLI::App& command) {
 
 }  // namespace
 
+Status check_names(const PushOptions& given) {
+    ATOLL_RETURN_IF_ERROR(service::check_name(given.model, "model"));
+    return given.tag.empty() ? Status() : service::check_name(given.tag, "--tag");
+}
+
 Status push_model(const Context& context, const PushOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_names(given));
     ATOLL_TRY(const json version, push(context, given));
     if (context.json) return print_json(version);
     std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")
@@ -214,8 +221,8 @@ Status push_model(const Context& context, const PushOptions& given) {
 }
 
 void add_push_options(CLI::App& command, PushOptions& given) {
-    command.add_option("model,--model", given.model, "the model's name; it is made if it does not exist")->required();
-    command.add_option("dir,--dir", given.directory, "the model directory")->required()->check(CLI::ExistingDirectory);
+    command.add_option("model", given.model, "the model's name; it is made if it does not exist")->required();
+    command.add_option("dir", given.directory, "the model directory")->required()->check(CLI::ExistingDirectory);
     command.add_option("--tag", given.tag, "a tag to put on the new version");
     command.add_option("--description", given.description, "of the model, if it is made now");
 }

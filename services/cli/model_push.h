@@ -20,6 +20,9 @@ struct PushOptions {
 
 void add_push_options(CLI::App& command, PushOptions& given);
 
+// Before a long upload: kInvalidArgument names the model's name or the tag that the store would refuse.
+Status check_names(const PushOptions& given);
+
 // Uploads the directory as a version of the model, makes the model if need be, tags it and says so.
 Status push_model(const Context& context, const PushOptions& given);
 

@@ -87,6 +87,11 @@ class CliProgramTest : public testing::Test {
             cancelled_ = request.param("id");
             return Response::json(200, {{"id", request.param("id")}, {"state", "cancelled"}});
         });
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id/logs", anyone, [](const Request&) {
+            return Response::text(200,
+                                  "== round 2, train at leonardo, task t1, attempt 3: stdout.jsonl\n{\"step\":1}\n"
+                                  "== odd\n== round 2, train at leonardo, task t1, attempt 3: stderr.log\n");
+        });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/rounds", anyone,
                      [](const Request&) { return Response::json(200, {{"items", Json::array()}, {"next", nullptr}}); });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/events", anyone, [this](const Request&) {
@@ -245,6 +250,32 @@ TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {
     const std::string of_one = run({"dataset", "preparations", "it"}).out;
     EXPECT_NE(of_one.find("p2"), std::string::npos) << of_one;
     EXPECT_EQ(of_one.find("p1"), std::string::npos) << of_one;
+}
+
+TEST_F(CliProgramTest, LogsAreJsonWhereThatIsAskedFor) {
+    const Json logs = Json::parse(run({"job", "logs", "italian", "--json"}).out, nullptr, false);
+    const Json first = {{"round", 2},   {"kind", "train"},        {"facility", "leonardo"},          {"task", "t1"},
+                        {"attempt", 3}, {"file", "stdout.jsonl"}, {"text", "{\"step\":1}\n== odd\n"}};
+    Json second = first;
+    second["file"] = "stderr.log";
+    second["text"] = "";
+    EXPECT_EQ(logs, (Json{first, second}));
+}
+
+TEST_F(CliProgramTest, AnImportIsRefusedForItsNamesBeforeAnythingIsSent) {
+    for (const std::vector<std::string>& names :
+         std::vector<std::vector<std::string>>{{"llama", "--tag", "v 1"}, {"Llama", "--tag", "v1"}}) {
+        std::vector<std::string> import = {"model", "import", names[0], directory_.path().string()};
+        import.insert(import.end(), names.begin() + 1, names.end());
+        std::vector<std::string> push = import;
+        push[1] = "push";
+        for (const auto& arguments : {import, push}) {
+            const CommandResult result = run(arguments);
+            EXPECT_EQ(result.exit_code, 2);
+            EXPECT_NE(result.err.find("must match ^[a-z0-9]"), std::string::npos) << result.err;
+        }
+    }
+    EXPECT_NE(run({"model", "import", "llama"}).err.find("needs DIR, the model directory"), std::string::npos);
 }
 
 TEST_F(CliProgramTest, WhoeverStopsWatchingIsToldWhatGoesOn) {

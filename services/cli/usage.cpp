@@ -1,6 +1,8 @@
 #include "services/cli/usage.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +77,15 @@ std::string plain(const std::string& refusal) {
     return refusal.substr(kUnfit.size(), equals - kUnfit.size()) + ": cannot be '" + refusal.substr(equals + 3) + "'";
 }
 
+// "--out"; of an argument in its place "DIR, the model directory".
+std::string missing(const CLI::App& command, const std::string& name) {
+    const CLI::Option* option = command.get_option_no_throw(name);
+    if (option == nullptr || !option->get_positional()) return name;
+    std::string upper = name;
+    std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+    return upper + ", " + option->get_description();
+}
+
 }  // namespace
 
 Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal) {
@@ -97,8 +108,8 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
         return usage_error(*command, "`" + full_name(*command) + "` needs a command: " + joined(verbs));
     constexpr std::string_view kMissing = " is required";
     if (refusal.ends_with(kMissing))
-        return usage_error(
-            *command, "`" + full_name(*command) + "` needs " + refusal.substr(0, refusal.size() - kMissing.size()));
+        return usage_error(*command, "`" + full_name(*command) + "` needs " +
+                                         missing(*command, refusal.substr(0, refusal.size() - kMissing.size())));
     return usage_error(*command, plain(refusal));
 }
 

@@ -36,7 +36,7 @@ TEST(UsageTest, AMistypedWordIsNamedWithTheNearestThatThereIs) {
               "error: `atoll facility add` has no flag --wrok-dir; did you mean --work-dir?"},
              {{"facility", "add", "x", "--wrok-dir=/a"},
               "error: `atoll facility add` has no flag --wrok-dir; did you mean --work-dir?"},
-             {{"job", "watch"}, "error: `atoll job watch` needs job"},
+             {{"job", "watch"}, "error: `atoll job watch` needs JOB, the job's id, its name, or newest"},
              {{"job", "watch", "--colour", "x"}, "error: `atoll job watch` has no flag --colour"}}) {
         const CommandResult result = run(typed.arguments);
         EXPECT_EQ(result.exit_code, 2) << result.err;

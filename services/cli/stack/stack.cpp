@@ -58,10 +58,19 @@ fs::path find_kafka_jars() {
     return (here / "../../kafka/lib").lexically_normal();
 }
 
+// The likeliest holder of a port of ours is another coordinator on this machine, the demo's perhaps.
+std::string hint_of_holder(std::uint16_t port) {
+    if (!answers("http://" + loopback(port), "/registry/readyz")) return {};
+    return ". An Atoll runs there: if it is the demo's, `./dev demo --down` ends it";
+}
+
 Result<Ports> ports_for(const UpOptions& options, const Layout& layout) {
     const auto before = read_stack_file(layout.state);
     if (before.ok() && before->contains("ports") && !options.port_base) return ports_from_json(before->at("ports"));
-    return choose_ports(options.port_base.value_or(kPortBase));
+    const std::uint16_t base = options.port_base.value_or(kPortBase);
+    auto ports = choose_ports(base);
+    if (ports.ok() || base == 0 || port_is_free(base)) return ports;
+    return conflict(ports.error().message + hint_of_holder(base), ports.error().field);
 }
 
 PublicAddress recorded_address(const Layout& layout) {
@@ -78,6 +87,33 @@ bool any_running(const Layout& layout) {
 
 bool wanted(const UpOptions& options, const std::string& name) {
     return options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end();
+}
+
+// What is left of a killed program, its workers perhaps, may hold its port for a moment.
+bool becomes_free(std::uint16_t port) {
+    const auto start = Clock::now();
+    while (!port_is_free(port) && seconds_since(start) < 3) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return port_is_free(port);
+}
+
+// The ports of what will be started: nothing else listens there.
+Status check_ports(const UpOptions& options, const Stack& stack) {
+    const Layout& layout = stack.layout;
+    for (const auto& wave : kWaves) {
+        for (const std::string& name : wave) {
+            const std::uint16_t port = stack.ports.of(name);
+            if (port == 0 || !wanted(options, name) || running_process(layout.pid_file(name)) || becomes_free(port))
+                continue;
+            const std::string where = " --state " + layout.state.string();
+            return conflict("port " + std::to_string(port) + " (" + name +
+                                "), which this stack had, is taken by another " +
+                                "program. Nothing was started: end it, or give this stack other ports: " +
+                                (any_running(layout) ? "`atoll down" + where + "`, then " : "") + "`atoll up" + where +
+                                " --port-base N`, 0 for any free ones" + hint_of_holder(port),
+                            "--port-base");
+        }
+    }
+    return {};
 }
 
 nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
@@ -318,6 +354,7 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
         effective.port_base.reset();  // what runs keeps its ports
     }
     ATOLL_TRY(const Stack stack, make_stack(effective, layout));
+    ATOLL_RETURN_IF_ERROR(check_ports(options, stack));
     ATOLL_RETURN_IF_ERROR(make_credentials(layout));
     const nlohmann::json description = describe_stack(stack, options);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.file(), description.dump(2) + "\n"));

@@ -177,6 +177,34 @@ TEST_F(StackTest, ATakenPortIsNamed) {
     EXPECT_NE(result.error().message.find("port " + port + " (gateway)"), std::string::npos) << result.error().message;
 }
 
+TEST_F(StackTest, ThePortOfAnotherAtollIsToldAsSuch) {
+    const http::TestServer other([](http::Server& server) {
+        server.route(http::Method::kGet, "/registry/readyz", http::Access::open(),
+                     [](const http::Request&) { return http::Response::text(200, "ready"); });
+    });
+    options_.port_base = static_cast<std::uint16_t>(std::stoi(other.url().substr(other.url().rfind(':') + 1)));
+    const auto result = up(options_, quiet_);
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message.find("./dev demo --down"), std::string::npos) << result.error().message;
+}
+
+TEST_F(StackTest, APortThatWasTakenMeanwhileStartsNothing) {
+    const http::TestServer other([](http::Server&) {});
+    const int port = std::stoi(other.url().substr(other.url().rfind(':') + 1));
+    options_.only = {"postgres", "gateway"};
+    options_.port_base.reset();
+    ASSERT_TRUE(make_directories(layout()).ok());
+    const nlohmann::json before = {{"ports", {{"gateway", port}}}};
+    ASSERT_TRUE(write_file_atomic(layout().file(), before.dump()).ok());
+    const auto result = up(options_, quiet_);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().field, "--port-base");
+    EXPECT_NE(result.error().message.find("port " + std::to_string(port) + " (gateway)"), std::string::npos)
+        << result.error().message;
+    EXPECT_EQ(pid(), 0) << "nothing was started";
+    EXPECT_EQ(read_stack_file(options_.state).value(), before);
+}
+
 TEST_F(StackTest, StatusAndDownWithoutAStackSaySo) {
     EXPECT_EQ(stack::status(options_.state).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(down(options_.state, false, quiet_).error().code, ErrorCode::kNotFound);

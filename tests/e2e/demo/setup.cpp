@@ -18,8 +18,8 @@ Status make_random_model(const std::filesystem::path& programs, const RandomMode
 
 Status push_base(const std::filesystem::path& programs, const std::filesystem::path& stack, const std::string& model,
                  const std::filesystem::path& directory) {
-    ATOLL_RETURN_IF_ERROR(run_program({(programs / "atoll").string(), "model", "push", "--state", stack, "--model",
-                                       model, "--kind", "base", "--tag", "base", "--dir", directory}));
+    ATOLL_RETURN_IF_ERROR(run_program({(programs / "atoll").string(), "model", "push", "--state", stack, model,
+                                       directory, "--kind", "base", "--tag", "base"}));
     return {};
 }
 
