@@ -61,6 +61,7 @@ std::string PartRecord::to_line() const {
                              {"fill", rows.fill},
                              {"segment", rows.segment},
                              {"tokens", rows.tokens},
+                             {"targets", rows.targets},
                              {"truncated", rows.documents_truncated},
                              {"tokens_truncated", rows.tokens_truncated},
                              {"documents", documents},
@@ -82,6 +83,7 @@ Result<PartRecord> PartRecord::parse(std::string_view line) {
     part.rows.fill = number("fill");
     part.rows.segment = static_cast<std::int32_t>(reader.required_integer("segment", 0, 1 << 30));
     part.rows.tokens = number("tokens");
+    part.rows.targets = number("targets");
     part.rows.documents_truncated = number("truncated");
     part.rows.tokens_truncated = number("tokens_truncated");
     part.documents = number("documents");

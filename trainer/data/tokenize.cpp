@@ -108,6 +108,7 @@ class Run {
         ATOLL_RETURN_IF_ERROR(write_rows());
         report_.rows = writer_.rows();
         report_.tokens = rows_.state().tokens;
+        report_.targets = rows_.state().targets;
         report_.truncated = rows_.state().documents_truncated;
         report_.tokens_truncated = rows_.state().tokens_truncated;
         report_.wall_s = progress_.elapsed_s();
@@ -206,12 +207,27 @@ std::string data_json(const TokenizeOptions& options, const Tokenizer& tokenizer
         {"documents", report.documents},
         {"rows", report.rows},
         {"tokens", report.tokens},
+        {"targets", report.targets},
         {"truncated", report.truncated},
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},
         {"fingerprint", report.fingerprint},
     };
     return json.dump(2) + "\n";
+}
+
+// That there is something to learn from.
+Status check_report(const TokenizeOptions& options, const TokenizeReport& report) {
+    if (report.documents == 0)
+        return invalid_argument("input",
+                                std::string("the input holds no document for the split ") + to_string(options.split));
+    if (report.targets > 0) return {};
+    const std::string counts = std::string("no token counts in the loss (--loss-on ") + to_string(*options.loss_on);
+    if (report.truncated == 0) return invalid_argument("input", counts + "): there is nothing to learn from");
+    return invalid_argument("seq-len", counts + "): " + std::to_string(report.truncated) + " of " +
+                                           std::to_string(report.documents) + " documents were cut to " +
+                                           std::to_string(options.seq_len) +
+                                           " tokens; a larger --seq-len or --truncate off keeps what follows");
 }
 
 // With what was not given.
@@ -236,9 +252,7 @@ Result<TokenizeReport> make_data(const TokenizeOptions& options, const Tokenizer
     ATOLL_TRY(DataWriter writer,
               DataWriter::open({partial.data(), partial.spool()}, RowBuilder::column_names(rows), options.seq_len));
     ATOLL_TRY(TokenizeReport report, Run(options, job, rows, writer, partial).execute());
-    if (report.documents == 0)
-        return invalid_argument("input",
-                                std::string("the input holds no document for the split ") + to_string(options.split));
+    ATOLL_RETURN_IF_ERROR(check_report(options, report));
     ATOLL_TRY(report.fingerprint, writer.finish());
     ATOLL_RETURN_IF_ERROR(write_file_atomic(partial.data() / kDataInfo, data_json(options, tokenizer, report)));
     ATOLL_RETURN_IF_ERROR(partial.put_in_place());
@@ -304,6 +318,7 @@ std::string to_json_line(const TokenizeReport& report) {
         {"documents", report.documents},
         {"rows", report.rows},
         {"tokens", report.tokens},
+        {"targets", report.targets},
         {"truncated", report.truncated},
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},

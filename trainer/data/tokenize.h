@@ -54,6 +54,7 @@ struct TokenizeReport {
     std::int64_t documents = 0;  // kept by the split
     std::int64_t rows = 0;
     std::int64_t tokens = 0;            // without padding
+    std::int64_t targets = 0;           // tokens that the loss counts, where attention stays inside documents
     std::int64_t truncated = 0;         // documents cut to seq_len
     std::int64_t tokens_truncated = 0;  // tokens that cutting lost
     std::int64_t bytes = 0;             // of rendered text
@@ -64,7 +65,8 @@ struct TokenizeReport {
 
 // Writes a data directory (trainer/README.md describes it). The bytes depend on the input and the options, not on the
 // number of threads. `out` appears complete or not at all. A process that was killed leaves its parts in OUT.partial,
-// and the same call goes on behind them. kInvalidArgument names file:line of a bad row and leaves nothing; kConflict:
+// and the same call goes on behind them. kInvalidArgument names file:line of a bad row, or says that no token
+// would count in the loss, and leaves nothing; kConflict:
 // something is at `out`, or another process is making it.
 Result<TokenizeReport> tokenize(const TokenizeOptions& options);
 

@@ -47,6 +47,17 @@ class TokenizeAnswerTest : public testing::Test {
         EXPECT_TRUE(dataset.read(RowOrder(dataset.rows(), false, 0), 0, dataset.rows(), all).ok());
         return all;
     }
+    // Counted from the rows.
+    std::int64_t targets() const {
+        const Batch all = batch();
+        std::int64_t count = 0;
+        for (std::size_t i = 0; i < all.labels.size(); ++i) {
+            const bool is_first = i % static_cast<std::size_t>(all.seq_len) == 0 ||
+                                  (!all.segment_ids.empty() && all.segment_ids[i] != all.segment_ids[i - 1]);
+            count += !is_first && all.labels[i] != kIgnoredLabel;
+        }
+        return count;
+    }
     Ids document(const std::string& text) const {
         Ids ids;
         tokenizer_->encode_document(text, ids);
@@ -84,6 +95,36 @@ TEST_F(TokenizeAnswerTest, OnlyTheAnswersTokensAndTheEndCount) {
             EXPECT_EQ(all.segment_ids.empty(), options_.batching == Batching::kPadding);
         }
     }
+}
+
+TEST_F(TokenizeAnswerTest, TargetsAreTheTokensThatCountBehindOneOfTheirDocument) {
+    for (const char* batching : {"packing", "padding"}) {
+        options_.batching = parse_batching(batching).value();
+        for (const std::int64_t seq_len : {5, 64}) {
+            options_.seq_len = seq_len;
+            for (const LossOn loss_on : {LossOn::kAnswer, LossOn::kAll}) {
+                options_.loss_on = loss_on;
+                options_.truncate = false;
+                const TokenizeReport report = run();
+                EXPECT_EQ(report.targets, targets()) << batching << ", " << seq_len << ", " << to_string(loss_on);
+                EXPECT_EQ(nlohmann::json::parse(read_file(options_.out / "data.json").value())["targets"], targets());
+            }
+        }
+    }
+}
+
+TEST_F(TokenizeAnswerTest, WhereNoTokenCountsNothingIsWritten) {
+    options_.batching = Batching::kPadding;
+    options_.overwrite = false;
+    options_.seq_len = 4;  // the questions are longer
+    const auto report = tokenize(options_);
+    ASSERT_FALSE(report.ok());
+    EXPECT_EQ(report.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(report.error().message.find("no token counts in the loss"), std::string::npos) << report.error().message;
+    EXPECT_NE(report.error().message.find("2 of 2 documents were cut to 4"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(options_.out));
+    options_.truncate = false;
+    EXPECT_GT(run().targets, 0);
 }
 
 TEST_F(TokenizeAnswerTest, TextAfterAnAnswerDoesNotCountNorDoesTheEnd) {

@@ -16,8 +16,9 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
+// With mC4's fields.
 std::string row(const std::string& text) {
-    return nlohmann::json{{"text", text}, {"url", "u"}}.dump() + "\n";
+    return nlohmann::json{{"text", text}, {"timestamp", "2019-04-25T12:57:54Z"}, {"url", "u"}}.dump() + "\n";
 }
 
 class TokenizeTest : public testing::Test {

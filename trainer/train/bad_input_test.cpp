@@ -192,6 +192,26 @@ TEST_F(BadInputTest, ALabelOutsideTheVocabularyIsRefused) {
     }
 }
 
+TEST_F(BadInputTest, DataWithoutATargetIsRefusedByName) {
+    const std::vector<std::int32_t> ids(16 * 4, 5);
+    std::vector<std::int32_t> labels(ids.size(), -100);
+    labels[16] = 5;  // nothing stands before it
+    write_data("none.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    const std::vector<std::string> eval = {"eval", "--model", path("model"), "--data", path("none.safetensors")};
+    for (const int ranks : {1, 2}) {
+        expect_refused(run(eval, ranks), "--data");
+        expect_refused(run(eval, ranks), "none.safetensors' has no target");
+        expect_refused(run({"train", "--model", path("model"), "--data", path("none.safetensors"), "--out", path("out"),
+                            "--steps", "1"},
+                           ranks),
+                       "has no target");
+        expect_refused(train("out", {"--steps", "1", "--val-data", path("none.safetensors")}, ranks), "--val-data");
+    }
+    labels.back() = 5;  // in the last rank's part
+    write_data("none.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    for (const int ranks : {1, 2}) EXPECT_EQ(run(eval, ranks).exit_code, 0);
+}
+
 TEST_F(BadInputTest, RowsLongerThanTheModelAllowsAreRefused) {
     write_data("long.safetensors", 64, {{"input_ids", std::vector<std::int32_t>(64 * 2, 5)}});
     expect_refused(run({"eval", "--model", path("model"), "--data", path("long.safetensors")}),

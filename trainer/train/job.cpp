@@ -28,6 +28,40 @@ Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& direc
     return dataset.check_tokenizer(*fingerprint);
 }
 
+// This rank's share of the rows: begin and end.
+std::pair<std::int64_t, std::int64_t> part_of(std::int64_t rows, const comm::Comm& comm) {
+    return {rows * comm.rank() / comm.size(), rows * (comm.rank() + 1) / comm.size()};
+}
+
+bool has_target(const data::Batch& row) {
+    for (std::size_t t = 1; t < row.labels.size(); ++t) {
+        const bool same_document = row.segment_ids.empty() || row.segment_ids[t] == row.segment_ids[t - 1];
+        if (same_document && row.labels[t] != data::kIgnoredLabel) return true;
+    }
+    return false;
+}
+
+// Whether any row of this rank's part has a target: mostly the first one has.
+Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
+    const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
+    const auto [begin, end] = part_of(data.rows, comm);
+    data::Batch row;
+    for (std::int64_t at = begin; at < end; ++at) {
+        ATOLL_RETURN_IF_ERROR(data.dataset.read(order, at, 1, row));
+        if (has_target(row)) return true;
+    }
+    return false;
+}
+
+// Their loss would be 0 and their perplexity 1, the best there is.
+Status check_targets(const DataChoice& choice, bool found, comm::Comm& comm) {
+    double ranks = found ? 1 : 0;
+    comm.all_reduce(std::span(&ranks, 1), comm::Reduction::kSum);
+    if (ranks > 0) return {};
+    return comm.agree(
+        invalid_argument(choice.flag, "'" + choice.path + "' has no target: no label of its rows counts in the loss"));
+}
+
 Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirectory& directory, const comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
@@ -36,8 +70,7 @@ Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirector
     ATOLL_RETURN_IF_ERROR(check_lengths(dataset, config, path));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
-    const std::int64_t begin = rows * comm.rank() / comm.size();
-    const std::int64_t end = rows * (comm.rank() + 1) / comm.size();
+    const auto [begin, end] = part_of(rows, comm);
     ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
     if (choice.join_documents) dataset.join_documents();
     return CheckedData{std::move(dataset), rows};
@@ -125,7 +158,10 @@ DataChoice validation_data(const RunConfig& config) {
 
 Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
-    return comm::agreed(comm, open_and_check(choice, directory, comm));
+    ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(choice, directory, comm)));
+    ATOLL_TRY(const bool found, comm::agreed(comm, find_target(data, comm)));
+    ATOLL_RETURN_IF_ERROR(check_targets(choice, found, comm));
+    return data;
 }
 
 Result<Division> division_of(const RunConfig& config, comm::Comm& comm) {

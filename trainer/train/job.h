@@ -20,7 +20,7 @@ struct CheckedData {
 };
 
 // Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
-// is the model's. Each rank checks its part of the rows; all get the same outcome.
+// is the model's, and some label counts. Each rank checks its part of the rows; all get the same outcome.
 struct DataChoice {
     std::string path;
     const char* flag = "";         // that names it, for messages

@@ -15,7 +15,7 @@ struct LossScale {
 
     double scale = 1;             // 1: nothing is scaled
     std::int64_t good_steps = 0;  // since the scale changed
-    std::int64_t skipped = 0;     // steps, of the whole run
+    std::int64_t skipped = 0;     // steps, of the whole run, those without a target too
 
     void step_was_good();
     void step_was_skipped();

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/check.h"
+
 namespace atl::train {
 namespace {
 
@@ -15,39 +17,44 @@ OrderedJson or_null(double value) {
     return value > 0 && std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
 }
 
+// A share of the peak; above it the peak was measured too low.
+OrderedJson share_or_null(double value) {
+    return value > 1 ? OrderedJson(nullptr) : or_null(value);
+}
+
 OrderedJson as_json(const Summary& summary) {
+    const bool has_loss = summary.tokens > 0;
     OrderedJson json = {{"summary", true},
                         {"steps", summary.steps},
                         {"samples", summary.samples},
                         {"tokens", summary.tokens},
-                        {"loss", summary.loss},
-                        {"final_loss", summary.final_loss},
+                        {"loss", has_loss ? OrderedJson(summary.loss) : OrderedJson(nullptr)},
+                        {"final_loss", has_loss ? OrderedJson(summary.final_loss) : OrderedJson(nullptr)},
                         {"tokens_per_s", summary.tokens_per_s},
                         {"wall_s", summary.wall_s},
                         {"peak_bytes", summary.peak_bytes},
                         {"resumable", summary.resumable}};
-    if (summary.loss_scale > 0) {
-        json["loss_scale"] = summary.loss_scale;
-        json["skipped_steps"] = summary.skipped_steps;
-    }
+    if (summary.loss_scale > 0) json["loss_scale"] = summary.loss_scale;
+    if (summary.loss_scale > 0 || summary.skipped_steps > 0) json["skipped_steps"] = summary.skipped_steps;
     return json;
 }
 
 }  // namespace
 
 Perplexity perplexity_of(double loss_sum, double tokens) {
-    const double loss = tokens > 0 ? loss_sum / tokens : 0;
+    check(tokens > 0, "the perplexity of no token");
+    const double loss = loss_sum / tokens;
     return {loss, std::exp(loss), static_cast<std::int64_t>(tokens)};
 }
 
 std::string to_json_line(const StepMetrics& metrics) {
     OrderedJson json = {{"step", metrics.step},
-                        {"loss", metrics.loss},
+                        {"loss", metrics.loss ? OrderedJson(*metrics.loss) : OrderedJson(nullptr)},
                         {"lr", metrics.learning_rate},
                         {"grad_norm", metrics.gradient_norm},
                         {"tokens_per_s", metrics.tokens_per_s},
-                        {"mfu", or_null(metrics.mfu)},
-                        {"hfu", or_null(metrics.hfu)},
+                        {"mfu", share_or_null(metrics.mfu)},
+                        {"hfu", share_or_null(metrics.hfu)},
                         {"peak_bytes", metrics.peak_bytes}};
     if (metrics.loss_scale > 0) json["loss_scale"] = metrics.loss_scale;
     return json.dump();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trainer/kernels/backend.h"
@@ -10,12 +11,12 @@ namespace atl::train {
 // What a step tells. trainer/README.md says how each number is measured.
 struct StepMetrics {
     std::int64_t step = 0;
-    double loss = 0;
+    std::optional<double> loss;  // nothing, printed as null: no row of the step has a target, and no weight changed
     double learning_rate = 0;
     double gradient_norm = 0;  // before clipping; not finite, printed as null, in a step that was skipped
     double loss_scale = 0;     // of the step's backward pass; 0: an fp32 or bf16 run, not printed
     double tokens_per_s = 0;
-    double mfu = 0;  // 0: unknown, printed as null
+    double mfu = 0;  // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
     double hfu = 0;
     std::int64_t peak_bytes = 0;
 };
@@ -24,14 +25,14 @@ struct Summary {
     std::int64_t steps = 0;
     std::int64_t samples = 0;
     std::int64_t tokens = 0;
-    double loss = 0;  // token-weighted mean over all steps of this run
-    double final_loss = 0;
+    double loss = 0;        // token-weighted mean over all steps of this run; without tokens both are printed as null
+    double final_loss = 0;  // of the last step that had a target
     double tokens_per_s = 0;
     double wall_s = 0;
     std::int64_t peak_bytes = 0;
     bool resumable = false;
     double loss_scale = 0;           // as it stands now; 0: not printed
-    std::int64_t skipped_steps = 0;  // printed with it
+    std::int64_t skipped_steps = 0;  // printed with it, or when there are any
 };
 
 struct Perplexity {
@@ -39,7 +40,7 @@ struct Perplexity {
     double perplexity = 0;
     std::int64_t tokens = 0;
 };
-Perplexity perplexity_of(double loss_sum, double tokens);
+Perplexity perplexity_of(double loss_sum, double tokens);  // of at least one token
 
 // One JSON line each, without the newline.
 std::string to_json_line(const StepMetrics& metrics);

@@ -234,6 +234,32 @@ TEST_F(TrainProgramTest, ZeroStepsWriteTheModelAsItWas) {
     EXPECT_EQ(weights("out") == weights("model"), true);
 }
 
+TEST_F(TrainProgramTest, AStepWithoutATargetChangesNothing) {
+    std::vector<std::int32_t> ids(16 * 8);
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 61);
+    std::vector<std::int32_t> labels = ids;
+    std::fill_n(labels.begin() + 16 * 4, 16 * 4, -100);
+    write_data("data.safetensors", 16, {{"input_ids", ids}, {"labels", labels}});
+    const auto train_unshuffled = [&](const std::string& out, std::vector<std::string> flags, int ranks) {
+        for (const char* flag : {"--shuffle", "off", "--global-batch-size", "4", "--schedule", "constant",
+                                 "--weight-decay", "0.1", "--lr", "1e-2"})
+            flags.emplace_back(flag);
+        return train(out, flags, ranks);
+    };
+    for (const int ranks : {1, 2}) {
+        const auto without = train_unshuffled("without", {"--train-samples", "4", "--steps", "2"}, ranks);
+        ASSERT_EQ(without.exit_code, 0) << without.err;
+        const auto with = train_unshuffled("with", {"--steps", "3"}, ranks);
+        ASSERT_EQ(with.exit_code, 0) << with.err;
+        const auto lines = lines_of(with.out);
+        EXPECT_TRUE(lines[1]["loss"].is_null()) << lines[1];
+        EXPECT_EQ(lines[2]["loss"], lines_of(without.out)[1]["loss"]) << "the second update of both";
+        EXPECT_EQ(lines[3]["skipped_steps"], 1);
+        EXPECT_EQ(lines[3]["loss"], lines_of(without.out)[2]["loss"]);
+        EXPECT_EQ(weights("with") == weights("without"), true) << ranks;
+    }
+}
+
 TEST_F(TrainProgramTest, TheModelThatIsReadIsNeverWrittenOver) {
     const std::string before = weights("model");
     const auto trained = train("model", {"--steps", "1"});

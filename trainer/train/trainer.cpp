@@ -123,18 +123,20 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
         return comm_.agree(error).error();  // one rank tells
     }
     const double rate = job_.schedule.rate(number);
-    if (!overflow) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
+    const bool is_empty = sums.targets == 0;  // there is nothing to learn, and decay alone is no step
+    if (!overflow && !is_empty) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
     progress_.loss_sum += sums.loss;
     progress_.tokens += static_cast<std::int64_t>(sums.targets);
     StepMetrics metrics;
     metrics.step = number;
-    metrics.loss = progress_.final_loss = sums.targets > 0 ? sums.loss / sums.targets : 0;
+    if (!is_empty) metrics.loss = progress_.final_loss = sums.loss / sums.targets;
     metrics.learning_rate = rate;
     metrics.gradient_norm = norm;
     if (scales_loss()) {
         metrics.loss_scale = loss_scale.scale;
-        overflow ? loss_scale.step_was_skipped() : loss_scale.step_was_good();
+        if (!is_empty) overflow ? loss_scale.step_was_skipped() : loss_scale.step_was_good();
     }
+    if (is_empty) ++loss_scale.skipped;
     return metrics;
 }
 
@@ -278,10 +280,8 @@ Summary Trainer::summary() const {
     summary.tokens_per_s = static_cast<double>(run_steps_) * nominal_targets() / wall_s;
     summary.peak_bytes = plan::resident_peak_bytes();
     summary.resumable = stopped_;
-    if (scales_loss()) {
-        summary.loss_scale = progress_.loss_scale.scale;
-        summary.skipped_steps = progress_.loss_scale.skipped;
-    }
+    if (scales_loss()) summary.loss_scale = progress_.loss_scale.scale;
+    summary.skipped_steps = progress_.loss_scale.skipped;
     return summary;
 }
 
