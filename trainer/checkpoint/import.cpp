@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "shared/log/progress.h"
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
@@ -44,7 +45,13 @@ Result<ForeignModel> open_foreign(const ImportOptions& options) {
                    "holds no pytorch_model.bin, no pytorch_model.bin.index.json and no consolidated.00.pth");
 }
 
-Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, WeightWriter& writer) {
+double values_of(const ForeignTensor& tensor) {
+    return static_cast<double>(tensor.rows()) * static_cast<double>(std::max<std::int64_t>(tensor.columns(), 1));
+}
+
+// Calls `count` with how many values were written.
+template <class Count>
+Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, WeightWriter& writer, Count&& count) {
     const std::int64_t columns = std::max<std::int64_t>(tensor.columns(), 1);
     const std::int64_t rows = std::max<std::int64_t>(kImportElements / columns, 1);
     for (std::int64_t begin = 0; begin < tensor.rows(); begin += rows) {
@@ -52,6 +59,7 @@ Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, Wei
         buffer.resize(static_cast<std::size_t>((end - begin) * columns));
         ATOLL_RETURN_IF_ERROR(read_rows(tensor, begin, end, buffer));
         ATOLL_RETURN_IF_ERROR(writer.append(buffer));
+        count(buffer.size());
     }
     for (const auto& part : tensor.parts) part.file->forget(*part.tensor);
     return {};
@@ -66,7 +74,12 @@ Status write(const ForeignModel& model, const ImportOptions& options) {
     save.dtype = options.dtype;
     ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, std::move(specs), save));
     std::vector<float> buffer;
-    for (const ForeignTensor& tensor : model.tensors) ATOLL_RETURN_IF_ERROR(write_tensor(tensor, buffer, writer));
+    double all = 0, written = 0;
+    for (const ForeignTensor& tensor : model.tensors) all += values_of(tensor);
+    log::Progress progress("import");
+    const auto count = [&](std::size_t values) { progress.at((written += static_cast<double>(values)) / all); };
+    for (const ForeignTensor& tensor : model.tensors)
+        ATOLL_RETURN_IF_ERROR(write_tensor(tensor, buffer, writer, count));
     return writer.finish();
 }
 
