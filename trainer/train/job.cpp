@@ -29,7 +29,7 @@ Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& direc
 }
 
 // This rank's share of the rows: begin and end.
-std::pair<std::int64_t, std::int64_t> part_of(std::int64_t rows, const comm::Comm& comm) {
+std::pair<std::int64_t, std::int64_t> rows_of_rank(std::int64_t rows, const comm::Comm& comm) {
     return {rows * comm.rank() / comm.size(), rows * (comm.rank() + 1) / comm.size()};
 }
 
@@ -44,7 +44,7 @@ bool has_target(const data::Batch& row) {
 // Whether any row of this rank's part has a target: mostly the first one has.
 Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
-    const auto [begin, end] = part_of(data.rows, comm);
+    const auto [begin, end] = rows_of_rank(data.rows, comm);
     data::Batch row;
     for (std::int64_t at = begin; at < end; ++at) {
         ATOLL_RETURN_IF_ERROR(data.dataset.read(order, at, 1, row));
@@ -70,7 +70,7 @@ Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirector
     ATOLL_RETURN_IF_ERROR(check_lengths(dataset, config, path));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
-    const auto [begin, end] = part_of(rows, comm);
+    const auto [begin, end] = rows_of_rank(rows, comm);
     ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
     if (choice.join_documents) dataset.join_documents();
     return CheckedData{std::move(dataset), rows};
