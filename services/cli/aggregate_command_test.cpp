@@ -84,7 +84,7 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},
         {{"--out", out_, a_, spoilt}, "NaN"},
-        {{"--out", out_}, "directories"},
+        {{"--out", out_}, "needs DIRECTORIES"},
         {{a_, b_}, "--out"},
     };
     for (const auto& [arguments, named] : cases) {
