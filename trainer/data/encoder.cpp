@@ -1,7 +1,5 @@
 #include "trainer/data/encoder.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <exception>
 #include <span>
@@ -129,13 +127,6 @@ void EncoderPool::work(const std::stop_token& stop) {
         slot->result = std::move(result);
         has_result_.notify_one();
     }
-}
-
-int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) return std::max(1U, std::thread::hardware_concurrency());
-    return std::max(1, CPU_COUNT(&set));
 }
 
 }  // namespace atl::data

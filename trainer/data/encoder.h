@@ -68,7 +68,4 @@ class EncoderPool {
     std::vector<std::jthread> threads_;
 };
 
-// Cores this process may run on.
-int usable_cores();
-
 }  // namespace atl::data

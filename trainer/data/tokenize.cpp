@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "shared/base/cores.h"
 #include "shared/base/file.h"
 #include "shared/base/out_directory.h"
 #include "shared/log/log.h"

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "shared/base/list.h"
+
 namespace atl::plan {
 namespace {
 
@@ -59,25 +61,16 @@ std::int64_t least_room(std::filesystem::path directory, const std::filesystem::
     return least;
 }
 
-// Whether a list such as "cpu,memory" names the controller.
-bool lists_memory(std::string_view controllers) {
-    while (!controllers.empty()) {
-        const std::size_t comma = std::min(controllers.find(','), controllers.size());
-        if (controllers.substr(0, comma) == "memory") return true;
-        controllers.remove_prefix(std::min(comma + 1, controllers.size()));
-    }
-    return false;
-}
-
 // Of a line "HIERARCHY:CONTROLLERS:PATH"; version 2 has no controllers there.
 std::int64_t room_by_line(const std::filesystem::path& root, std::string_view line) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) return kNoLimit;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
+    const std::vector<std::string> controllers = split_list(line.substr(first + 1, second - first - 1));
     const std::filesystem::path group(line.substr(second + 1));
     if (controllers.empty()) return least_room(root, group, kVersion2);
-    return lists_memory(controllers) ? least_room(root / "memory", group, kVersion1) : kNoLimit;
+    const bool memory = std::ranges::find(controllers, "memory") != controllers.end();
+    return memory ? least_room(root / "memory", group, kVersion1) : kNoLimit;
 }
 
 }  // namespace

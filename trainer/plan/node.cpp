@@ -1,7 +1,5 @@
 #include "trainer/plan/node.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -58,13 +56,6 @@ std::int64_t resident_peak_bytes() {
 std::int64_t available_bytes() {
     return std::min(kilobyte_field(read_all("/proc/meminfo"), "MemAvailable"),
                     control_group_room("/sys/fs/cgroup", read_all("/proc/self/cgroup")));
-}
-
-int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return std::max(1, CPU_COUNT(&set));
 }
 
 std::string cpu_model() {

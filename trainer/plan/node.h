@@ -17,8 +17,6 @@ std::int64_t resident_peak_bytes();
 // limits of the control groups leave (control_group.h), whichever is less.
 std::int64_t available_bytes();
 
-// Cores that this process may run on.
-int usable_cores();
 std::string cpu_model();
 
 }  // namespace atl::plan

@@ -24,9 +24,8 @@ TEST(NodeTest, ThePeakRemembersMemoryThatIsGiven) {
     EXPECT_GE(resident_peak_bytes(), resident_bytes());
 }
 
-TEST(NodeTest, ThisMachineHasMemoryAndCores) {
+TEST(NodeTest, ThisMachineHasMemoryAndAProcessor) {
     EXPECT_GT(available_bytes(), 1 << 20);
-    EXPECT_GE(usable_cores(), 1);
     EXPECT_FALSE(cpu_model().empty());
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "shared/base/list.h"
 #include "trainer/checkpoint/adapter.h"
 
 namespace atl::train {
@@ -11,13 +12,8 @@ namespace {
 
 constexpr const char* kDefaultTargets = "q_proj,v_proj";
 
-std::vector<std::string> split_list(const std::string& text) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at <= text.size();) {
-        const std::size_t end = std::min(text.find(',', at), text.size());
-        if (end > at) parts.push_back(text.substr(at, end - at));
-        at = end + 1;
-    }
+std::vector<std::string> sorted_list(const std::string& text) {
+    std::vector<std::string> parts = split_list(text);
     std::ranges::sort(parts);
     return parts;
 }
@@ -27,7 +23,7 @@ Result<model::LoraOptions> from_flags(const RunConfig& config) {
     options.rank = config.lora_rank;
     options.alpha = config.given.contains("lora-alpha") ? config.lora_alpha : static_cast<double>(config.lora_rank);
     options.dropout = config.lora_dropout;
-    options.targets = split_list(config.lora_targets.empty() ? kDefaultTargets : config.lora_targets);
+    options.targets = sorted_list(config.lora_targets.empty() ? kDefaultTargets : config.lora_targets);
     if (options.targets.empty()) return invalid_argument("--lora-targets", "names no linear");
     const bool all = std::ranges::find(options.targets, "all-linear") != options.targets.end();
     if (all && options.targets.size() > 1) {
@@ -47,7 +43,7 @@ Status check_flags(const RunConfig& config, const model::LoraOptions& adapter) {
     if (config.given.contains("lora-alpha") && config.lora_alpha != adapter.alpha) {
         return differs("--lora-alpha", std::to_string(adapter.alpha));
     }
-    if (!config.lora_targets.empty() && split_list(config.lora_targets) != adapter.targets) {
+    if (!config.lora_targets.empty() && sorted_list(config.lora_targets) != adapter.targets) {
         return differs("--lora-targets", "others");
     }
     return {};

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "shared/base/list.h"
 #include "shared/base/spelling.h"
 #include "trainer/comm/launch.h"
 
@@ -33,16 +34,6 @@ Status read_number(const Flag& flag, std::string_view text, T& value, const char
     return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is not " + what);
 }
 
-std::vector<std::filesystem::path> split(std::string_view text) {
-    std::vector<std::filesystem::path> parts;
-    while (!text.empty()) {
-        const std::size_t comma = std::min(text.find(','), text.size());
-        if (comma > 0) parts.emplace_back(text.substr(0, comma));
-        text.remove_prefix(std::min(comma + 1, text.size()));
-    }
-    return parts;
-}
-
 // Puts a flag's text where it belongs.
 struct Store {
     const Flag& flag;
@@ -54,7 +45,7 @@ struct Store {
     Status operator()(bool* value) const { return *value = true, Status{}; }
     Status operator()(std::filesystem::path* value) const { return *value = text, Status{}; }
     Status operator()(std::vector<std::filesystem::path>* list) const {
-        std::ranges::copy(split(text), std::back_inserter(*list));
+        std::ranges::copy(split_list(text), std::back_inserter(*list));
         return {};
     }
     Status operator()(const Flag::Assign& assign) const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shared/base/cores.h"
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/kernels/backend.h"
@@ -91,7 +92,7 @@ class ReportCommand final : public Command {
                                     {"system", system()},
                                     {"cpu",
                                      {{"model", plan::cpu_model()},
-                                      {"cores", plan::usable_cores()},
+                                      {"cores", usable_cores()},
                                       {"instructions", kernels::cpu_instruction_sets()}}},
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
                                     {"available_bytes", plan::available_bytes()},

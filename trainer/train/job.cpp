@@ -4,6 +4,7 @@
 #include <iostream>
 #include <utility>
 
+#include "shared/base/cores.h"
 #include "shared/digest/digest.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
@@ -206,7 +207,7 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
 }
 
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm) {
-    const int share = std::max(1, plan::usable_cores() / comm.ranks_on_node());
+    const int share = std::max(1, usable_cores() / comm.ranks_on_node());
     return comm::agreed(comm, kernels::make_cpu_backend(config.threads > 0 ? static_cast<int>(config.threads) : share));
 }
 
