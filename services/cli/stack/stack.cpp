@@ -89,21 +89,17 @@ bool wanted(const UpOptions& options, const std::string& name) {
     return options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end();
 }
 
-// What is left of a killed program, its workers perhaps, may hold its port for a moment.
-bool becomes_free(std::uint16_t port) {
-    const auto start = Clock::now();
-    while (!port_is_free(port) && seconds_since(start) < 3) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return port_is_free(port);
-}
-
 // The ports of what will be started: nothing else listens there.
 Status check_ports(const UpOptions& options, const Stack& stack) {
     const Layout& layout = stack.layout;
     for (const auto& wave : kWaves) {
         for (const std::string& name : wave) {
             const std::uint16_t port = stack.ports.of(name);
-            if (port == 0 || !wanted(options, name) || running_process(layout.pid_file(name)) || becomes_free(port))
-                continue;
+            const fs::path pid_file = layout.pid_file(name);
+            if (port == 0 || !wanted(options, name) || running_process(pid_file)) continue;
+            // The children of a leader that died may hold it.
+            ATOLL_RETURN_IF_ERROR(stop_recorded(pid_file, SIGTERM, std::chrono::seconds(5)));
+            if (port_is_free(port)) continue;
             const std::string where = " --state " + layout.state.string();
             return conflict("port " + std::to_string(port) + " (" + name +
                                 "), which this stack had, is taken by another " +
