@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Where the time of a training step goes, by `perf` (Debian's linux-perf), and how near the step is to its products' limit.
 
-  profile.py [ROW] [--trainer build/release/bin/atoll-trainer] [--seconds 20]
+  step_profile.py [ROW] [--trainer build/release/bin/atoll-trainer] [--seconds 20]
 
 Trains one of compare.py's rows of one process, samples it after its third step and prints the share of the samples by
 kind of work. The limit: the operations of a step (products and attention) at the rate that 512×512 products reach on
