@@ -17,10 +17,12 @@ Status check_reads_stay(const std::filesystem::path& out, std::span<const std::f
 // kConflict when `out` is there and is neither an empty directory nor one that holds `sign` (the file that tells what
 // it is) and nothing but files of these names: replacing it would lose something of somebody else's. What a killed
 // process left while it wrote (".saving…", ".NAME.XXXXXX") does not count.
-bool is_left_over(std::string_view name, const std::function<bool(std::string_view)>& is_name);
 Status check_replaceable(const std::filesystem::path& out, std::string_view sign,
                          std::span<const std::string_view> names);
 Status check_replaceable(const std::filesystem::path& out, std::string_view sign,
                          const std::function<bool(std::string_view)>& is_name);
+
+// Whether a file's name is that of such a left-over, of a file that `is_name` knows.
+bool is_left_over(std::string_view name, const std::function<bool(std::string_view)>& is_name);
 
 }  // namespace atl
