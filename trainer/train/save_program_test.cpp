@@ -69,57 +69,53 @@ TEST_F(SaveProgramTest, AModelThatCannotBeSavedIsKeptAsAState) {
     }
 }
 
-// Neither the new model nor, in its place, the state has room on a disk that holds the old model.
-TEST_F(SaveProgramTest, TheOldModelStaysWhenTheDiskIsFull) {
-    std::filesystem::create_directory(path("disk"));
-    const std::string room = std::to_string(weights("model").size() * 3 / 2);
-    const std::string script = "mount -t tmpfs -o size=" + room +
-                               " tmpfs \"$DISK\" || exit 77\n"
-                               "cp -r \"$OLD\" \"$DISK/out\" || exit 78\n"
-                               "\"$@\" --out \"$DISK/out\" --overwrite; code=$?\n"
-                               "cmp \"$OLD/model.safetensors\" \"$DISK/out/model.safetensors\" || exit 4\n"
-                               "cmp \"$OLD/config.json\" \"$DISK/out/config.json\" || exit 5\n"
-                               "[ -z \"$(ls -A \"$DISK/out.state\")\" ] || exit 6\n"
-                               "exit $((code + 10))";
-    for (const int ranks : {1, 2}) {
-        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
-                                       "--threads", "1", "--steps", "2", "--global-batch-size", "2"},
-                                      ranks);
-        const auto result = run_under(
-            {"env", "DISK=" + path("disk"), "OLD=" + path("model"), "unshare", "-rm", "sh", "-c", script, "sh"},
-            training);
-        if (result.exit_code == 77 || result.err.find("unshare:") != std::string::npos)
-            GTEST_SKIP() << "no mount namespace here: " << result.err;
-        EXPECT_EQ(result.exit_code, 11) << "exit code 1 of the trainer\n" << result.err;
-        EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
-        EXPECT_NE(result.err.find("could not be saved either"), std::string::npos) << result.err;
+// Runs of a script on a file system of its own in a mount namespace of its own.
+class SmallDiskTest : public ProgramTest {
+  protected:
+    // $DISK is a file system of `size`, $OLD the fixture's model, "$@" a training of so many steps that lacks --out.
+    // The script ends with 10 and the training's exit code. A kernel that forbids such a mount skips the test.
+    void expect_full(const std::string& size, const std::string& script, const std::string& steps,
+                     const std::vector<std::string>& words) const {
+        std::filesystem::create_directory(path("disk"));
+        const std::string mounted = "mount -t tmpfs -o size=" + size + " tmpfs \"$DISK\" || exit 77\n" + script;
+        for (const int ranks : {1, 2}) {
+            const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
+                                           "--threads", "1", "--steps", steps, "--global-batch-size", "2"},
+                                          ranks);
+            const auto result = run_under(
+                {"env", "DISK=" + path("disk"), "OLD=" + path("model"), "unshare", "-rm", "sh", "-c", mounted, "sh"},
+                training);
+            if (result.exit_code == 77 || result.err.find("unshare:") != std::string::npos)
+                GTEST_SKIP() << "no mount namespace here: " << result.err;
+            EXPECT_EQ(result.exit_code, 11) << "exit code 1 of the trainer\n" << result.err;
+            for (const std::string& word : words) EXPECT_NE(result.err.find(word), std::string::npos) << result.err;
+        }
     }
+};
+
+// Neither the new model nor, in its place, the state has room on a disk that holds the old model.
+TEST_F(SmallDiskTest, TheOldModelStaysWhenTheDiskIsFull) {
+    expect_full(std::to_string(weights("model").size() * 3 / 2),
+                "cp -r \"$OLD\" \"$DISK/out\" || exit 78\n"
+                "\"$@\" --out \"$DISK/out\" --overwrite; code=$?\n"
+                "cmp \"$OLD/model.safetensors\" \"$DISK/out/model.safetensors\" || exit 4\n"
+                "cmp \"$OLD/config.json\" \"$DISK/out/config.json\" || exit 5\n"
+                "[ -z \"$(ls -A \"$DISK/out.state\")\" ] || exit 6\n"
+                "exit $((code + 10))",
+                "2", {"No space left on device", "could not be saved either"});
 }
 
-// A file system of 400 kB in a mount namespace of the test's own; a kernel that forbids that skips the test.
-TEST_F(SaveProgramTest, TheLastStateStaysWhenTheDiskIsFull) {
-    std::filesystem::create_directory(path("disk"));
-    const std::string script =
-        "mount -t tmpfs -o size=400k tmpfs \"$DISK\" || exit 77\n"
-        "run() { \"$@\" --out \"$DISK/out\"; }\n"
-        "run \"$@\" --time-limit 0.000001 || exit 1\n"
-        "sum=$(sha256sum \"$DISK/out.state/state.safetensors\")\n"
-        "run \"$@\" --resume --save-every 1; code=$?\n"
-        "[ \"$sum\" = \"$(sha256sum \"$DISK/out.state/state.safetensors\")\" ] || exit 4\n"
-        "[ \"$(ls -A \"$DISK/out.state\")\" = state.safetensors ] || exit 5\n"
-        "[ -z \"$(ls -A \"$DISK/out\")\" ] || exit 6\n"
-        "exit $((code + 10))";
-    for (const int ranks : {1, 2}) {
-        const auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"),
-                                       "--threads", "1", "--steps", "5", "--global-batch-size", "2"},
-                                      ranks);
-        const auto result =
-            run_under({"env", "DISK=" + path("disk"), "unshare", "-rm", "sh", "-c", script, "sh"}, training);
-        if (result.exit_code == 77 || result.err.find("unshare:") != std::string::npos)
-            GTEST_SKIP() << "no mount namespace here: " << result.err;
-        EXPECT_EQ(result.exit_code, 11) << "exit code 1 of the trainer\n" << result.err;
-        EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
-    }
+TEST_F(SmallDiskTest, TheLastStateStaysWhenTheDiskIsFull) {
+    expect_full("400k",
+                "run() { \"$@\" --out \"$DISK/out\"; }\n"
+                "run \"$@\" --time-limit 0.000001 || exit 1\n"
+                "sum=$(sha256sum \"$DISK/out.state/state.safetensors\")\n"
+                "run \"$@\" --resume --save-every 1; code=$?\n"
+                "[ \"$sum\" = \"$(sha256sum \"$DISK/out.state/state.safetensors\")\" ] || exit 4\n"
+                "[ \"$(ls -A \"$DISK/out.state\")\" = state.safetensors ] || exit 5\n"
+                "[ -z \"$(ls -A \"$DISK/out\")\" ] || exit 6\n"
+                "exit $((code + 10))",
+                "5", {"No space left on device"});
 }
 
 }  // namespace
