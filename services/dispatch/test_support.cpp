@@ -225,9 +225,7 @@ void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) 
     settings.postgres = conninfo_;
     settings.kafka_brokers = brokers.empty() ? stack().kafka() : brokers;
     settings.own = config.at("dispatch");
-    auto connection = pg::connect(conninfo_).value();
-    const auto migrated = pg::migrate(connection, "dispatch", migrations());
-    ASSERT_TRUE(migrated.ok()) << migrated.error().message;
+    ASSERT_NO_FATAL_FAILURE(make_schema());
     service_ = std::make_shared<InProcess>(std::move(settings), keys_);
     service::Context context{service_->settings, service_->pool, service_->server, service_->metrics};
     auto running = start_with(context, std::move(seams));
@@ -235,6 +233,17 @@ void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) 
     service_->running = std::move(running).value();
     ASSERT_TRUE(service_->server.start().ok());
     base_url_ = "http://127.0.0.1:" + std::to_string(service_->server.port());
+}
+
+void DispatchTest::begin(WorkerSeams seams, const std::string& brokers) {
+    start_service(std::move(seams), brokers);
+    if (!HasFatalFailure()) add_facilities();
+}
+
+void DispatchTest::make_schema() {
+    auto connection = pg::connect(conninfo_).value();
+    const auto migrated = pg::migrate(connection, "dispatch", migrations());
+    ASSERT_TRUE(migrated.ok()) << migrated.error().message;
 }
 
 Status DispatchTest::ready() {
@@ -304,6 +313,16 @@ std::vector<std::string> DispatchTest::lines(const std::string& file) const {
     std::vector<std::string> all;
     for (std::string line; std::getline(stream, line);) all.push_back(line);
     return all;
+}
+
+void DispatchSchemaTest::SetUp() {
+    DispatchTest::SetUp();
+    if (!IsSkipped()) make_schema();
+}
+
+void DispatchServiceTest::SetUp() {
+    DispatchTest::SetUp();
+    if (!IsSkipped()) begin();
 }
 
 }  // namespace atl::dispatch

@@ -15,6 +15,7 @@
 #include "shared/base/file.h"
 #include "shared/http/client.h"
 #include "shared/http/server.h"
+#include "shared/pg/pg.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
@@ -58,9 +59,14 @@ class DispatchTest : public StackTest {
 
     // `brokers`: of the test's stack if empty.
     void start_service(WorkerSeams seams = {}, const std::string& brokers = {});
+    // The same with "leonardo" and "karolina".
+    void begin(WorkerSeams seams = {}, const std::string& brokers = {});
+    // The database as start_service() makes it.
+    void make_schema();
     void stop_service();
     std::filesystem::path config_file(std::uint16_t port, int lease_s = 1);
 
+    pg::Connection connect() { return pg::connect(conninfo_, "dispatch").value(); }
     http::Client client(auth::Role role = auth::Role::kAdmin);
     std::string token(auth::Role role);
     // Registers "leonardo" and "karolina".
@@ -88,6 +94,18 @@ class DispatchTest : public StackTest {
 
     struct InProcess;
     std::shared_ptr<InProcess> service_;
+};
+
+// A test of what works on the database, without the service.
+class DispatchSchemaTest : public DispatchTest {
+  protected:
+    void SetUp() override;
+};
+
+// A test of what the service does at two facilities: it has begun.
+class DispatchServiceTest : public DispatchTest {
+  protected:
+    void SetUp() override;
 };
 
 }  // namespace atl::dispatch

@@ -18,14 +18,11 @@ namespace {
 using json::Json;
 
 // The decisions about jobs on a real database, without any worker: the test plays what the sites answer.
-class JobsTest : public DispatchTest {
+class JobsTest : public DispatchSchemaTest {
   protected:
     void SetUp() override {
-        DispatchTest::SetUp();
-        if (IsSkipped()) return;
-        auto connection = pg::connect(conninfo_).value();
-        ASSERT_TRUE(pg::migrate(connection, "dispatch", migrations()).ok());
-        connection_.emplace(pg::connect(conninfo_, "dispatch").value());
+        DispatchSchemaTest::SetUp();
+        if (!IsSkipped() && !HasFatalFailure()) connection_.emplace(connect());
     }
 
     // The longest name that there can be.

@@ -10,15 +10,8 @@ namespace {
 
 using json::Json;
 
-class TasksTest : public DispatchTest {
+class TasksTest : public DispatchSchemaTest {
   protected:
-    void SetUp() override {
-        DispatchTest::SetUp();
-        if (IsSkipped()) return;
-        auto connection = pg::connect(conninfo_).value();
-        ASSERT_TRUE(pg::migrate(connection, "dispatch", migrations()).ok());
-    }
-    pg::Connection connect() { return pg::connect(conninfo_, "dispatch").value(); }
     // A preparation's task at "leonardo".
     void add_task(pg::Connection& connection, const std::string& id) {
         const Json facility = {{"name", "leonardo"},

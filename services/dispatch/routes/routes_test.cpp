@@ -9,19 +9,13 @@ namespace {
 using http::Method;
 using json::Json;
 
-class RoutesTest : public DispatchTest {
+class RoutesTest : public DispatchServiceTest {
   protected:
-    void SetUp() override {
-        DispatchTest::SetUp();
-        if (IsSkipped()) return;
-        start_service();
-        if (!HasFatalFailure()) add_facilities();
-    }
     http::ClientResponse post(const std::string& path, const Json& body) {
         return client().call(Method::kPost, path, body.dump()).value();
     }
     std::int64_t count(const std::string& table) {
-        auto connection = pg::connect(conninfo_, "dispatch").value();
+        auto connection = connect();
         return connection.query("SELECT count(*) AS n FROM " + table)->integer(0, "n");
     }
 };
@@ -361,7 +355,7 @@ TEST_F(RoutesTest, AModelThatAJobIsWritingIsNoOtherJobsOutput) {
 TEST_F(RoutesTest, OtherServicesAreAskedWithNoTransactionOpen) {
     std::atomic<int> asked = 0;
     catalog_->set_on_model([&] {
-        auto connection = pg::connect(conninfo_, "dispatch").value();
+        auto connection = connect();
         const auto locks = connection.query(
             "SELECT 1 FROM pg_locks WHERE relation = 'dispatch.idempotency'::regclass AND mode = 'RowExclusiveLock' "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())");

@@ -16,10 +16,6 @@ using json::Json;
 
 class CourseTest : public DispatchTest {
   protected:
-    void begin(WorkerSeams seams = {}) {
-        start_service(std::move(seams));
-        if (!HasFatalFailure()) add_facilities();
-    }
     void set(const std::string& file, const std::string& text = "") { std::ofstream(fake(file)) << text; }
     std::vector<std::string> event_types(const std::string& job) {
         std::vector<std::string> types;
@@ -92,7 +88,7 @@ TEST_F(CourseTest, AFinishedJobLeavesItsLogsAndNoModels) {
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "completed"));
     const auto is_clean = [&] {
-        auto connection = pg::connect(conninfo_, "dispatch").value();
+        auto connection = connect();
         return connection.query("SELECT 1 FROM tasks WHERE kind = 'clean' AND state = 'done'")->size() == 2;
     };
     ASSERT_TRUE(eventually(is_clean));
@@ -157,7 +153,7 @@ TEST_F(CourseTest, ARoundWhoseClosingGotLostIsToldAgain) {
     aggregation_->set_losing(1);
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(eventually([&] { return aggregation_->closed_rounds().size() == 1; }));
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     const auto waits = connection.query(
         "SELECT extract(epoch FROM ask_again_at - now())::bigint AS s FROM rounds"
         " WHERE state = 'aggregating'");
@@ -197,7 +193,7 @@ TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(eventually([&] { return !lines("stage").empty(); }));
     stop_service();  // returns although staging waits
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until IS NOT NULL")->size(), 0);
     std::filesystem::remove(fake("stage.waits"));
     start_service();
@@ -210,7 +206,7 @@ TEST_F(CourseTest, ALeaseThatWasGivenBackIsNotRenewed) {
     submit(job_request(1));
     ASSERT_TRUE(eventually([&] { return !lines("stage").empty(); }));
     stop_service();
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     const auto leased = lease_task(connection, std::chrono::hours(1), "").value();
     ASSERT_TRUE(leased.has_value());
     EXPECT_TRUE(renew_lease(connection, leased->task.id, leased->fence, std::chrono::hours(1)).value());
@@ -271,7 +267,7 @@ TEST_F(CourseTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService
     set("train.waits");
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(eventually([&] { return count(event_types(job), "atoll.task.running.v1") >= 2; }));
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     ASSERT_TRUE(
         connection.query("UPDATE facilities SET spec = spec || '{\"colour\": \"red\"}' WHERE name = 'karolina'").ok());
     ASSERT_TRUE(reaches(job, "failed"));
@@ -361,7 +357,7 @@ TEST_F(CourseTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {
     request["round_deadline_s"] = 1800;
     const std::string job = submit(request);
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 200);
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     // An hour passes.
     for (const char* sql :
          {"UPDATE jobs SET paused_at = paused_at - interval '1 hour'",
@@ -384,7 +380,7 @@ TEST_F(CourseTest, AQuorumJobCompletesAlthoughAFacilityIsLost) {
     request["quorum"] = 1;
     request["round_deadline_s"] = 1800;
     const std::string job = submit(request);
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     const std::string done_here =
         "EXISTS (SELECT 1 FROM tasks t WHERE t.job_id = r.job_id AND t.round = r.number AND "
         "t.facility = 'leonardo' AND t.state = 'done' AND t.kind = ";

@@ -53,7 +53,7 @@ class KillTest : public DispatchTest {
         });
     }
     std::string job_state(const std::string& job) {
-        auto connection = pg::connect(conninfo_, "dispatch").value();
+        auto connection = connect();
         return connection.query("SELECT state FROM jobs WHERE id = $1", {job})->text(0, "state");
     }
 
@@ -84,7 +84,7 @@ exec /bin/sync "$@"
         environment_["PATH"] = directory_.path().string() + ":" + std::getenv("PATH");
     }
     bool both_are_at(const std::string& step) {
-        auto connection = pg::connect(conninfo_, "dispatch").value();
+        auto connection = connect();
         return connection.query("SELECT 1 FROM attempts WHERE step = $1", {step})->size() == 2;
     }
 };

@@ -20,9 +20,7 @@ TEST_F(LateBrokerTest, DispatchServesBeforeItsBrokerIsThereAndIsReadyWithIt) {
         (void)kafka::ensure_topics(broker.address(), {prefix_ + "late"}, 1);
         was_answered = true;
     });
-    start_service({}, broker.address());
-    ASSERT_FALSE(HasFatalFailure());
-    add_facilities();
+    ASSERT_NO_FATAL_FAILURE(begin({}, broker.address()));
     const std::string job = submit(job_request(1));
     EXPECT_FALSE(was_answered) << "the service waited for the broker";
     EXPECT_EQ(ready().error().code, ErrorCode::kUnavailable);

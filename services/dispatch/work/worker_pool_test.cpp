@@ -12,14 +12,8 @@ namespace {
 
 using json::Json;
 
-class WorkerPoolTest : public DispatchTest {
+class WorkerPoolTest : public DispatchServiceTest {
   protected:
-    void SetUp() override {
-        DispatchTest::SetUp();
-        if (IsSkipped()) return;
-        start_service();
-        if (!HasFatalFailure()) add_facilities();
-    }
     std::string submit_as(const std::string& name) {
         Json request = job_request(1);
         request["name"] = name;
@@ -33,7 +27,7 @@ TEST_F(WorkerPoolTest, AJobThatCannotBeAdvancedKeepsNoOtherFromItsDeadline) {
     const std::string one = submit_as("one");
     const std::string other = submit_as("other");
     const auto& [broken, good] = std::minmax(one, other);  // late jobs are looked at in this order
-    auto connection = pg::connect(conninfo_, "dispatch").value();
+    auto connection = connect();
     ASSERT_TRUE(connection
                     .script("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
                             "$$ BEGIN RAISE EXCEPTION 'no round of this job can be written'; END $$;"
