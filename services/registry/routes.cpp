@@ -141,11 +141,12 @@ Result<Response> get_copies(Transaction& transaction, const Request& request) {
 }
 
 Result<Response> get_croissant(Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name")));
-    std::int64_t number = dataset.latest_version;
+    std::int64_t number = 0;
     if (const auto wanted = request.query.find("version"); wanted != request.query.end()) {
         ATOLL_TRY(number, parse_version_number(wanted->second));
     }
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name")));
+    if (number == 0) number = dataset.latest_version;
     Json version;
     if (number > 0) {
         ATOLL_TRY(version, find_version(transaction, dataset.spec.name, number));

@@ -169,6 +169,17 @@ TEST_P(ContractTest, WhatIsDescribedIsServed) {
     EXPECT_GE(paths.size(), 8U);
 }
 
+TEST_P(ContractTest, AWrongParameterIsRefusedByItsName) {
+    const std::string admin = stack_->token(Role::kAdmin);
+    for (const Operation& operation : stack_->operations(service()))
+        for (const std::string& parameter : operation.strict_parameters) {
+            const std::string path = operation.path_of_none() + "?" + parameter + "=wrong";
+            const auto answer = stack_->call(service(), operation.method, path, admin);
+            expect_problem(answer, 422, service() + ": " + path);
+            EXPECT_NE(answer.body.find("\"field\":\"" + parameter + "\""), std::string::npos) << answer.body;
+        }
+}
+
 TEST_P(ContractTest, WhatIsNotDescribedIsNotServed) {
     const auto operations = stack_->operations(service());
     const std::string admin = stack_->token(Role::kAdmin);

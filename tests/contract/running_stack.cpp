@@ -40,6 +40,19 @@ http::ClientResponse call_at(const std::string& url, Method method, const std::s
     return std::move(answer).value();
 }
 
+std::vector<std::string> strict_parameters_of(const Json& document, const Json& operation) {
+    std::vector<std::string> names;
+    for (const Json& entry : operation.value("parameters", Json::array())) {
+        const Json& parameter = entry.contains("$ref")
+                                    ? document.at(Json::json_pointer(entry.at("$ref").get<std::string>().substr(1)))
+                                    : entry;
+        const Json& schema = parameter.at("schema");
+        const bool is_strict = schema.contains("enum") || schema.at("type") == "integer";
+        if (parameter.at("in") == "query" && is_strict) names.push_back(parameter.at("name"));
+    }
+    return names;
+}
+
 }  // namespace
 
 std::string Operation::name() const {
@@ -93,7 +106,8 @@ std::vector<Operation> RunningStack::operations(const std::string& service) cons
     for (const auto& [path, item] : document.at("paths").items())
         for (const auto& [key, method] : kMethods)
             if (item.contains(key))
-                operations.push_back({method, path, item.at(key).value("security", Json()) == Json::array()});
+                operations.push_back({method, path, item.at(key).value("security", Json()) == Json::array(),
+                                      strict_parameters_of(document, item.at(key))});
     return operations;
 }
 

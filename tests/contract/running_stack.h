@@ -18,6 +18,7 @@ struct Operation {
     http::Method method;
     std::string path;  // as described, "/v1/jobs/{id}"
     bool is_public;
+    std::vector<std::string> strict_parameters;  // of the query: those that take numbers or certain words only
 
     std::string name() const;          // "GET /v1/jobs/{id}"
     std::string path_of_none() const;  // with well-formed names of things that do not exist
