@@ -3,8 +3,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <regex>
-#include <sstream>
 
 #include "services/cli/commands.h"
 #include "services/cli/job_names.h"
@@ -117,35 +115,17 @@ Status run_verb(const Context& context, const std::string& given, const std::str
     return {};
 }
 
-// Dispatch's text, cut at its headings.
-json logs_as_json(const std::string& all) {
-    static const std::regex heading(R"(== round (\d+), (\w+) at (\S+), task (\S+), attempt (\d+): (\S+))");
-    json logs = json::array();
-    std::istringstream lines(all);
-    for (std::string line; std::getline(lines, line);) {
-        std::smatch parts;
-        if (line.starts_with("== round ") && std::regex_match(line, parts, heading))
-            logs.push_back({{"round", std::stoi(parts[1])},
-                            {"kind", parts[2].str()},
-                            {"facility", parts[3].str()},
-                            {"task", parts[4].str()},
-                            {"attempt", std::stoi(parts[5])},
-                            {"file", parts[6].str()},
-                            {"text", ""}});
-        else if (!logs.empty())
-            logs.back()["text"].get_ref<std::string&>() += line + "\n";
-    }
-    return logs;
-}
-
 Status run_logs(const Context& context, const std::string& given, const std::string& task, int tail) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const std::string id, resolve(client, given));
     std::string path = "/v1/jobs/" + segment(id) + "/logs?tail=" + std::to_string(tail);
     if (!task.empty()) path += "&task=" + segment(task);
+    if (context.json) {
+        ATOLL_TRY(const json logs, client.get_json(path + "&format=json"));
+        return print_json(logs.at("items"));
+    }
     ATOLL_TRY(const auto answer, client.call(http::Method::kGet, path));
     ATOLL_RETURN_IF_ERROR(answer.check());
-    if (context.json) return print_json(logs_as_json(answer.body));
     std::cout << answer.body;
     return {};
 }

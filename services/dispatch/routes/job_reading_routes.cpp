@@ -132,23 +132,33 @@ void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::
         return last_lines(text, lines);
     };
     for (const char* file : {"stdout.jsonl", "stderr.log"}) {
-        const std::string heading = "round " + std::to_string(task.round) + ", " + to_string(task.kind) + " at " +
-                                    task.facility + ", task " + task.id + ", attempt " +
-                                    std::to_string(task.attempt->number) + ": " + file;
-        sources.push_back({heading, [read, file] { return read(file); }});
+        const Json where = {{"round", task.round}, {"kind", to_string(task.kind)},    {"facility", task.facility},
+                            {"task", task.id},     {"attempt", task.attempt->number}, {"file", file}};
+        sources.push_back({where, [read, file] { return read(file); }});
     }
 }
 
-Response logs(Routing& routing, const Request& request) {
+Result<bool> wants_json(const Request& request) {
+    const auto found = request.query.find("format");
+    const std::string format = found == request.query.end() || found->second.empty() ? "text" : found->second;
+    if (format != "text" && format != "json") return invalid_argument("format", "format: must be text or json");
+    return format == "json";
+}
+
+Response get_logs(Routing& routing, const Request& request) {
     const auto lines = query_integer(request, "tail", 100, kTailLinesMax);
     if (!lines.ok()) return Response::problem(lines.error(), request.request_id);
+    const auto as_json = wants_json(request);
+    if (!as_json.ok()) return Response::problem(as_json.error(), request.request_id);
     const auto places = log_places(routing, request);
     if (!places.ok()) return Response::problem(places.error(), request.request_id);
     const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places->size()));
     const std::int64_t bytes = std::min(*lines * kTailBytesPerLine, kLogsBytesMax / count);
     std::vector<LogSource> sources;
     for (const auto& place : *places) add_logs(routing, place, *lines, bytes, sources);
-    return Response::text(200, gather_logs(sources, std::chrono::steady_clock::now() + kLogsTimeMax));
+    Json logs = gather_logs(sources, std::chrono::steady_clock::now() + kLogsTimeMax);
+    if (*as_json) return Response::json(200, {{"items", std::move(logs)}, {"next", nullptr}});
+    return Response::text(200, logs_text(logs));
 }
 
 }  // namespace
@@ -161,7 +171,7 @@ void add_job_reading_routes(http::Server& server, Routing& routing) {
     server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(),
                  [&routing](const Request& request) { return get_rounds(routing, request); });
     server.route(Method::kGet, "/v1/jobs/:id/logs", writers(),
-                 [&routing](const Request& request) { return logs(routing, request); });
+                 [&routing](const Request& request) { return get_logs(routing, request); });
     server.route_async(
         Method::kGet, "/v1/jobs/:id/events", readers(),
         [&routing](const Request& request, const http::Responder& responder) { events(routing, request, responder); });

@@ -6,18 +6,22 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/json/json.h"
 
 namespace atl::dispatch {
 
 // A log at a site.
 struct LogSource {
-    std::string heading;                        // without its line end
+    json::Json place;                           // round, kind, facility, task, attempt, file
     std::function<Result<std::string>()> read;  // called once at most, on some thread
 };
 
-// Reads the logs some at a time, so that a site that does not answer keeps nobody from seeing the others', and puts
-// each under its heading, in the order given; where one cannot be read, what is wrong stands in its place. None is
-// begun after the deadline.
-std::string gather_logs(const std::vector<LogSource>& sources, std::chrono::steady_clock::time_point deadline);
+// Reads the logs some at a time, so that a site that does not answer keeps nobody from seeing the others': each one's
+// place with its "text", in the order given; where it cannot be read, with the "error" instead. None is begun after the
+// deadline.
+json::Json gather_logs(const std::vector<LogSource>& sources, std::chrono::steady_clock::time_point deadline);
+
+// What gather_logs() gave, as people read it: each log under a heading.
+std::string logs_text(const json::Json& logs);
 
 }  // namespace atl::dispatch

@@ -9,41 +9,60 @@ namespace atl::dispatch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using json::Json;
+
+Json place(const std::string& task) {
+    return {{"round", 2},   {"kind", "train"}, {"facility", "leonardo"},
+            {"task", task}, {"attempt", 1},    {"file", "stderr.log"}};
+}
+
+Json with(Json log, const std::string& member, const std::string& value) {
+    log[member] = value;
+    return log;
+}
 
 TEST(TaskLogsTest, SitesThatAreSlowToAnswerKeepNobodyWaitingForTheNext) {
     std::mutex mutex;
     std::condition_variable answered;
     bool has_answered = false;
-    const LogSource healthy{"healthy", [&]() -> Result<std::string> {
+    const LogSource healthy{place("healthy"), [&]() -> Result<std::string> {
                                 const std::lock_guard lock(mutex);
                                 has_answered = true;
                                 answered.notify_all();
                                 return std::string("line\n");
                             }};
     // Answers after the healthy one has.
-    const LogSource slow{"slow", [&]() -> Result<std::string> {
+    const LogSource slow{place("slow"), [&]() -> Result<std::string> {
                              std::unique_lock lock(mutex);
                              if (!answered.wait_for(lock, std::chrono::seconds(20), [&] { return has_answered; }))
                                  return std::string("waited in vain");
                              return Error{ErrorCode::kUnavailable, "no route to it", {}};
                          }};
+    const Json unread = with(place("slow"), "error", "no route to it");
     EXPECT_EQ(gather_logs({slow, slow, slow, healthy}, Clock::now() + std::chrono::minutes(1)),
-              "== slow\nno route to it\n== slow\nno route to it\n== slow\nno route to it\n== healthy\nline\n");
+              (Json{unread, unread, unread, with(place("healthy"), "text", "line\n")}));
 }
 
 TEST(TaskLogsTest, WhatIsNotBegunBeforeTheDeadlineIsNamed) {
     bool was_read = false;
-    const LogSource source{"task t", [&]() -> Result<std::string> {
+    const LogSource source{place("t"), [&]() -> Result<std::string> {
                                was_read = true;
                                return std::string("line");
                            }};
-    const std::string all = gather_logs({source}, Clock::now());
-    EXPECT_TRUE(all.starts_with("== task t\nnot read: other sites took too long")) << all;
+    const Json logs = gather_logs({source}, Clock::now());
+    EXPECT_TRUE(logs.at(0).at("error").get<std::string>().starts_with("not read: other sites took too long")) << logs;
     EXPECT_FALSE(was_read);
 }
 
 TEST(TaskLogsTest, OfNoTasksThereIsNothing) {
-    EXPECT_EQ(gather_logs({}, Clock::now()), "");
+    EXPECT_EQ(gather_logs({}, Clock::now()), Json::array());
+    EXPECT_EQ(logs_text(Json::array()), "");
+}
+
+TEST(TaskLogsTest, PeopleReadEachLogUnderItsHeading) {
+    EXPECT_EQ(logs_text({with(place("t"), "text", "one\ntwo"), with(place("u"), "error", "no route to it")}),
+              "== round 2, train at leonardo, task t, attempt 1: stderr.log\none\ntwo\n"
+              "== round 2, train at leonardo, task u, attempt 1: stderr.log\nno route to it\n");
 }
 
 }  // namespace

@@ -100,6 +100,27 @@ TEST_F(CourseTest, AFinishedJobLeavesItsLogsAndNoModels) {
     EXPECT_EQ(logs.find("\"step\":1,"), std::string::npos) << "only the tail";
 }
 
+TEST_F(CourseTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) {
+    begin();
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(reaches(job, "completed"));
+    const Json task = get("/v1/jobs/" + job + "/rounds").at("items")[1].at("tasks")[0];
+    const std::string id = task.at("id");
+    const std::string facility = task.at("facility");
+    const std::string like_a_heading = "== round 1, train at x, task y, attempt 1: stdout.jsonl\n";
+    std::ofstream(work_dir(facility) / "tasks" / id / "1/stderr.log") << like_a_heading;
+    const Json answer = get("/v1/jobs/" + job + "/logs?format=json&tail=1&task=" + id);
+    ASSERT_EQ(answer.at("items").size(), 2U) << answer.dump(2);
+    EXPECT_EQ(answer.at("items")[1], (Json{{"round", 1},
+                                           {"kind", "train"},
+                                           {"facility", facility},
+                                           {"task", id},
+                                           {"attempt", 1},
+                                           {"file", "stderr.log"},
+                                           {"text", like_a_heading}}));
+    EXPECT_EQ(answer.at("next"), nullptr);
+}
+
 TEST_F(CourseTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
     begin({.lose_result = [this](const Task& task) {
         const std::lock_guard lock(mutex_);
