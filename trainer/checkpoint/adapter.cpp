@@ -16,16 +16,14 @@ namespace {
 
 constexpr std::uint64_t kOneFile = std::numeric_limits<std::uint64_t>::max();  // never shards
 constexpr std::int64_t kRankMax = 1 << 16;
+constexpr const char* kBaseDirectory = "base_model_name_or_path";
 constexpr const char* kQuantization = "atoll.base_quantization";  // a key of the metadata
+constexpr const char* kBaseSha256 = "atoll.base_sha256";          // another
 
 // What may be there in any case: it says nothing about the mathematics of a trained adapter.
 constexpr std::array kHarmless = {
-    "auto_mapping",      "base_model_name_or_path",
-    "revision",          "task_type",
-    "inference_mode",    "peft_version",
-    "eva_config",        "loftq_config",
-    "corda_config",      "megatron_core",
-    "qalora_group_size", "runtime_config",
+    "auto_mapping", kBaseDirectory, "revision",     "task_type",     "inference_mode",    "peft_version",
+    "eva_config",   "loftq_config", "corda_config", "megatron_core", "qalora_group_size", "runtime_config",
 };
 
 // What changes the mathematics unless it is null, false, empty or "none".
@@ -102,9 +100,23 @@ Result<model::LoraOptions> parse_adapter_config(const json::Json& config) {
     return options;
 }
 
+Error wrong_config(const std::filesystem::path& directory, const std::string& why) {
+    const std::string path = (directory / kAdapterConfig).string();
+    return invalid_argument(path, path + ": " + why);
+}
+
+// The object that adapter_config.json is.
+Result<json::Json> read_config(const std::filesystem::path& directory) {
+    ATOLL_TRY(const std::string text, read_file(directory / kAdapterConfig));
+    auto config = json::parse(text);
+    if (!config.ok()) return wrong_config(directory, config.error().message);
+    if (!config->is_object()) return wrong_config(directory, "is no JSON object");
+    return config;
+}
+
 std::string config_text(const model::LoraOptions& options, const std::string& base) {
     const nlohmann::ordered_json config = {
-        {"base_model_name_or_path", base},
+        {kBaseDirectory, base},
         {"bias", "none"},
         {"fan_in_fan_out", false},
         {"inference_mode", true},
@@ -126,28 +138,26 @@ std::string config_text(const model::LoraOptions& options, const std::string& ba
 }  // namespace
 
 Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory) {
-    const std::filesystem::path path = directory / kAdapterConfig;
-    ATOLL_TRY(const std::string text, read_file(path));
-    const auto in_file = [&](const Error& error) {
-        return invalid_argument(path.string(), path.string() + ": " + error.message);
-    };
-    const auto config = json::parse(text);
-    if (!config.ok()) return in_file(config.error());
-    if (!config->is_object()) return invalid_argument(path.string(), path.string() + ": is no JSON object");
-    auto options = parse_adapter_config(*config);
-    if (!options.ok()) return in_file(options.error());
+    ATOLL_TRY(const json::Json config, read_config(directory));
+    auto options = parse_adapter_config(config);
+    if (!options.ok()) return wrong_config(directory, options.error().message);
     return options;
 }
 
-Result<std::string> adapter_quantization(const std::filesystem::path& directory) {
+Result<AdapterBase> load_adapter_base(const std::filesystem::path& directory) {
+    ATOLL_TRY(const json::Json config, read_config(directory));
     ATOLL_TRY(const auto file, safetensors::File::open(directory / kAdapterFile));
-    const auto found = file.header().metadata.find(kQuantization);
-    return found == file.header().metadata.end() ? std::string() : found->second;
+    const auto told = [&](const char* key) {
+        const auto found = file.header().metadata.find(key);
+        return found == file.header().metadata.end() ? std::string() : found->second;
+    };
+    const auto base = config.find(kBaseDirectory);
+    return AdapterBase{base != config.end() && base->is_string() ? base->get<std::string>() : "", told(kQuantization),
+                       told(kBaseSha256)};
 }
 
-Result<std::string> other_base(const std::filesystem::path& directory, const std::string& quantize) {
-    ATOLL_TRY(std::string trained_on, adapter_quantization(directory));
-    return trained_on == quantize ? std::string() : trained_on;
+std::string other_format(const AdapterBase& trained_on, const std::string& quantize) {
+    return trained_on.quantization == quantize ? std::string() : trained_on.quantization;
 }
 
 Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
@@ -155,7 +165,7 @@ Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vecto
     ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
     ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / kAdapterConfig, config_text(options, base.directory)));
     const std::map<std::string, std::string> metadata = {
-        {"format", "pt"}, {kQuantization, base.quantization.empty() ? kNotQuantized : base.quantization}};
+        {"format", "pt"}, {kQuantization, base.quantization}, {kBaseSha256, base.sha256}};
     return WeightWriter::create(std::move(staged), std::move(tensors),
                                 {"adapter_model", kAdapterConfig, metadata, kOneFile});
 }

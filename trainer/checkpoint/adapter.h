@@ -24,23 +24,23 @@ inline bool is_adapter_file(std::string_view name) {
 // mathematics (use_dora, rank_pattern, bias, …) or is not known to be harmless.
 Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory);
 
-// The base_quantization of an adapter whose base was the model's own weights.
+// The quantization of an adapter whose base was the model's own weights.
 inline constexpr char kNotQuantized[] = "none";
 
-// The format of the frozen base that an adapter of ours was trained on, "int8", "nf4" or kNotQuantized, as its weights'
-// metadata have it; empty: another program wrote it.
-Result<std::string> adapter_quantization(const std::filesystem::path& directory);
-
-// That format when a base in `quantize` ("int8", "nf4", or "none") is another than the adapter was trained on; empty:
-// it is the same, or not known.
-Result<std::string> other_base(const std::filesystem::path& directory, const std::string& quantize);
-
-// What an adapter was trained on: the directory that adapter_config.json names, and adapter_quantization(), or empty
-// for the model's own weights.
+// What an adapter was trained on.
 struct AdapterBase {
-    std::string directory;
-    std::string quantization;
+    std::string directory;     // that adapter_config.json names
+    std::string quantization;  // the format of the frozen weights: "int8", "nf4" or kNotQuantized
+    std::string sha256;        // of the tensors in that directory
 };
+
+// The format and the sha256 are those in the metadata of its weights; empty: another program wrote it.
+Result<AdapterBase> load_adapter_base(const std::filesystem::path& directory);
+
+// Its format when a base in `quantize` ("int8", "nf4", or "none") is another than that; empty: it is the same, or not
+// known.
+std::string other_format(const AdapterBase& trained_on, const std::string& quantize);
+
 // A writer of an adapter directory, in the specs' dtypes.
 Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
                                     const model::LoraOptions& options, const AdapterBase& base);

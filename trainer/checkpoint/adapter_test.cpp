@@ -31,7 +31,7 @@ class AdapterTest : public testing::Test {
 TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     model::LoraOptions options{2, 6, 0.25, {"q_proj"}};
     auto writer = create_adapter(directory_.path(), {{"a", {2, 3}, DType::kF32}, {"b", {3}, DType::kBF16}}, options,
-                                 {"base", "nf4"});
+                                 {"base", "nf4", "0123"});
     ASSERT_TRUE(writer.ok());
     const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     ASSERT_TRUE(writer->append(std::span(values).first(4)).ok());
@@ -43,7 +43,11 @@ TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     EXPECT_EQ(read->scale(), 3.0F);
     EXPECT_EQ(read->dropout, 0.25);
     EXPECT_EQ(read->targets, std::vector<std::string>{"q_proj"});
-    EXPECT_EQ(adapter_quantization(directory_.path()).value(), "nf4");
+    const auto base = load_adapter_base(directory_.path());
+    ASSERT_TRUE(base.ok()) << base.error().message;
+    EXPECT_EQ(base->directory, "base");
+    EXPECT_EQ(base->quantization, "nf4");
+    EXPECT_EQ(base->sha256, "0123");
     const auto weights = WeightReader::open_adapter(directory_.path());
     ASSERT_TRUE(weights.ok());
     std::vector<float> back(3);
@@ -53,7 +57,8 @@ TEST_F(AdapterTest, WhatWasWrittenIsRead) {
 
 TEST_F(AdapterTest, WeightsDoNotTakeTheirPlaceUnderAnotherConfiguration) {
     const auto write = [&](float value) {
-        auto writer = create_adapter(directory_.path(), {{"a", {1}, DType::kF32}}, {2, 2, 0, {"q_proj"}}, {"base", ""});
+        auto writer = create_adapter(directory_.path(), {{"a", {1}, DType::kF32}}, {2, 2, 0, {"q_proj"}},
+                                     {"base", kNotQuantized, ""});
         return writer.ok() && writer->append(std::span(&value, 1)).ok() && writer->finish().ok();
     };
     const auto file = directory_.path() / kAdapterFile;

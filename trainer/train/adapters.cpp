@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "shared/base/list.h"
-#include "trainer/checkpoint/adapter.h"
 
 namespace atl::train {
 namespace {
@@ -63,6 +62,7 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
         ATOLL_RETURN_IF_ERROR(check_flags(config, source.options));
         if (config.given.contains("lora-dropout")) source.options.dropout = config.lora_dropout;
         ATOLL_TRY(source.weights, checkpoint::WeightReader::open_adapter(config.adapter));
+        ATOLL_TRY(source.trained_on, checkpoint::load_adapter_base(config.adapter));
         return std::optional(std::move(source));
     }
     if (config.lora_rank > 0) {
@@ -77,13 +77,20 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
     return std::optional<AdapterSource>();
 }
 
-Result<std::string> other_base_warning(const RunConfig& config) {
-    if (config.adapter.empty()) return std::string();
-    ATOLL_TRY(const std::string trained_on, checkpoint::other_base(config.adapter, config.quantize));
-    if (trained_on.empty()) return std::string();
-    const bool own = config.quantize == checkpoint::kNotQuantized;
-    return "the adapter was trained on " + base_text(trained_on) + "; this is " + base_text(config.quantize) +
-           (own ? ", which differ" : ", whose weights differ") + " a little: --quantize " + trained_on + " takes those";
+std::string other_format_warning(const checkpoint::AdapterBase& trained_on, const std::string& quantize) {
+    const std::string format = checkpoint::other_format(trained_on, quantize);
+    if (format.empty()) return {};
+    const bool own = quantize == checkpoint::kNotQuantized;
+    return "the adapter was trained on " + base_text(format) + "; this is " + base_text(quantize) +
+           (own ? ", which differ" : ", whose weights differ") + " a little: --quantize " + format + " takes those";
+}
+
+std::string other_weights_warning(const checkpoint::AdapterBase& trained_on, const std::string& model,
+                                  const std::string& sha256) {
+    if (trained_on.sha256.empty() || trained_on.sha256 == sha256) return {};
+    return "the adapter was trained on '" + trained_on.directory + "' (sha256 " + trained_on.sha256 +
+           "); the weights of '" + model + "' (sha256 " + sha256 +
+           ") are others: give the model that it was trained on, unless this is the same in another dtype";
 }
 
 }  // namespace atl::train

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/load.h"
 #include "trainer/model/lora.h"
 #include "trainer/train/config.h"
@@ -13,6 +14,7 @@ namespace atl::train {
 struct AdapterSource {
     model::LoraOptions options;
     std::optional<checkpoint::WeightReader> weights;  // absent: new ones, from the seed
+    checkpoint::AdapterBase trained_on;               // of those in `weights`
     std::uint64_t seed = 0;
 };
 
@@ -20,8 +22,12 @@ struct AdapterSource {
 // contradict the adapter, or that mean nothing without --lora-rank.
 Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config);
 
-// One line for a user whose --adapter was trained on the model in another format than --quantize keeps it in; empty:
-// it was not, or nothing says so.
-Result<std::string> other_base_warning(const RunConfig& config);
+// One line for a user whose adapter was trained on the model in another format than this one; empty: it was not, or
+// nothing says so.
+std::string other_format_warning(const checkpoint::AdapterBase& trained_on, const std::string& quantize);
+
+// The same where the model's weights, whose sha256 is base_digest(), are not those that the adapter was trained on.
+std::string other_weights_warning(const checkpoint::AdapterBase& trained_on, const std::string& model,
+                                  const std::string& sha256);
 
 }  // namespace atl::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iostream>
 #include <vector>
 
 #include "shared/digest/digest.h"
@@ -48,6 +49,15 @@ Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& com
         sha256.update(std::string_view(all).substr((i % ranks * rows + i / ranks) * kDigestChars, kDigestChars));
     }
     return sha256.finish();
+}
+
+Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,
+                          comm::Comm& comm) {
+    if (trained_on.sha256.empty()) return {};
+    ATOLL_TRY(const std::string sha256, base_digest(directory, comm));
+    const std::string warning = other_weights_warning(trained_on, directory.path.string(), sha256);
+    if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
+    return {};
 }
 
 }  // namespace atl::train

@@ -12,4 +12,8 @@ namespace atl::train {
 // outcome.
 Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm);
 
+// Says so on standard error when an adapter was trained on other weights than the model's, which are read only if the
+// adapter tells. The same.
+Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm);
+
 }  // namespace atl::train

@@ -1,6 +1,7 @@
 #include "trainer/comm/launch.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/model/generate.h"
+#include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/gathered_weights.h"
 #include "trainer/train/job.h"
@@ -27,6 +28,8 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(ModelDirectory directory, open_model(config_, *comm));
+        if (directory.adapters)
+            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, directory.adapters->trained_on, *comm));
         ATOLL_RETURN_IF_ERROR(comm->agree(set_precision(directory.model, config_)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));

@@ -4,6 +4,7 @@
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/merge.h"
 #include "trainer/checkpoint/save.h"
+#include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/input_paths.h"
 #include "trainer/train/output.h"
@@ -33,7 +34,8 @@ class MergeCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_adapter_path(options_.adapter, "--adapter"));
         const std::array<std::filesystem::path, 2> reads = {options_.model, options_.adapter};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
-        ATOLL_TRY(const std::string trained_on, checkpoint::other_base(options_.adapter, quantize_));
+        ATOLL_TRY(const checkpoint::AdapterBase base, checkpoint::load_adapter_base(options_.adapter));
+        const std::string trained_on = checkpoint::other_format(base, quantize_);
         options_.quantize = parse_quantize(quantize_);
         if (quantize_ != "none" && !options_.quantize) {
             return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
@@ -41,6 +43,10 @@ class MergeCommand final : public Command {
         if (options_.quantize && !trained_on.empty() && trained_on != checkpoint::kNotQuantized) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
+        }
+        if (!base.sha256.empty()) {
+            ATOLL_TRY(const ModelDirectory directory, open_model(options_.model));
+            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, base, *comm::make_self()));
         }
         ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_));
         say_what_was_merged(trained_on);

@@ -4,6 +4,7 @@
 
 #include "trainer/comm/launch.h"
 #include "trainer/plan/node.h"
+#include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/fit.h"
 #include "trainer/train/identity.h"
@@ -23,6 +24,7 @@ class TrainCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(const TrainOutput found, find_output(*comm));
         ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, rank_counts(*comm)));
+        if (job.directory.adapters) ATOLL_RETURN_IF_ERROR(read_base(job, *comm));
         ATOLL_TRY(const std::string identity, identity_of(job, *comm));
         if (job.validation) ATOLL_RETURN_IF_ERROR(data_fingerprint(job.validation->dataset, *comm));
         if (found == TrainOutput::kFinished)
@@ -53,6 +55,14 @@ class TrainCommand final : public Command {
         double kind = static_cast<double>(mine);
         comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
         return static_cast<TrainOutput>(kind);
+    }
+
+    static Status read_base(TrainJob& job, comm::Comm& comm) {
+        ATOLL_TRY(job.base_sha256, base_digest(job.directory, comm));
+        const std::string warning =
+            other_weights_warning(job.directory.adapters->trained_on, job.config.model, job.base_sha256);
+        if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
+        return {};
     }
 
     // The result that is there is that of this very run.

@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "trainer/train/base_digest.h"
-
 namespace atl::train {
 namespace {
 
@@ -81,7 +79,7 @@ Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
                       {"lora-alpha", lora.alpha},
                       {"lora-dropout", lora.dropout},
                       {"lora-targets", lora.targets}});
-        ATOLL_TRY(model["sha256"], base_digest(job.directory, comm));
+        model["sha256"] = job.base_sha256;
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};
     return nlohmann::json{{"flags", flags}, {"model", model}, {"data", data}}.dump();

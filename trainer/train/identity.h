@@ -11,8 +11,8 @@ namespace atl::train {
 Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm);
 
 // All that must be the same in a run that goes on from another's state, as a JSON object of objects: "flags", the
-// "model"'s mathematics (of a frozen one under adapters also its digest), the "data". Reads the data, and a frozen
-// model. Every rank takes part and gets the same outcome.
+// "model"'s mathematics (of a frozen one under adapters also its digest), the "data". Reads the data. Every rank takes
+// part and gets the same outcome.
 Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm);
 
 }  // namespace atl::train

@@ -144,8 +144,9 @@ Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
         ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
     }
     ATOLL_TRY(ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
-    ATOLL_TRY(const std::string warning, comm::agreed(comm, other_base_warning(config)));
-    if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
+    if (!directory.adapters || comm.rank() != 0) return directory;
+    const std::string warning = other_format_warning(directory.adapters->trained_on, config.quantize);
+    if (!warning.empty()) std::cerr << warning << "\n";
     return directory;
 }
 
@@ -187,7 +188,8 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
     if (!config.val_data.empty()) {
         ATOLL_TRY(validation, open_data(validation_data(config), directory, comm));
     }
-    TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}, {}};
+    TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}, {},
+                 {}};
     ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
     return job;
 }

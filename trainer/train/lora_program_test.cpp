@@ -1,4 +1,5 @@
 // Adapters as users train, evaluate and merge them, against peft: tests/numerics/make_lora_goldens.py made the numbers.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -232,6 +233,61 @@ TEST_F(LoraProgramTest, ATrainingGoesOnWithTheBaseItBeganWithAndNoOther) {
     const auto moved = go_on("moved", 2);
     EXPECT_EQ(moved.exit_code, 0) << moved.err;
     EXPECT_EQ(lines_of(moved.out).back()["steps"], 2);
+}
+
+TEST_F(LoraProgramTest, AnAdapterOnOtherWeightsThanItsOwnIsUsedWithAWarning) {
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("other"), "--seed", "2"}).exit_code, 0);
+    std::filesystem::copy(path("model"), path("moved"));
+    const std::vector<std::string> sharded = {"--sharding", "full_shard"};
+    ASSERT_EQ(train_lora("adapter", {"--steps", "1", "--sharding", "full_shard"}, 2).exit_code, 0);
+
+    const auto warning = [&](const std::string& command, const std::string& model, std::vector<std::string> flags,
+                             int ranks) {
+        flags.insert(flags.begin(), {command, "--model", path(model), "--adapter", path("adapter")});
+        const auto result = run(flags, ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        const std::size_t begin = result.err.find("the adapter was");  // mpirun may say something of its own before
+        return begin == std::string::npos ? std::string() : result.err.substr(begin);
+    };
+    const std::vector<std::string> data = {"--data", path("data.safetensors"), "--threads", "1"};
+    const auto eval = [&](const std::string& model, const std::vector<std::string>& more, int ranks) {
+        auto flags = data;
+        flags.insert(flags.end(), more.begin(), more.end());
+        return warning("eval", model, flags, ranks);
+    };
+    const auto go_on = [&](const std::string& model, const std::string& out, int ranks) {
+        auto flags = data;
+        flags.insert(flags.end(), {"--steps", "1", "--global-batch-size", "2", "--out", path(out)});
+        return warning("train", model, flags, ranks);
+    };
+    const std::string told = eval("other", {}, 1);
+    EXPECT_TRUE(told.starts_with("the adapter was trained on '" + path("model") + "' (sha256 ")) << told;
+    EXPECT_NE(told.find("the weights of '" + path("other") + "' (sha256 "), std::string::npos) << told;
+    EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;
+    EXPECT_EQ(eval("other", sharded, 2), told);
+    EXPECT_EQ(go_on("other", "on other", 2), told);
+    EXPECT_EQ(warning("merge", "other", {"--out", path("merged")}, 1), told);
+    const auto generated = run({"generate", "--prompt", "a", "--model", path("other"), "--adapter", path("adapter")});
+    EXPECT_TRUE(generated.err.starts_with(told)) << generated.err;  // the model has no tokenizer
+
+    EXPECT_EQ(eval("moved", {}, 1), "");
+    EXPECT_EQ(eval("moved", sharded, 2), "");
+    EXPECT_EQ(go_on("moved", "on moved", 2), "");
+    EXPECT_EQ(warning("merge", "moved", {"--out", path("merged"), "--overwrite"}, 1), "");
+    EXPECT_TRUE(eval("moved", {"--quantize", "int8"}, 1).starts_with("the adapter was trained on the model's own"));
+}
+
+TEST_F(LoraProgramTest, AnAdapterThatGoesOnIsOfTheBaseItWasLastTrainedOn) {
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("other"), "--seed", "2"}).exit_code, 0);
+    ASSERT_EQ(train_lora("adapter", {"--steps", "1"}).exit_code, 0);
+    const auto train_on_other = [&](const std::string& adapter, const std::string& out) {
+        return run({"train", "--model", path("other"), "--data", path("data.safetensors"), "--steps", "1", "--adapter",
+                    path(adapter), "--out", path(out)});
+    };
+    EXPECT_NE(train_on_other("adapter", "next").err, "");
+    const auto last = train_on_other("next", "last");
+    EXPECT_EQ(last.exit_code, 0);
+    EXPECT_EQ(last.err, "");
 }
 
 TEST_F(LoraProgramTest, WhatMakesNoSenseIsRefusedByName) {

@@ -37,9 +37,11 @@ std::filesystem::path exit_file(const std::filesystem::path& out) {
 
 SaveWhere save_where(const TrainJob& job) {
     const RunConfig& config = job.config;
-    return {config.model, config.out, job.save_dtype,
+    return {config.model,
+            config.out,
+            job.save_dtype,
             job.directory.adapters ? &job.directory.adapters->options : nullptr,
-            config.quantize == "none" ? "" : config.quantize};
+            {config.model, config.quantize, job.base_sha256}};
 }
 
 }  // namespace

@@ -204,8 +204,7 @@ Result<checkpoint::WeightWriter> open_adapter_writer(const model::Model& model, 
     }
     std::vector<checkpoint::TensorSpec> specs = specs_of(model, true);
     for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype;
-    return checkpoint::create_adapter(where.out, std::move(specs), *where.adapters,
-                                      {where.base.string(), where.quantization});
+    return checkpoint::create_adapter(where.out, std::move(specs), *where.adapters, where.trained_on);
 }
 
 }  // namespace

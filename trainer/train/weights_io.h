@@ -43,7 +43,7 @@ struct SaveWhere {
     std::filesystem::path out;
     std::optional<checkpoint::DType> dtype;        // absent: each tensor as in the base
     const model::LoraOptions* adapters = nullptr;  // save those, not the model
-    std::string quantization = {};                 // of the base that they were trained on; empty: none
+    checkpoint::AdapterBase trained_on = {};       // those
 };
 
 // Writes the weights as a model directory, or the adapters as an adapter directory. What it takes from the base it
