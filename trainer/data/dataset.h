@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "trainer/data/targets.h"
 
 namespace atl::data {
-
-inline constexpr std::int32_t kIgnoredLabel = -100;
 
 // What data.json says; for a bare .safetensors file only rows and seq_len are known.
 struct DatasetInfo {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trainer/data/dataset.h"
+#include "trainer/data/targets.h"
 
 namespace atl::data {
 namespace {
@@ -13,11 +13,6 @@ bool has_segments(const RowOptions& options) {
 
 bool has_labels(const RowOptions& options) {
     return options.batching == Batching::kPadding || options.labels;
-}
-
-// Of tokens that stand together in a row: the first has nothing that could predict it.
-std::int64_t count_targets(std::span<const std::int32_t> labels) {
-    return std::ranges::count_if(labels.subspan(1), [](std::int32_t label) { return label != kIgnoredLabel; });
 }
 
 void append(std::vector<std::int32_t>& column, std::span<const std::int32_t> values) {
@@ -62,7 +57,7 @@ void RowBuilder::lay_out(std::span<const std::int32_t> ids, std::span<const std:
         append(columns_[0], ids.first(count));
         if (segment_ids_ != nullptr) segment_ids_->insert(segment_ids_->end(), count, state_.segment);
         if (labels_ != nullptr) append(*labels_, labels.first(count));
-        state_.targets += count_targets(labels.first(count));
+        state_.targets += count_targets(labels.first(count), {});
         ids = ids.subspan(count);
         labels = labels.subspan(count);
         state_.fill += static_cast<std::int64_t>(count);

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "trainer/data/targets.h"
 #include "trainer/model/config.h"
 
 namespace atl::model {
@@ -74,25 +75,26 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
     const std::int64_t length = rows.shape.length;
     const std::span<const std::int32_t> labels = rows.labels.empty() ? rows.input_ids : rows.labels;
     for (std::int64_t sequence = 0; sequence < rows.shape.batch; ++sequence) {
-        std::int64_t start = 0, counted = 0;
-        for (std::int64_t t = 0; t < length; ++t) {
-            const auto at = static_cast<std::size_t>(sequence * length + t);
+        const auto first = static_cast<std::size_t>(sequence * length);
+        const auto row_of = [&](std::span<const std::int32_t> all) {
+            return all.empty() ? all : all.subspan(first, static_cast<std::size_t>(length));
+        };
+        const auto row_labels = row_of(labels), segment_ids = row_of(rows.segment_ids);
+        std::size_t start = 0;
+        for (std::size_t t = 0; t < row_labels.size(); ++t) {
+            const std::size_t at = first + t;
             ATOLL_RETURN_IF_ERROR(check_token(rows.input_ids[at], vocab_size_, "input_ids"));
             if (labels[at] != kernels::kIgnoredLabel) {
                 ATOLL_RETURN_IF_ERROR(check_token(labels[at], vocab_size_, "labels"));
             }
-            const auto continues = [&](std::size_t next) {
-                return rows.segment_ids.empty() || rows.segment_ids[next] == rows.segment_ids[next - 1];
-            };
-            if (t > 0 && !continues(at)) start = t;
+            if (data::begins_document(segment_ids, t)) start = t;
             if (start > 0 && one_document_a_row_) return refuse_packing(length);
             starts_[at] = static_cast<std::int32_t>(start);
             positions_[at] = static_cast<std::int32_t>(t - start);
-            const bool has_target = t + 1 < length && continues(at + 1);
+            const bool has_target = t + 1 < row_labels.size() && data::is_target(row_labels, segment_ids, t + 1);
             targets_[at] = has_target ? labels[at + 1] : kernels::kIgnoredLabel;
-            if (targets_[at] != kernels::kIgnoredLabel) ++counted;
         }
-        counts_[static_cast<std::size_t>(sequence)] = counted;
+        counts_[static_cast<std::size_t>(sequence)] = data::count_targets(row_labels, segment_ids);
     }
     const auto view = [&](const Tensor& storage) {
         return Tensor(storage.data(), DType::kI32, {rows.shape.batch, length});

@@ -34,14 +34,6 @@ std::pair<std::int64_t, std::int64_t> rows_of_rank(std::int64_t rows, const comm
     return {rows * comm.rank() / comm.size(), rows * (comm.rank() + 1) / comm.size()};
 }
 
-bool has_target(const data::Batch& row) {
-    for (std::size_t t = 1; t < row.labels.size(); ++t) {
-        const bool same_document = row.segment_ids.empty() || row.segment_ids[t] == row.segment_ids[t - 1];
-        if (same_document && row.labels[t] != data::kIgnoredLabel) return true;
-    }
-    return false;
-}
-
 // Whether any row of this rank's part has a target: mostly the first one has.
 Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
@@ -49,7 +41,7 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     data::Batch row;
     for (std::int64_t at = begin; at < end; ++at) {
         ATOLL_RETURN_IF_ERROR(data.dataset.read(order, at, 1, row));
-        if (has_target(row)) return true;
+        if (data::count_targets(row.labels, row.segment_ids) > 0) return true;
     }
     return false;
 }
