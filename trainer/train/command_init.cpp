@@ -4,12 +4,11 @@
 #include "trainer/checkpoint/init.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/config.h"
 #include "trainer/train/output.h"
 
 namespace atl::train {
 namespace {
-
-constexpr std::int64_t kSeedMax = 1'000'000'000'000'000;  // as that of a training
 
 class InitCommand final : public Command {
   public:
@@ -17,7 +16,10 @@ class InitCommand final : public Command {
         return {{"config", "config.json of the model", &options_.config, true},
                 {"tokenizer", "directory whose tokenizer files are copied", &options_.tokenizer},
                 {"out", "model directory to make", &options_.out, true},
-                {"seed", "of the random weights; the default is 0", &seed_},
+                {"seed", "of the random weights; the default is 0", Flag::Assign([this](std::string_view text) {
+                     return assign(as_training_, *find_option("seed", kTrain), text);
+                 }),
+                 false, false, "INT"},
                 {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"dtype", "fp32|fp16|bf16; the default is config.json's",
                  Flag::Assign([this](std::string_view text) -> Status {
@@ -27,18 +29,15 @@ class InitCommand final : public Command {
     }
 
     Status run() override {
-        if (seed_ < 0 || seed_ > kSeedMax) {
-            return invalid_argument("--seed", "must be from 0 to " + std::to_string(kSeedMax));
-        }
         const std::array<std::filesystem::path, 2> reads = {options_.config, options_.tokenizer};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
-        options_.seed = static_cast<std::uint64_t>(seed_);
+        options_.seed = static_cast<std::uint64_t>(as_training_.seed);
         return checkpoint::init_model(options_);
     }
 
   private:
     checkpoint::InitOptions options_;
-    std::int64_t seed_ = 0;
+    RunConfig as_training_;  // the seed
     bool overwrite_ = false;
 };
 
