@@ -66,11 +66,22 @@ class AggregationTest : public StackTest {
         EXPECT_TRUE(transaction.commit().ok());
         return current;
     }
+    // Has a worker do what is due, with that store.
+    Result<bool> work_once(const http::TestServer& store) {
+        Settings settings;
+        settings.store_url = store.url();
+        settings.token_file = directory_.path() / "token";
+        EXPECT_TRUE(write_file_atomic(settings.token_file, "token").ok());
+        metrics::Registry metrics;
+        return Worker(*pool_, settings, held_, metrics).work_once();
+    }
     pg::Rows query(const std::string& sql) { return pool_->acquire().value()->query(sql).value(); }
 
     std::string conninfo_;
     std::optional<pg::Pool> pool_;
     std::optional<http::TestServer> server_;
+    TemporaryDirectory directory_;
+    HeldWork held_;
 };
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
@@ -277,6 +288,29 @@ TEST_F(AggregationTest, WorkThatIsGivenBackCanBeTakenAfterItsPauseAndOnlyItsOwnF
     EXPECT_EQ(claim().attempts, 2);
 }
 
+TEST_F(AggregationTest, AReasonIsOfABoundedLengthHoweverMuchThereIsToSay) {
+    model_store::Manifest base;
+    base.files.push_back({"config.json", 1, {{std::string(64, 'c'), 1}}});
+    const http::TestServer store([&](http::Server& server) {
+        server.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(), [&](const http::Request& asked) {
+            if (asked.param("digest") == model_store::digest_of(base))
+                return http::Response::json(200, {{"manifest", model_store::to_json(base)}});
+            return http::Response::problem(not_found(std::string(1 << 20, 'x')), "");
+        });
+    });
+    auto event = closed(1);
+    event.data["base"] = model_store::digest_of(base);
+    ASSERT_TRUE(take(event).ok());
+    ASSERT_TRUE(work_once(store).ok());
+    const Json failed = server_->client().get_json("/v1/aggregations/j1/1").value();
+    const std::string reason = failed.at("refused").at(0).at("reason");
+    EXPECT_EQ(reason.size(), 500U);
+    EXPECT_TRUE(reason.starts_with("the update of leonardo (aaaaaaaaaaaa): xx")) << reason;
+    EXPECT_TRUE(reason.ends_with("xx…")) << reason;
+    EXPECT_EQ(failed.at("error"), reason + "; 0 of the 1 updates that the round needs are left");
+    EXPECT_LT(query("SELECT event FROM outbox").text(0, "event").size(), 2000U);
+}
+
 TEST_F(AggregationTest, WorkThatCanNeitherBeDoneNorGivenBackIsNotRenewedAndGoesToAnother) {
     ASSERT_TRUE(take(closed(1)).ok());
     // The database loses the table between claiming and giving back, while the store is asked for the base.
@@ -286,19 +320,11 @@ TEST_F(AggregationTest, WorkThatCanNeitherBeDoneNorGivenBackIsNotRenewedAndGoesT
             return http::Response::empty(503);
         });
     });
-    const TemporaryDirectory directory;
-    Settings settings;
-    settings.store_url = store.url();
-    settings.token_file = directory.path() / "token";
-    ASSERT_TRUE(write_file_atomic(settings.token_file, "token").ok());
-    metrics::Registry metrics;
-    HeldWork held;
-    Worker worker(*pool_, settings, held, metrics);
-    EXPECT_FALSE(worker.work_once().ok());
+    EXPECT_FALSE(work_once(store).ok());
     query("ALTER TABLE away RENAME TO aggregations");
     ASSERT_EQ(query("SELECT count(*)::int AS n FROM aggregations WHERE worker IS NOT NULL").integer(0, "n"), 1)
         << "it was not given back";
-    EXPECT_TRUE(held.names().empty()) << "nobody renews it";
+    EXPECT_TRUE(held_.names().empty()) << "nobody renews it";
     query("UPDATE aggregations SET lease_until = now()");
     EXPECT_EQ(claim("another").attempts, 2);
 }

@@ -6,12 +6,14 @@
 
 #include "services/aggregation/events.h"
 #include "shared/base/id.h"
+#include "shared/base/shorten.h"
 
 namespace atl::aggregation {
 namespace {
 
 constexpr std::int64_t kRetryPause_s = 2;
 constexpr std::int64_t kAttemptsMax = 10;
+constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
 
 // The updates themselves are at fault, or what was asked for: trying again changes nothing.
 bool is_final(const Error& error) {
@@ -176,7 +178,8 @@ Status Worker::make_again(const Claim& claim, const std::set<std::string>& missi
 }
 
 // Fails the aggregation for good, or gives the work back to be tried again.
-Status Worker::handle_failure(const Claim& claim, const Error& error) {
+Status Worker::handle_failure(const Claim& claim, Error error) {
+    error.message = shorten(error.message, kMessageBytesMax);
     failures_.Increment();
     const bool counts = error.code == ErrorCode::kInternal;
     if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {

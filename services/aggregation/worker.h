@@ -55,7 +55,7 @@ class Worker {
     Status make_part(const Claim& claim);
     Status publish(const Claim& claim);
     Status make_again(const Claim& claim, const std::set<std::string>& missing);
-    Status handle_failure(const Claim& claim, const Error& error);
+    Status handle_failure(const Claim& claim, Error error);
     // An update is to blame: the round goes on without it while its quorum holds. False: the claim is stale.
     Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const Error& error);
     Result<bool> fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "shared/base/shorten.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -50,18 +52,11 @@ Lines trainers_own(const Lines& lines) {
     return own;
 }
 
-// At most `bytes_max` bytes of UTF-8 text, letters whole.
-std::string_view first_bytes(std::string_view text, std::size_t bytes_max) {
-    if (text.size() <= bytes_max) return text;
-    while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xC0U) == 0x80U) --bytes_max;
-    return text.substr(0, bytes_max);
-}
-
 std::string last_that_fit(const Lines& lines, std::size_t bytes_max) {
     std::string text;
     for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
         if (text.empty())
-            text = first_bytes(*line, bytes_max);
+            text = shorten(*line, bytes_max);
         else if (line->size() + 1 + text.size() <= bytes_max)
             text.insert(0, std::string(*line) + "\n");
         else

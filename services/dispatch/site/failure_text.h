@@ -8,7 +8,7 @@ namespace atl::dispatch {
 
 // Why a batch job failed, from the end of its stderr.log: the lines of atoll-trainer (with the indented ones under
 // them), else what is not mpirun's own notices, else everything. Whole lines, the last ones, at most `bytes_max` bytes;
-// only a single line that is longer is cut, at its end.
+// only a single line that is longer is cut, at its end: shorten().
 std::string failure_text(std::string_view log_end, std::size_t bytes_max);
 
 }  // namespace atl::dispatch
