@@ -152,7 +152,8 @@ std::span<const pg::Migration> migrations() {
                                          {2, kSchema0002DeadlinesSql},
                                          {3, kSchema0003LeaseHolderSql},
                                          {4, kSchema0004RefusedSql},
-                                         {5, kSchema0005AskAgainSql}};
+                                         {5, kSchema0005AskAgainSql},
+                                         {6, kSchema0006CleaningOfPreparationsSql}};
     return list;
 }
 

@@ -197,16 +197,19 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
 Result<Json> preparation_view(pg::Connection& connection, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, connection.query(kPreparationQuery + "WHERE id = $1", {id}));
     if (rows.empty()) return not_found("no preparation " + id);
-    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, "t.preparation_id = $1", {id}));
-    check(tasks.size() == 1, "a preparation has one task");
+    ATOLL_TRY(const std::vector<Task> tasks,
+              load_tasks(connection, "t.preparation_id = $1 AND t.kind = 'prepare'", {id}));
+    check(tasks.size() == 1, "a preparation without its task");
     return preparation_of(rows, 0, tasks.front());
 }
 
 Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
     const std::string page = "WHERE $1 = '' OR id < $1 ORDER BY id DESC LIMIT $2";
     ATOLL_TRY(const pg::Rows rows, connection.query(kPreparationQuery + page, {after, limit}));
-    ATOLL_TRY(const std::vector<Task> tasks,
-              load_tasks(connection, "t.preparation_id IN (SELECT id FROM preparations " + page + ")", {after, limit}));
+    ATOLL_TRY(
+        const std::vector<Task> tasks,
+        load_tasks(connection, "t.kind = 'prepare' AND t.preparation_id IN (SELECT id FROM preparations " + page + ")",
+                   {after, limit}));
     std::map<std::string, const Task*> by_preparation;
     for (const Task& task : tasks) by_preparation[task.preparation] = &task;
     std::vector<Json> items;

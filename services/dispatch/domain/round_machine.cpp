@@ -30,12 +30,8 @@ void end_job(JobDecision& decision, const JobView& job, JobState state, const st
     for (const auto& participant : job.spec.participants) facilities.insert(participant.data.facility);
     for (const auto& site : job.spec.evaluation_sites) facilities.insert(site.facility);
     for (const auto& facility : facilities) {
-        Task task;
-        task.kind = TaskKind::kClean;
-        task.facility = facility;
+        Task task = cleaning_task(facility);
         task.round = job.round.number;
-        task.params = Json::object();
-        task.attempts_max = 1;
         decision.new_tasks.push_back(std::move(task));
     }
     const std::string type = std::string("atoll.job.") + to_string(state) + ".v1";

@@ -68,6 +68,15 @@ bool is_finished(JobState state) {
     return state != JobState::kRunning && state != JobState::kPaused;
 }
 
+Task cleaning_task(const std::string& facility) {
+    Task task;
+    task.kind = TaskKind::kClean;
+    task.facility = facility;
+    task.params = json::Json::object();
+    task.attempts_max = 1;
+    return task;
+}
+
 std::string operation_name(const Task& task) {
     check(task.attempt.has_value(), "operation_name() of a task without an attempt");
     return "atoll-" + task.id + "-" + std::to_string(task.attempt->number);

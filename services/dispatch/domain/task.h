@@ -66,6 +66,9 @@ struct Task {
     std::optional<Attempt> attempt;  // the newest
 };
 
+// Removes what the tasks of a job or a preparation left at a facility, but for their logs.
+Task cleaning_task(const std::string& facility);
+
 // "atoll-<task>-<attempt>": the batch job's name at the site.
 std::string operation_name(const Task& task);
 

@@ -26,8 +26,15 @@ class CourseTest : public DispatchTest {
     static std::size_t count(const std::vector<std::string>& list, const std::string& item) {
         return static_cast<std::size_t>(std::count(list.begin(), list.end(), item));
     }
-    // Prepares "it" at karolina; the path of the preparation, which is done.
-    std::string prepare() {
+    // True when so many facilities have been cleaned up.
+    bool are_cleaned(int count) {
+        auto connection = connect();
+        return eventually([&] {
+            return connection.query("SELECT 1 FROM tasks WHERE kind = 'clean' AND state = 'done'")->size() == count;
+        });
+    }
+    // Prepares "it" at karolina; the path of the preparation, which has come to that state.
+    std::string prepare(const std::string& state = "done") {
         const Json made = client()
                               .post_json("/v1/preparations", {{"facility", "karolina"},
                                                               {"dataset", "it"},
@@ -37,7 +44,7 @@ class CourseTest : public DispatchTest {
                                                               {"validation_percent", 5}})
                               .value();
         const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
-        EXPECT_TRUE(eventually([&] { return get(path).at("state") == "done"; })) << get(path).dump(2);
+        EXPECT_TRUE(eventually([&] { return get(path).at("state") == state; })) << get(path).dump(2);
         return path;
     }
     // How often each operation's trainer was started.
@@ -87,11 +94,7 @@ TEST_F(CourseTest, AFinishedJobLeavesItsLogsAndNoModels) {
     begin();
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "completed"));
-    const auto is_clean = [&] {
-        auto connection = connect();
-        return connection.query("SELECT 1 FROM tasks WHERE kind = 'clean' AND state = 'done'")->size() == 2;
-    };
-    ASSERT_TRUE(eventually(is_clean));
+    ASSERT_TRUE(are_cleaned(2));
     for (const char* facility : {"leonardo", "karolina"})
         for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir(facility)))
             EXPECT_FALSE(entry.path().filename() == "out" || entry.path().filename() == "config.json") << entry.path();
@@ -450,6 +453,20 @@ TEST_F(CourseTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
     EXPECT_TRUE(std::filesystem::exists(work_dir("karolina") / get(again).at("result").at("path") / "train"));
     for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina") / "tasks"))
         EXPECT_NE(entry.path().filename(), "out") << entry.path();
+}
+
+TEST_F(CourseTest, AFailedPreparationLeavesItsLogsAndNothingElse) {
+    begin();
+    set("tokenize.exits", "1");
+    const std::string path = prepare("failed");
+    EXPECT_TRUE(are_cleaned(1));
+    std::set<std::string> left;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina")))
+        left.insert(entry.path().filename());
+    EXPECT_FALSE(left.contains("out") || left.contains("config.json")) << Json(left).dump();
+    EXPECT_TRUE(left.contains("stderr.log") && left.contains("3")) << "of each attempt: " << Json(left).dump();
+    EXPECT_EQ(get(path).at("state"), "failed") << "that it was cleaned up after does not change it";
+    EXPECT_EQ(get("/v1/preparations").at("items").size(), 1U);
 }
 
 TEST_F(CourseTest, EventsAreWaitedForAndReadOnFromACursor) {

@@ -251,7 +251,8 @@ Outcome Steps::clean(const Task& task, Site& site) {
     auto connection = pool_.acquire();
     if (!connection.ok()) return outcome_of(connection.error());
     const auto tasks =
-        load_tasks(**connection, "t.job_id = $1 AND t.facility = $2 AND t.kind <> 'clean'", {task.job, task.facility});
+        load_tasks(**connection, "(t.job_id = $1 OR t.preparation_id = $1) AND t.facility = $2 AND t.kind <> 'clean'",
+                   {pin_of(task), task.facility});
     if (!tasks.ok()) return outcome_of(tasks.error());
     std::vector<std::string> ids;
     for (const auto& other : *tasks) ids.push_back(other.id);

@@ -4,6 +4,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
+#include "shared/base/id.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
@@ -31,6 +32,14 @@ void log_change(const TaskChange& change) {
     if (task.state == TaskState::kFailed) spdlog::warn("task {}: {}", task.id, task.error);
     spdlog::info("task {} ({} at {}, round {}): {}, {}", task.id, to_string(task.kind), task.facility, task.round,
                  to_string(task.state), task.attempt ? to_string(task.attempt->step) : "no attempt");
+}
+
+// One that succeeded has moved its data away and cleaned up itself.
+Task cleaning_after(const Task& preparation) {
+    Task task = cleaning_task(preparation.facility);
+    task.id = new_id();
+    task.preparation = preparation.preparation;
+    return task;
 }
 
 }  // namespace
@@ -174,6 +183,8 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
             job_goes_on = !is_finished(parse_job_state(jobs.text(0, "state")));
         }
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
+        if (task.kind == TaskKind::kPrepare && task.state == TaskState::kFailed)
+            ATOLL_RETURN_IF_ERROR(insert_task(transaction, cleaning_after(task)));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
         if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
