@@ -9,7 +9,10 @@ using json::Json;
 
 constexpr std::int64_t kLogBytesMax = std::int64_t{1} << 30;  // far more than any training's step lines
 constexpr std::int64_t kLooksAtOnceMax = 64;                  // at a long log; then it is read at the pace of polls
-constexpr std::size_t kProgressEventsMax = 20;                // of one look; older lines stay in stdout.jsonl
+// Exit codes of the trainer after which another attempt would end the same way.
+constexpr std::int64_t kBadInput = 2;
+constexpr std::int64_t kNotEnoughMemory = 3;
+constexpr std::size_t kProgressEventsMax = 20;  // of one look; older lines stay in stdout.jsonl
 
 Json event_data(const Task& task) {
     Json data = {{"job", task.job},
@@ -150,8 +153,8 @@ void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) 
     task.attempt->exit_code = watched.exit_code;
     if (*watched.exit_code != 0) {
         const std::string tail = watched.stderr_tail.empty() ? "" : ": " + watched.stderr_tail;
-        return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, *watched.exit_code == 2,
-                            pace);
+        const bool is_final = *watched.exit_code == kBadInput || *watched.exit_code == kNotEnoughMemory;
+        return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, is_final, pace);
     }
     if (task.kind == TaskKind::kTrain && task.attempt->lines.is_null())
         return fail_attempt(change, "the trainer ended without its summary line", false, pace);

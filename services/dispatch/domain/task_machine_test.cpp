@@ -135,6 +135,15 @@ TEST(TaskMachineTest, BadInputIsNotTriedAgain) {
     EXPECT_EQ(staging.task.state, TaskState::kFailed);
 }
 
+TEST(TaskMachineTest, WhatDoesNotFitIntoMemoryIsNotTriedAgain) {
+    Watched too_large = ended(3);
+    too_large.stderr_tail = "this run needs 70 GiB a rank and there are 60 GiB";
+    const TaskChange change = apply(at_step(Step::kRunning), too_large, kPace, 0);
+    EXPECT_EQ(change.task.state, TaskState::kFailed);
+    EXPECT_EQ(change.task.error,
+              "leonardo: train of round 2 failed at attempt 1: exit code 3: " + too_large.stderr_tail);
+}
+
 TEST(TaskMachineTest, SilenceNeverFailsAnAttemptAndIsAskedLessAndLess) {
     Task task = at_step(Step::kRunning);
     std::int64_t before = 0;
