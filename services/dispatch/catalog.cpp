@@ -151,13 +151,6 @@ Status Catalog::require_no_base(const std::string& model, const std::string& fie
     return {};
 }
 
-Status Catalog::ensure_model(const std::string& model, const std::string& idempotency_key) const {
-    const auto found = get(Service::kStore, "/v1/models/" + http::percent_encode(model));
-    if (found.ok() || found.error().code != ErrorCode::kNotFound) return found.ok() ? Status() : Status(found.error());
-    const auto made = client(store_url_, token()).post_json("/v1/models", {{"name", model}}, idempotency_key);
-    return made.ok() || made.error().code == ErrorCode::kConflict ? Status() : Status(made.error());
-}
-
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
     ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
     return DatasetInfo{name, found.value("template", std::string())};

@@ -33,8 +33,6 @@ class Catalog {
     // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among
     // which a job's updates and global models would get lost.
     Status require_no_base(const std::string& model, const std::string& field) const;
-    // Makes sure that the output model exists.
-    Status ensure_model(const std::string& model, const std::string& idempotency_key) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
     // A version of that dataset as far as an update's numbers are checked against it. kNotFound: no such version.
     Result<DatasetShape> dataset_shape(const std::string& name, std::int64_t version) const;

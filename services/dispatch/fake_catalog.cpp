@@ -121,8 +121,6 @@ void FakeCatalog::add_store(http::Server& server) {
         if (request.param("name") != "tiny") return none();
         return Response::json(200, {{"items", {{{"digest", kBaseDigest}, {"kind", "base"}}}}, {"next", nullptr}});
     });
-    server.route(Method::kPost, "/v1/models", services_only(),
-                 [](const Request& request) { return Response::json(201, request.json().value()); });
     server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [this](const Request& request) {
         std::function<void()> on_model;
         {

@@ -117,8 +117,11 @@ Status ModelRoutes::check_parents(const NewVersion& version) {
 
 Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const std::string& model,
                                            const NewVersion& version, const auth::Principal& writer) {
-    if (writer.role == Role::kFacility)
+    if (writer.role == Role::kFacility) {
         ATOLL_RETURN_IF_ERROR(note_handed_in(transaction, *writer.scope, version.digest));
+        // A job's first update makes its output model, so that one that fails before leaves no empty model.
+        ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, {}}, writer.subject));
+    }
     ATOLL_RETURN_IF_ERROR(keep_blobs(transaction));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));  // once more: none has gone since, none goes now
     ATOLL_RETURN_IF_ERROR(blobs_.sync_names());

@@ -104,12 +104,17 @@ Status check_parents(pg::Transaction& transaction, const std::vector<std::string
 
 }  // namespace
 
-Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
+Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
     ATOLL_TRY(const auto inserted,
               transaction.query("INSERT INTO models (name, description, created_by) VALUES ($1, $2, $3)"
                                 " ON CONFLICT (name) DO NOTHING",
                                 {model.name, model.description, subject}));
-    if (inserted.affected() == 0) return conflict("there is a model " + model.name + " already", "name");
+    return inserted.affected() == 1;
+}
+
+Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
+    ATOLL_TRY(const bool is_new, ensure_model(transaction, model, subject));
+    if (!is_new) return conflict("there is a model " + model.name + " already", "name");
     return find_model(transaction.connection(), model.name);
 }
 

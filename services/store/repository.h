@@ -15,6 +15,8 @@ using json::Json;
 
 // kConflict (field "name") if there is a model of that name.
 Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
+// False, and nothing is changed, if there is a model of that name.
+Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
 Result<Json> find_model(pg::Connection& connection, const std::string& name);
 Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
 

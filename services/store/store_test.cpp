@@ -235,6 +235,26 @@ TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
               "leonardo");
 }
 
+TEST_F(StoreTest, AFacilitysFirstUpdateMakesItsModel) {
+    create_model("base");
+    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    http::Client site = facility({base}, "out");
+    const auto post = [&](http::Client& client, const Json& update) {
+        return call(client, Method::kPost, "/v1/models/out/versions", update.dump());
+    };
+    Json update = {{"manifest", stored({{"weights.bin", "update"}})}, {"kind", "update"}, {"parents", {base}}};
+    http::Client writer = store_->server().client(Role::kOperator);
+    EXPECT_EQ(post(writer, update).status, 404) << "of a name that may be mistyped";
+    const std::string unknown(64, '0');
+    http::Client lost = facility({unknown}, "out");
+    Json orphan = update;
+    orphan["parents"] = {unknown};
+    EXPECT_EQ(post(lost, orphan).status, 422);
+    EXPECT_EQ(call(Method::kGet, "/v1/models/out").status, 404);
+    EXPECT_EQ(post(site, update).status, 201);
+    EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/models/out").body).at("version_count"), 1);
+}
+
 TEST_F(StoreTest, AnAttemptHandsInOneVersionHoweverOftenItIsSent) {
     create_model("out");
     const std::string base = create_version("out", stored({{"weights.bin", "public"}}));
