@@ -30,6 +30,7 @@ OPT_125M = {"architectures": ["OPTForCausalLM"], "model_type": "opt", "vocab_siz
             "word_embed_proj_dim": 768, "do_layer_norm_before": True, "activation_function": "relu", "dropout": 0.0,
             "tie_word_embeddings": True, "torch_dtype": "float32"}
 LORA = ["--lora-rank", "8", "--lora-alpha", "16", "--lora-targets", "all-linear"]
+INSTRUCTION_SETS = {"avx2": {"ATOLL_INSTRUCTION_SET": "avx2", "OPENBLAS_CORETYPE": "Haswell"}}
 OFFLOAD = ["--offload-optimizer", "nvme", "--offload-dir", "{directory}"]
 # name: (config, rows a rank, length, ranks, flags of ours, flags of the peer; a tuple: our own program is the peer)
 ROWS = {
@@ -68,7 +69,7 @@ class Ours:
     def __init__(self, options, directory, config, batch, length, ranks):
         trainer = options.trainer
         self.trainer, self.directory = trainer, pathlib.Path(directory)
-        self.variables = {"OPENBLAS_CORETYPE": options.openblas_coretype} if options.openblas_coretype else {}
+        self.variables = INSTRUCTION_SETS[options.instruction_set] if options.instruction_set else {}
         self.batch, self.ranks = batch, ranks
         (self.directory / "config.json").write_text(json.dumps(config))
         self.write_rows(config["vocab_size"], 64, length)
@@ -123,7 +124,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--busy-core", action="store_true")
-    parser.add_argument("--openblas-coretype", help="OpenBLAS' kernels for ours, \"Haswell\": AVX2 as MKL takes on AMD")
+    parser.add_argument("--instruction-set", choices=INSTRUCTION_SETS, help="for ours, products too; default: the widest")
     options = parser.parse_args()
     print("| work | ours tokens/s | peer tokens/s | ratio | ours peak MiB | peer peak MiB | memory |\n"
           "|---|---|---|---|---|---|---|", flush=True)
@@ -139,6 +140,7 @@ def main():
                 ratios.append(mine[-1][0] / theirs[-1][0])
             peaks = [max(peak for _, peak in samples) / 2**20 for samples in (mine, theirs)]
             print(f"| {name}{' (one core busy)' if options.busy_core else ''}"
+                  f"{f' ({options.instruction_set})' if options.instruction_set else ''}"
                   f" | {spread([rate for rate, _ in mine])} | {spread([rate for rate, _ in theirs])}"
                   f" | {statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
                   f" | {peaks[0]:.0f} | {peaks[1]:.0f} | {peaks[0] / peaks[1]:.2f} |", flush=True)

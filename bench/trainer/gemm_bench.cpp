@@ -1,6 +1,7 @@
-// The trainer's matrix products (OpenBLAS' sgemm by tiles over our threads) against oneDNN's sgemm, in turns.
-// gemm_bench [ROUNDS]; two threads each. The products are those of a forward pass and of the gradients of its weights,
-// of the Llama of 33.5 M parameters (4 × 256 tokens) and of OPT-125m (1 × 512).
+// The trainer's matrix products, by tiles over our threads, with oneDNN's sgemm for a tile (set avx512) and OpenBLAS'
+// (set avx2, with the kernels that OpenBLAS chooses), against oneDNN's sgemm over its own threads; in turns. gemm_bench
+// [ROUNDS]; two threads each, on a machine with AVX-512. The products are those of a forward pass and of the gradients
+// of its weights, of the Llama of 33.5 M parameters (4 × 256 tokens) and of OPT-125m (1 × 512).
 
 #include <dnnl.h>
 
@@ -57,7 +58,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-void compare(kernels::Backend& backend, const Product& product, int rounds) {
+void compare(kernels::Backend& onednn, kernels::Backend& openblas, const Product& product, int rounds) {
     const auto filled = [](std::int64_t count) {
         std::vector<float> values(static_cast<std::size_t>(count));
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97) * 0.01F - 0.5F;
@@ -72,12 +73,16 @@ void compare(kernels::Backend& backend, const Product& product, int rounds) {
     const Tensor left = shaped(a, product.transpose_a, product.rows, product.depth);
     const Tensor right = shaped(b, product.transpose_b, product.depth, product.columns);
     const Tensor result(ours.data(), DType::kF32, {product.rows, product.columns});
-    std::vector<double> mine, peer, ratio;
-    for (int round = 0; round < rounds; ++round) {
-        mine.push_back(rate(product, [&] {
+    const auto tiled = [&](kernels::Backend& backend) {
+        return rate(product, [&] {
             backend.matmul(left, product.transpose_a, right, product.transpose_b, result, false);
             backend.synchronize();
-        }));
+        });
+    };
+    std::vector<double> mine, other, peer, ratio;
+    for (int round = 0; round < rounds; ++round) {
+        other.push_back(tiled(openblas));
+        mine.push_back(tiled(onednn));
         peer.push_back(rate(product, [&] {
             dnnl_sgemm(product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N', product.rows, product.columns,
                        product.depth, 1.0F, a.data(), product.transpose_a ? product.rows : product.depth, b.data(),
@@ -87,9 +92,9 @@ void compare(kernels::Backend& backend, const Product& product, int rounds) {
     }
     double worst = 0;
     for (std::size_t i = 0; i < ours.size(); ++i) worst = std::max(worst, double(std::abs(ours[i] - theirs[i])));
-    std::printf("| %s | %ld × %ld × %ld | %.0f | %.0f | %.2f | %.2f–%.2f | %.1e |\n", product.name, long(product.rows),
-                long(product.columns), long(product.depth), median(mine), median(peer), median(ratio),
-                *std::ranges::min_element(ratio), *std::ranges::max_element(ratio), worst);
+    std::printf("| %s | %ld × %ld × %ld | %.0f | %.0f | %.0f | %.2f | %.2f–%.2f | %.1e |\n", product.name,
+                long(product.rows), long(product.columns), long(product.depth), median(mine), median(other),
+                median(peer), median(ratio), *std::ranges::min_element(ratio), *std::ranges::max_element(ratio), worst);
     std::fflush(stdout);
 }
 
@@ -98,9 +103,12 @@ void compare(kernels::Backend& backend, const Product& product, int rounds) {
 int main(int argc, char** argv) {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
     ::setenv("OMP_NUM_THREADS", "2", 1);  // before oneDNN's first product
-    const auto backend = kernels::make_cpu_backend(kThreads).value();
+    const auto onednn = kernels::make_cpu_backend(kThreads, "avx512").value();
+    const auto openblas = kernels::make_cpu_backend(kThreads, "avx2").value();
     std::puts(
-        "| product | rows × columns × depth | ours GFLOP/s | oneDNN GFLOP/s | ratio | min–max | largest difference |");
-    std::puts("|---|---|---|---|---|---|---|");
-    for (const Product& product : kProducts) compare(*backend, product, rounds);
+        "| product | rows × columns × depth | tiles by oneDNN GFLOP/s | tiles by OpenBLAS | oneDNN alone | first ÷ "
+        "last |"
+        " min–max | largest difference |");
+    std::puts("|---|---|---|---|---|---|---|---|");
+    for (const Product& product : kProducts) compare(*onednn, *openblas, product, rounds);
 }

@@ -4,12 +4,13 @@
   step_profile.py [ROW] [--trainer build/release/bin/atoll-trainer] [--seconds 20]
 
 Trains one of compare.py's rows of one process, samples it after its third step and prints the share of the samples by
-kind of work. The limit: the operations of a step (products and attention) at the rate that 512×512 products reach on
+kind of work. oneDNN's products with AVX-512 pack one operand inside their arithmetic, which counts as that. The limit: the operations of a step (products and attention) at the rate that 512×512 products reach on
 this machine right before (`mfu` is the part of it that is reached, so 1/mfu is what is left to win).
 """
 import argparse
 import collections
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -19,8 +20,8 @@ import tempfile
 import compare
 
 KINDS = [  # the first that matches a symbol
-    ("products: arithmetic", r"gemm_kernel|gemm_direct|gemm_small"),
-    ("products: packing and scaling", r"gemm_.*copy|gemm_beta|pack_|widen"),
+    ("products: arithmetic", r"gemm_kernel|gemm_direct|gemm_small|xbyak_gemm|kernel_sgemm|gemv_"),
+    ("products: packing, widening, scaling", r"gemm_.*copy|copy_[ab][nt]_kern|gemm_beta|pack_|widen|_to_f32"),
     ("attention", r"attention"),
     ("optimizer, norm of the gradients", r"adamw|sgd|sum_of_squares"),
     ("head: loss", r"cross_entropy|softmax"),
@@ -49,7 +50,7 @@ def main():
     parser.add_argument("--trainer", default=str(compare.ROOT / "build/release/bin/atoll-trainer"))
     parser.add_argument("--seconds", type=int, default=20)
     options = parser.parse_args()
-    options.openblas_coretype = None
+    options.instruction_set = None
     config, batch, length, ranks, flags, _ = compare.ROWS[options.row]
     with tempfile.TemporaryDirectory() as directory:
         compare.Ours(options, directory, config, batch, length, ranks)
@@ -57,7 +58,8 @@ def main():
         training = subprocess.Popen(
             [options.trainer, "train", "--model", place / "model", "--data", place / "rows.safetensors", "--out",
              place / "out", "--batch-size", str(batch), "--steps", "1000000",
-             *[flag.format(directory=directory) for flag in flags]], stdout=subprocess.PIPE, text=True)
+             *[flag.format(directory=directory) for flag in flags]], stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"DNNL_JIT_PROFILE": "2"})  # oneDNN names its code in /tmp/perf-PID.map
         try:
             for _ in range(3):
                 training.stdout.readline()

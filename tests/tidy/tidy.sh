@@ -42,7 +42,7 @@ library_owners() {
 <yaml-cpp/ shared/config
 <openssl/ shared/auth|shared/digest
 <mpi\.h trainer/comm
-<(cblas|openblas) trainer/kernels|trainer/train/command_report\.cpp
+<(cblas|dnnl) trainer/kernels|bench
 <sentencepiece trainer/data
 <(cuda|hip|nccl|rccl|cublas|hipblas) trainer/kernels/gpu|trainer/comm
 <CLI/ services/cli|trainer/train|tests

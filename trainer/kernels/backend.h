@@ -68,7 +68,7 @@ class Backend {
   public:
     virtual ~Backend() = default;
 
-    virtual std::string name() const = 0;  // "cpu (avx512, OpenBLAS SkylakeX, 1 thread)"
+    virtual std::string name() const = 0;  // "cpu (avx512, oneDNN 2.6.3, 1 thread)"
 
     // --- memory ---
     // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend
@@ -195,13 +195,11 @@ class Backend {
 
 inline constexpr std::int32_t kIgnoredLabel = -100;
 
-// The CPU with that many threads (≥ 1). An empty instruction set means the widest that this machine has; a name is for
-// tests and benchmarks. kInvalidArgument when it is not offered here.
+// The CPU with that many threads (≥ 1). An empty instruction set means that of ATOLL_INSTRUCTION_SET in the
+// environment, else the widest that this machine has. kInvalidArgument when it is not offered here.
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {});
 // What this build and machine offer, widest first: "avx512", "avx2", "baseline".
 std::vector<std::string> cpu_instruction_sets();
-// The library that its matrix products go to, with its version and the kernels it chose: "OpenBLAS 0.3.21 …".
-std::string cpu_blas();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
 

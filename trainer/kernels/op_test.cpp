@@ -359,6 +359,19 @@ TEST(BackendTest, AnUnknownInstructionSetIsRefused) {
     EXPECT_EQ(make_cpu_backend(0).error().field, "threads");
 }
 
+TEST(BackendTest, TheEnvironmentChoosesTheInstructionSet) {
+    const std::string narrowest = cpu_instruction_sets().back();
+    ASSERT_EQ(::setenv("ATOLL_INSTRUCTION_SET", narrowest.c_str(), 1), 0);
+    const auto chosen = make_cpu_backend(1);
+    ASSERT_EQ(::setenv("ATOLL_INSTRUCTION_SET", "avx1024", 1), 0);
+    const auto unknown = make_cpu_backend(1);
+    ASSERT_EQ(::unsetenv("ATOLL_INSTRUCTION_SET"), 0);
+    ASSERT_TRUE(chosen.ok());
+    EXPECT_TRUE((*chosen)->name().starts_with("cpu (" + narrowest + ", OpenBLAS")) << (*chosen)->name();
+    ASSERT_FALSE(unknown.ok());
+    EXPECT_EQ(unknown.error().field, "instruction_set");
+}
+
 TEST(BackendTest, MemoryThatCannotBeHadIsAnError) {
     const auto backend = make_cpu_backend(1).value();
     const auto memory = backend->allocate(std::int64_t{1} << 60);

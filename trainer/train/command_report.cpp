@@ -80,6 +80,12 @@ OrderedJson all_rank_lines(comm::Comm& world) {
     return lines;
 }
 
+// What computes in one process here, or why nothing does.
+std::string cpu_kernels() {
+    const auto backend = kernels::make_cpu_backend(std::max(1, usable_cores()));
+    return backend.ok() ? (*backend)->name() : backend.error().message;
+}
+
 class ReportCommand final : public Command {
   public:
     std::vector<Flag> flags() override { return {}; }
@@ -97,7 +103,7 @@ class ReportCommand final : public Command {
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
                                     {"available_bytes", plan::available_bytes()},
                                     {"mpi", comm::mpi_version()},
-                                    {"blas", kernels::cpu_blas()},
+                                    {"kernels", cpu_kernels()},
                                     {"image", image()},
                                     {"ranks", ranks}};
         print_line(report.dump());

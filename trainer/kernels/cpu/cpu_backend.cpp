@@ -20,11 +20,12 @@ void check_same_count(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const Loops& loops, int threads) : loops_(loops), pool_(threads), gemm_(pool_, loops) {}
+CpuBackend::CpuBackend(const Loops& loops, const Sgemm& sgemm, int threads)
+    : loops_(loops), sgemm_(sgemm), pool_(threads), gemm_(pool_, loops, sgemm) {}
 
 std::string CpuBackend::name() const {
     const int threads = pool_.threads();
-    return std::string("cpu (") + loops_.name + ", OpenBLAS " + blas_kernels() + ", " + std::to_string(threads) +
+    return std::string("cpu (") + loops_.name + ", " + sgemm_.name() + ", " + std::to_string(threads) +
            (threads == 1 ? " thread)" : " threads)");
 }
 

@@ -10,11 +10,11 @@
 
 namespace atl::kernels::cpu {
 
-// Backend over OpenBLAS and the loops of one instruction set. Work is cut into tiles by shape alone and sums over tiles
-// are added in tile order, so results are bitwise the same for every number of threads.
+// Backend over a library's products and the loops of one instruction set. Work is cut into tiles by shape alone and
+// sums over tiles are added in tile order, so results are bitwise the same for every number of threads.
 class CpuBackend final : public Backend {
   public:
-    CpuBackend(const Loops& loops, int threads);
+    CpuBackend(const Loops& loops, const Sgemm& sgemm, int threads);
 
     std::string name() const override;
 
@@ -109,6 +109,7 @@ class CpuBackend final : public Backend {
     const float* as_f32(const Tensor& vector, std::int64_t channels, std::vector<float>& widened);
 
     const Loops& loops_;
+    const Sgemm& sgemm_;
     ThreadPool pool_;
     Gemm gemm_;
     std::vector<double> partial_sums_;      // of reduce(): one a tile

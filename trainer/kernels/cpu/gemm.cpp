@@ -1,26 +1,18 @@
 #include "trainer/kernels/cpu/gemm.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 
 namespace atl::kernels::cpu {
 namespace {
 
-// A tile of c: near to square, because of each product with a tile OpenBLAS packs both operands anew, and large enough
-// that widening a block is a small part of it.
+// A tile of c: near to square, because of each product with a tile the library packs both operands anew, and large
+// enough that widening a block is a small part of it.
 constexpr std::int64_t kTileRows = 288;
 constexpr std::int64_t kTileRowsUnit = 16;
 // The largest block of the right operand: 384 KiB in fp32. Multiples of kBlockUnit.
 constexpr std::int64_t kBlockDepth = 384;
 constexpr std::int64_t kBlockColumns = 256;
 constexpr std::int64_t kBlockUnit = 64;
-
-// OpenBLAS' own threads would fight ours.
-void use_one_blas_thread() {
-    static const bool done = (openblas_set_num_threads(1), true);
-    (void)done;
-}
 
 constexpr std::int64_t blocks_of(std::int64_t size, std::int64_t block) {
     return (size + block - 1) / block;
@@ -32,14 +24,6 @@ constexpr std::int64_t block_size(std::int64_t size, std::int64_t largest, std::
     return std::max(unit, blocks_of(blocks_of(size, blocks), unit) * unit);
 }
 
-void multiply_block(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
-                    float* c, std::int64_t c_stride, bool accumulate) {
-    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
-                static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), 1.0F, a.data,
-                static_cast<blasint>(a.stride), b.data, static_cast<blasint>(b.stride), accumulate ? 1.0F : 0.0F, c,
-                static_cast<blasint>(c_stride));
-}
-
 }  // namespace
 
 // Rows [m_begin, m_begin + m) and columns [n_begin, n_begin + n) of c.
@@ -47,18 +31,11 @@ struct Gemm::Tile {
     std::int64_t m_begin, m, n_begin, n;
 };
 
-const char* blas_kernels() {
-    return openblas_get_corename();
-}
-
-const char* blas_build() {
-    return openblas_get_config();
-}
-
-Gemm::Gemm(ThreadPool& pool, const Loops& loops)
-    : pool_(pool), loops_(loops), scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
-    use_one_blas_thread();
-}
+Gemm::Gemm(ThreadPool& pool, const Loops& loops, const Sgemm& sgemm)
+    : pool_(pool),
+      loops_(loops),
+      sgemm_(sgemm),
+      scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {}
 
 // `block` counts rows and columns as they are stored.
 GemmOperand Gemm::block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const {
@@ -80,8 +57,8 @@ void Gemm::run_tile(const Product& product, const Tile& tile, float* scratch) co
                                                        : MatrixBlock{k, k_count, tile.n_begin, tile.n};
         GemmOperand a = product.a;
         a.data += a.transposed ? k * a.stride + tile.m_begin : tile.m_begin * a.stride + k;
-        multiply_block(tile.m, tile.n, k_count, a, block_of(product.b, block, scratch), c, product.c_stride,
-                       product.accumulate || k > 0);
+        sgemm_.multiply(tile.m, tile.n, k_count, a, block_of(product.b, block, scratch), c, product.c_stride,
+                        product.accumulate || k > 0);
     }
 }
 

@@ -3,17 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainer/kernels/cpu/sgemm.h"
 #include "trainer/kernels/cpu/thread_pool.h"
 #include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
-
-// A row-major operand as BLAS sees it.
-struct GemmOperand {
-    const float* data;
-    std::int64_t stride;  // floats between stored rows
-    bool transposed;
-};
 
 // An operand in any storage format.
 struct StoredOperand {
@@ -31,13 +25,13 @@ struct Product {
     bool accumulate;
 };
 
-// Matrix products by OpenBLAS, on one thread a tile; the tiles depend on the shape alone, so the bits do not depend on
+// Matrix products by a library, on one thread a tile; the tiles depend on the shape alone, so the bits do not depend on
 // the number of threads. A tile takes the right operand block by block. A block that is not fp32 is widened into
 // scratch that fits a core's cache: the whole matrix never exists in fp32. fp32 goes through the same blocks, so a
 // stored matrix gives the bits that its fp32 copy would.
 class Gemm {
   public:
-    Gemm(ThreadPool& pool, const Loops& loops);
+    Gemm(ThreadPool& pool, const Loops& loops, const Sgemm& sgemm);
     void multiply(const Product& product);
 
   private:
@@ -47,12 +41,8 @@ class Gemm {
 
     ThreadPool& pool_;
     const Loops& loops_;
+    const Sgemm& sgemm_;
     std::vector<float> scratch_;  // a block for each thread
 };
-
-// OpenBLAS' name for the kernels it chose for this machine: "SkylakeX", "Haswell", …
-const char* blas_kernels();
-// The same with the library's name, version and how it was built.
-const char* blas_build();
 
 }  // namespace atl::kernels::cpu

@@ -1,4 +1,5 @@
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 #include "trainer/kernels/backend.h"
@@ -10,6 +11,7 @@ namespace {
 struct InstructionSet {
     std::string_view name;
     const cpu::Loops& (*loops)();
+    const cpu::Sgemm& (*sgemm)();
     bool (*offered)();
 };
 
@@ -24,13 +26,13 @@ bool has_avx512() {
 }
 #endif
 
-// Widest first.
+// Widest first. oneDNN's products are the faster ones with AVX-512, OpenBLAS' without (bench/README.md).
 constexpr std::array kInstructionSets = {
 #if defined(__x86_64__)
-    InstructionSet{"avx512", cpu::avx512::loops, has_avx512},
-    InstructionSet{"avx2", cpu::avx2::loops, has_avx2},
+    InstructionSet{"avx512", cpu::avx512::loops, cpu::onednn, has_avx512},
+    InstructionSet{"avx2", cpu::avx2::loops, cpu::openblas, has_avx2},
 #endif
-    InstructionSet{"baseline", cpu::baseline::loops, [] { return true; }},
+    InstructionSet{"baseline", cpu::baseline::loops, cpu::openblas, [] { return true; }},
 };
 
 }  // namespace
@@ -43,18 +45,17 @@ std::vector<std::string> cpu_instruction_sets() {
     return names;
 }
 
-std::string cpu_blas() {
-    return cpu::blas_build();
-}
-
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set) {
     if (threads < 1) return invalid_argument("threads", "must be at least 1");
+    const char* const chosen = std::getenv("ATOLL_INSTRUCTION_SET");
+    const std::string wanted = instruction_set.empty() && chosen != nullptr ? chosen : instruction_set;
     for (const auto& set : kInstructionSets) {
-        if (set.offered() && (instruction_set.empty() || set.name == instruction_set)) {
-            return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), threads));
+        if (set.offered() && (wanted.empty() || set.name == wanted)) {
+            return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), set.sgemm(), threads));
         }
     }
-    return invalid_argument("instruction_set", "'" + instruction_set + "' is not offered by this machine or build");
+    return invalid_argument("instruction_set", "'" + wanted + "' is not offered by this machine or build; " +
+                                                   "`atoll-trainer report` lists what is");
 }
 
 }  // namespace atl::kernels

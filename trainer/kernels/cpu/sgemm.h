@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace atl::kernels::cpu {
+
+// A row-major operand as BLAS sees it.
+struct GemmOperand {
+    const float* data;
+    std::int64_t stride;  // floats between stored rows
+    bool transposed;
+};
+
+// A library's product of fp32 matrices. Whatever threads the library has, only the calling one computes.
+struct Sgemm {
+    // The library with the kernels that it chose for this machine, or its version: "OpenBLAS Haswell", "oneDNN 2.6.3".
+    std::string (*name)();
+    // c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate.
+    void (*multiply)(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
+                     float* c, std::int64_t c_stride, bool accumulate);
+};
+
+const Sgemm& openblas();
+const Sgemm& onednn();  // in builds for x86-64
+
+}  // namespace atl::kernels::cpu

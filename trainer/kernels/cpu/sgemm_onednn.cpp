@@ -1,0 +1,34 @@
+#include <dnnl.h>
+
+#include "shared/base/check.h"
+#include "trainer/kernels/cpu/sgemm.h"
+
+// Of <omp.h>, which compilers find only with their own OpenMP; oneDNN computes on as many threads as this says, and
+// each thread has a number of its own.
+extern "C" void omp_set_num_threads(int threads);
+
+namespace atl::kernels::cpu {
+namespace {
+
+std::string onednn_name() {
+    const dnnl_version_t& version = *dnnl_version();
+    return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+           std::to_string(version.patch);
+}
+
+void onednn_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
+                     float* c, std::int64_t c_stride, bool accumulate) {
+    omp_set_num_threads(1);
+    const dnnl_status_t status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0F, a.data,
+                                            a.stride, b.data, b.stride, accumulate ? 1.0F : 0.0F, c, c_stride);
+    check(status == dnnl_success, "oneDNN refused a product, or had no memory for its blocks");
+}
+
+}  // namespace
+
+const Sgemm& onednn() {
+    static constexpr Sgemm kSgemm = {onednn_name, onednn_multiply};
+    return kSgemm;
+}
+
+}  // namespace atl::kernels::cpu

@@ -1,0 +1,27 @@
+#include <cblas.h>
+
+#include "trainer/kernels/cpu/sgemm.h"
+
+namespace atl::kernels::cpu {
+namespace {
+
+std::string openblas_name() {
+    return std::string("OpenBLAS ") + openblas_get_corename();
+}
+
+void openblas_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
+                       float* c, std::int64_t c_stride, bool accumulate) {
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
+                static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), 1.0F, a.data,
+                static_cast<blasint>(a.stride), b.data, static_cast<blasint>(b.stride), accumulate ? 1.0F : 0.0F, c,
+                static_cast<blasint>(c_stride));
+}
+
+}  // namespace
+
+const Sgemm& openblas() {
+    static const Sgemm sgemm = (openblas_set_num_threads(1), Sgemm{openblas_name, openblas_multiply});
+    return sgemm;
+}
+
+}  // namespace atl::kernels::cpu
