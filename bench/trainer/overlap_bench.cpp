@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -157,7 +158,7 @@ class Bench {
 nlohmann::ordered_json quartiles(std::vector<double> values) {
     std::ranges::sort(values);
     const auto at = [&](double part) {
-        return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+        return values[static_cast<std::size_t>(std::lround(part * static_cast<double>(values.size() - 1)))];
     };
     return {{"median", at(0.5)}, {"q1", at(0.25)}, {"q3", at(0.75)}};
 }

@@ -32,6 +32,7 @@ constexpr Member kMembers[] = {{"gateway", &Ports::gateway},
 // connections are only winding down (TIME_WAIT) is free.
 UniqueFd bind_loopback(std::uint16_t port) {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd.valid()) return fd;
     const int on = 1;
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_in address{};

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr std::chrono::hours kTokenLifetime{24 * 365};
 constexpr std::chrono::hours kTokenRenewal{24 * 7};
-constexpr std::int64_t kMebibyte = 1 << 20;
+constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
 
 struct TokenKind {
     const char* name;
@@ -70,7 +70,7 @@ json settings(const Stack& stack, const std::string& service) {
                 {"kafka_brokers", loopback(stack.ports.kafka)},
                 {"public_key_file", stack.layout.public_key().string()},
                 // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
-                {"request_bytes_max", (service == "store" ? 64 : 1) * kMebibyte + 256 * 1024}};
+                {"request_bytes_max", (service == "store" ? 64 : 1) * kMebibyte + 256 * kKibibyte}};
     if (json own = own_settings(stack, service); !own.is_null()) all[service] = std::move(own);
     return all;
 }
