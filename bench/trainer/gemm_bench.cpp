@@ -14,6 +14,9 @@
 
 #include "trainer/kernels/backend.h"
 
+// Of <omp.h>. A tile's product leaves its thread with one thread of OpenMP; oneDNN alone has as many as we.
+extern "C" void omp_set_num_threads(int threads);
+
 namespace {
 
 using namespace atl;
@@ -84,6 +87,7 @@ void compare(kernels::Backend& onednn, kernels::Backend& openblas, const Product
         other.push_back(tiled(openblas));
         mine.push_back(tiled(onednn));
         peer.push_back(rate(product, [&] {
+            omp_set_num_threads(kThreads);
             dnnl_sgemm(product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N', product.rows, product.columns,
                        product.depth, 1.0F, a.data(), product.transpose_a ? product.rows : product.depth, b.data(),
                        product.transpose_b ? product.depth : product.columns, 0.0F, theirs.data(), product.columns);
@@ -102,7 +106,6 @@ void compare(kernels::Backend& onednn, kernels::Backend& openblas, const Product
 
 int main(int argc, char** argv) {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
-    ::setenv("OMP_NUM_THREADS", "2", 1);  // before oneDNN's first product
     const auto onednn = kernels::make_cpu_backend(kThreads, "avx512").value();
     const auto openblas = kernels::make_cpu_backend(kThreads, "avx2").value();
     std::puts(

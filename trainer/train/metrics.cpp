@@ -91,7 +91,7 @@ void print_line(const std::string& line) {
 
 double measure_peak_flops(kernels::Backend& backend) {
     constexpr std::int64_t kSide = 512;
-    constexpr int kTries = 6;
+    constexpr int kTries = 12;
     auto memory = backend.allocate(3 * kSide * kSide * 4);
     if (!memory.ok()) return 0;
     tensor::Arena arena(std::move(memory).value());
