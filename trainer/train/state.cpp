@@ -114,39 +114,45 @@ class StateWriter {
     std::string digests_;
 };
 
-// The elements of a group's tensor that `kept` keeps, as they are in the file.
-Result<std::span<const std::byte>> find_bytes(const safetensors::File& file, const std::string& name,
-                                              tensor::DType dtype, const Kept& kept) {
+// Hands over the elements of a group's tensor that `kept` keeps, a piece at a time, with the place of the first among
+// them. Pages of a mapping would stay in memory beside what is made of them.
+Status read_pieces(const safetensors::File& file, const std::string& name, tensor::DType dtype, const Kept& kept,
+                   const std::function<Status(std::int64_t at, std::span<const std::byte> piece)>& take) {
     const safetensors::TensorInfo* info = file.header().find(name);
     if (info == nullptr || info->dtype != file_dtype(dtype) || info->element_count() != kept.element_count) {
         return invalid_argument(file.path().string(),
                                 "the training state lacks '" + name + "' or has it in another size");
     }
-    return file.bytes(*info).subspan(static_cast<std::size_t>(tensor::size_bytes(dtype, kept.begin)),
-                                     static_cast<std::size_t>(tensor::size_bytes(dtype, kept.count)));
+    std::vector<std::byte> piece;
+    for (std::int64_t done = 0; done < kept.count; done += PieceGatherer::kPieceElements) {
+        const std::int64_t count = std::min(PieceGatherer::kPieceElements, kept.count - done);
+        piece.resize(static_cast<std::size_t>(tensor::size_bytes(dtype, count)));
+        const std::int64_t begin = tensor::size_bytes(dtype, kept.begin + done);
+        ATOLL_RETURN_IF_ERROR(file.read(*info, static_cast<std::uint64_t>(begin), piece));
+        ATOLL_RETURN_IF_ERROR(take(done, piece));
+    }
+    return {};
 }
 
 Status load_tensor(const safetensors::File& file, const std::string& name, ParameterStore& store, Saved saved,
                    std::size_t group, const Kept& kept, kernels::Backend& backend) {
-    ATOLL_TRY(const auto bytes, find_bytes(file, name, store.dtype_of(saved, group), kept));
-    return kept.count > 0 ? store.write(backend, saved, group, 0, bytes) : Status();
+    const auto write = [&](std::int64_t at, std::span<const std::byte> piece) {
+        return store.write(backend, saved, group, at, piece);
+    };
+    return read_pieces(file, name, store.dtype_of(saved, group), kept, write);
 }
 
 // The weights that are rounded masters, from those.
 Status load_rounded(const safetensors::File& file, const std::string& name, const Tensor& into, const Kept& kept,
                     kernels::Backend& backend) {
-    ATOLL_TRY(const auto bytes, find_bytes(file, name, tensor::DType::kF32, kept));
     std::vector<float> values;
-    for (std::int64_t done = 0; done < kept.count; done += PieceGatherer::kPieceElements) {
-        const std::int64_t count = std::min(PieceGatherer::kPieceElements, kept.count - done);
-        values.resize(static_cast<std::size_t>(count));
-        std::memcpy(values.data(), bytes.data() + tensor::size_bytes(tensor::DType::kF32, done),
-                    values.size() * sizeof(float));
-        if (!store_values(values, flat_range(into, done, count), backend)) {
-            return invalid_argument(file.path().string(), "'" + name + "' has a value beyond the range of --precision");
-        }
-    }
-    return {};
+    const auto round = [&](std::int64_t at, std::span<const std::byte> piece) -> Status {
+        values.resize(piece.size() / sizeof(float));
+        std::memcpy(values.data(), piece.data(), piece.size());
+        if (store_values(values, flat_range(into, at, std::ssize(values)), backend)) return {};
+        return invalid_argument(file.path().string(), "'" + name + "' has a value beyond the range of --precision");
+    };
+    return read_pieces(file, name, tensor::DType::kF32, kept, round);
 }
 
 Status load_group(const safetensors::File& file, ParameterStore& store, std::size_t group, kernels::Backend& backend) {
