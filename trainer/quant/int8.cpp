@@ -26,16 +26,14 @@ void quantize_row(std::span<const float> row, std::byte* factor, std::byte* code
 Int8Layout::Int8Layout(std::int64_t rows, std::int64_t columns)
     : codes(4 * rows), size((codes + rows * columns + 3) / 4 * 4) {}
 
-void quantize_int8(std::int64_t rows, std::int64_t columns, std::int64_t first, std::span<const float> values,
-                   std::span<std::byte> storage) {
-    const Int8Layout layout(rows, columns);
-    check(static_cast<std::int64_t>(storage.size()) == layout.size, "int8: storage of another size");
-    const std::int64_t count = static_cast<std::int64_t>(values.size()) / columns;
-    check(count * columns == static_cast<std::int64_t>(values.size()) && first + count <= rows,
-          "int8: whole rows only");
+void quantize_int8(std::int64_t columns, std::span<const float> rows, std::span<std::byte> storage) {
+    const std::int64_t count = std::ssize(rows) / columns;
+    const Int8Layout layout(count, columns);
+    check(count * columns == std::ssize(rows), "int8: whole rows only");
+    check(std::ssize(storage) == layout.size, "int8: storage of another size");
     for (std::int64_t row = 0; row < count; ++row) {
-        quantize_row(values.subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns)),
-                     storage.data() + 4 * (first + row), storage.data() + layout.codes + (first + row) * columns);
+        quantize_row(rows.subspan(static_cast<std::size_t>(row * columns), static_cast<std::size_t>(columns)),
+                     storage.data() + 4 * row, storage.data() + layout.codes + row * columns);
     }
 }
 

@@ -15,9 +15,8 @@ struct Int8Layout {
     std::int64_t size;  // a multiple of 4
 };
 
-// Quantises rows [first, first + values.size() / columns) of the matrix.
-void quantize_int8(std::int64_t rows, std::int64_t columns, std::int64_t first, std::span<const float> values,
-                   std::span<std::byte> storage);
+// Quantises whole rows. `storage` is that of a matrix of these rows alone.
+void quantize_int8(std::int64_t columns, std::span<const float> rows, std::span<std::byte> storage);
 
 // Elements [begin, begin + out.size()) of the matrix, in row-major order.
 void dequantize_int8(std::span<const std::byte> storage, std::int64_t rows, std::int64_t columns, std::int64_t begin,

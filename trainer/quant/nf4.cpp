@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "shared/base/check.h"
 
@@ -100,10 +101,8 @@ Nf4Layout::Nf4Layout(std::int64_t count)
       codes(scales + blocks),
       size((codes + (count + 1) / 2 + 3) / 4 * 4) {}
 
-Nf4Quantizer::Nf4Quantizer(std::int64_t count, std::span<std::byte> storage)
-    : layout_(count), count_(count), storage_(storage) {
-    check(static_cast<std::int64_t>(storage.size()) == layout_.size, "NF4: storage of another size");
-    std::ranges::fill(storage, std::byte{0});
+Nf4Quantizer::Nf4Quantizer(std::int64_t count, TakeBytes take)
+    : layout_(count), take_(std::move(take)), codes_end_(layout_.codes) {
     scales_.reserve(static_cast<std::size_t>(layout_.blocks));
 }
 
@@ -121,42 +120,54 @@ void Nf4Quantizer::append(std::span<const float> values) {
         quantize_block(pending_);
         pending_.clear();
     }
+    hand_over_codes();
 }
 
 void Nf4Quantizer::quantize_block(std::span<const float> values) {
     static const std::array<float, 15> bounds = midpoints(kNf4Values);
     const float scale = largest_magnitude(values);
     const float inverse = 1.0F / std::max(scale, 1e-38F);
-    std::byte* const codes =
-        storage_.data() + layout_.codes + static_cast<std::int64_t>(scales_.size()) * kNf4Block / 2;
+    const std::size_t first = codes_.size();
+    codes_.resize(first + (values.size() + 1) / 2);
     for (std::size_t i = 0; i < values.size(); ++i) {
         const auto code = static_cast<std::byte>(nearest(bounds, std::clamp(values[i] * inverse, -1.0F, 1.0F)));
-        codes[i / 2] |= i % 2 == 0 ? code << 4 : code;
+        codes_[first + i / 2] |= i % 2 == 0 ? code << 4 : code;
     }
     scales_.push_back(scale);
+}
+
+void Nf4Quantizer::hand_over_codes() {
+    if (codes_.empty()) return;
+    take_(codes_end_, codes_);
+    codes_end_ += std::ssize(codes_);
+    codes_.clear();
 }
 
 void Nf4Quantizer::finish() {
     static const std::array<float, 255> bounds = midpoints(dynamic_values());
     if (!pending_.empty()) quantize_block(pending_);
     check(static_cast<std::int64_t>(scales_.size()) == layout_.blocks, "NF4: values are missing or too many");
+    codes_.resize(static_cast<std::size_t>(layout_.size - codes_end_));  // with the padding
+    hand_over_codes();
+    std::vector<std::byte> head(static_cast<std::size_t>(layout_.codes));
     double sum = 0;
     for (const float scale : scales_) sum += static_cast<double>(scale);
     const auto mean = static_cast<float>(sum / static_cast<double>(std::max<std::int64_t>(1, layout_.blocks)));
-    write_float(storage_, 0, mean);
+    write_float(head, 0, mean);
     for (float& scale : scales_) scale -= mean;
     for (std::int64_t block = 0; block < layout_.scale_blocks; ++block) {
         const auto begin = static_cast<std::size_t>(block * kNf4ScaleBlock);
         const auto part = std::span(scales_).subspan(
             begin, std::min(static_cast<std::size_t>(kNf4ScaleBlock), scales_.size() - begin));
         const float magnitude = largest_magnitude(part);
-        write_float(storage_, layout_.magnitudes + 4 * block, magnitude);
+        write_float(head, layout_.magnitudes + 4 * block, magnitude);
         for (std::size_t i = 0; i < part.size(); ++i) {
             const float scaled = magnitude > 0 ? part[i] / magnitude : 0.0F;
-            storage_[static_cast<std::size_t>(layout_.scales) + begin + i] =
+            head[static_cast<std::size_t>(layout_.scales) + begin + i] =
                 static_cast<std::byte>(nearest(bounds, scaled));
         }
     }
+    take_(0, head);
 }
 
 float nf4_scale(const std::byte* storage, const Nf4Layout& layout, std::int64_t block) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,21 +31,26 @@ struct Nf4Layout {
     std::int64_t size;        // a multiple of 4
 };
 
-// Quantises a tensor whose values come in order, in pieces of any size. `storage` has Nf4Layout(count).size bytes.
-// A block of zeros gives zeros.
+// Gets bytes of a tensor's storage, from `at` on.
+using TakeBytes = std::function<void(std::int64_t at, std::span<const std::byte> bytes)>;
+
+// Quantises a tensor whose values come in order, in pieces of any size, and hands over its storage: every byte once,
+// the codes as they are made. It keeps five bytes a block. A block of zeros gives zeros.
 class Nf4Quantizer {
   public:
-    Nf4Quantizer(std::int64_t count, std::span<std::byte> storage);
+    Nf4Quantizer(std::int64_t count, TakeBytes take);
     void append(std::span<const float> values);
     void finish();  // after the last value: quantises the blocks' magnitudes
 
   private:
     void quantize_block(std::span<const float> values);
+    void hand_over_codes();
     Nf4Layout layout_;
-    std::int64_t count_;
-    std::span<std::byte> storage_;
-    std::vector<float> pending_;  // of a block that is not complete
-    std::vector<float> scales_;   // of the blocks so far
+    TakeBytes take_;
+    std::vector<float> pending_;    // of a block that is not complete
+    std::vector<float> scales_;     // of the blocks so far
+    std::vector<std::byte> codes_;  // not handed over yet
+    std::int64_t codes_end_;        // of those that are, in the storage
 };
 
 // Elements [begin, begin + out.size()) of a tensor of `count` elements.

@@ -10,6 +10,7 @@
 #include "shared/safetensors/file.h"
 #include "trainer/quant/int8.h"
 #include "trainer/quant/nf4.h"
+#include "trainer/quant/quantizer.h"
 
 namespace atl::quant {
 namespace {
@@ -26,6 +27,10 @@ std::vector<float> matrix() {
     return values;
 }
 
+TakeBytes into(std::vector<std::byte>& storage) {
+    return [&](std::int64_t at, std::span<const std::byte> bytes) { std::ranges::copy(bytes, storage.begin() + at); };
+}
+
 class QuantGoldenTest : public testing::Test {
   protected:
     template <class T>
@@ -40,7 +45,7 @@ class QuantGoldenTest : public testing::Test {
 
     std::vector<std::byte> nf4(std::size_t piece) const {
         std::vector<std::byte> storage(static_cast<std::size_t>(layout_.size));
-        Nf4Quantizer quantizer(kCount, storage);
+        Nf4Quantizer quantizer(kCount, into(storage));
         for (std::size_t at = 0; at < values_.size(); at += piece) {
             quantizer.append(std::span(values_).subspan(at, std::min(piece, values_.size() - at)));
         }
@@ -100,9 +105,10 @@ TEST_F(QuantGoldenTest, Nf4DoesNotDependOnThePiecesOrTheRange) {
 
 TEST_F(QuantGoldenTest, Int8CodesAreExactlyThoseOfBitsandbytesAndFactorsTo1e6) {
     const Int8Layout layout(kRows, kColumns);
-    std::vector<std::byte> storage(static_cast<std::size_t>(layout.size));
-    quantize_int8(kRows, kColumns, 0, std::span(values_).first(100 * kColumns), storage);
-    quantize_int8(kRows, kColumns, 100, std::span(values_).subspan(100 * kColumns), storage);
+    Quantizer quantizer(Format::kInt8, kRows, kColumns);
+    quantizer.append(std::span(values_).first(100 * kColumns));
+    quantizer.append(std::span(values_).subspan(100 * kColumns));
+    const auto storage = quantizer.finish();
     EXPECT_EQ(part<std::int8_t>(storage, layout.codes, kCount), golden<std::int8_t>("int8.codes"));
     const auto magnitudes = golden<float>("int8.magnitudes");
     std::vector<float> decoded(kCount);
@@ -122,12 +128,12 @@ TEST_F(QuantGoldenTest, BlocksAndFactorsDownTheColumnsGiveOtherCodes) {
         turned.push_back(values_[static_cast<std::size_t>(i % kRows * kColumns + i / kRows)]);
     }
     std::vector<std::byte> nf4_storage(static_cast<std::size_t>(layout_.size));
-    Nf4Quantizer quantizer(kCount, nf4_storage);
+    Nf4Quantizer quantizer(kCount, into(nf4_storage));
     quantizer.append(turned);
     quantizer.finish();
     const Int8Layout layout(kColumns, kRows);
     std::vector<std::byte> int8_storage(static_cast<std::size_t>(layout.size));
-    quantize_int8(kColumns, kRows, 0, turned, int8_storage);
+    quantize_int8(kRows, turned, int8_storage);
     const auto nf4_wanted = golden<std::uint8_t>("nf4.codes");
     const auto nf4_codes = part<std::uint8_t>(nf4_storage, layout_.codes, nf4_wanted.size());
     const auto int8_wanted = golden<std::int8_t>("int8.codes");
@@ -168,10 +174,34 @@ TEST_F(QuantGoldenTest, CodesThatAreCutOffInsteadOfRoundedAreFarOff) {
     EXPECT_GT(others, kCount / 4);
 }
 
+// Rows and columns after which both formats have padding.
+TEST(QuantizerTest, HandsOverEveryByteOnceAndTheSameInAnyPieces) {
+    constexpr std::int64_t kOddRows = 7, kOddColumns = 33;
+    const std::vector<float> all = matrix();
+    const auto values = std::span(all).first(kOddRows * kOddColumns);
+    for (const Format format : {Format::kInt8, Format::kNf4}) {
+        Quantizer collecting(format, kOddRows, kOddColumns);
+        collecting.append(values);
+        const std::vector<std::byte> whole = collecting.finish();
+        std::vector<std::byte> pieces(whole.size());
+        std::vector<int> times(whole.size());
+        Quantizer quantizer(format, kOddRows, kOddColumns, [&](std::int64_t at, std::span<const std::byte> bytes) {
+            std::ranges::copy(bytes, pieces.begin() + at);
+            for (std::size_t i = 0; i < bytes.size(); ++i) ++times[static_cast<std::size_t>(at) + i];
+        });
+        for (std::size_t row = 0; row < kOddRows; ++row) {
+            quantizer.append(values.subspan(row * kOddColumns, kOddColumns));
+        }
+        EXPECT_TRUE(quantizer.finish().empty());
+        EXPECT_EQ(pieces == whole, true);
+        EXPECT_EQ(times, std::vector<int>(whole.size(), 1));
+    }
+}
+
 TEST(Int8Test, ARowOfZerosStaysZeros) {
     const std::vector<float> zeros(8, 0.0F);
     std::vector<std::byte> storage(static_cast<std::size_t>(Int8Layout(2, 4).size), std::byte{7});
-    quantize_int8(2, 4, 0, zeros, storage);
+    quantize_int8(4, zeros, storage);
     std::vector<float> decoded(8, 1.0F);
     dequantize_int8(storage, 2, 4, 0, decoded);
     EXPECT_EQ(decoded, zeros);

@@ -1,5 +1,6 @@
 #include "trainer/quant/quantizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "shared/base/check.h"
@@ -7,26 +8,49 @@
 
 namespace atl::quant {
 
+Quantizer::Quantizer(Format format, std::int64_t rows, std::int64_t columns, TakeBytes take)
+    : rows_(rows), columns_(columns), take_(std::move(take)) {
+    if (format == Format::kNf4) nf4_.emplace(rows * columns, take_);
+}
+
 Quantizer::Quantizer(Format format, std::int64_t rows, std::int64_t columns)
-    : rows_(rows),
-      columns_(columns),
-      storage_(static_cast<std::size_t>(format == Format::kNf4 ? Nf4Layout(rows * columns).size
-                                                               : Int8Layout(rows, columns).size)) {
-    if (format == Format::kNf4) nf4_.emplace(rows * columns, storage_);
+    : Quantizer(format, rows, columns, [this](std::int64_t at, std::span<const std::byte> bytes) {
+          std::ranges::copy(bytes, storage_.begin() + at);
+      }) {
+    storage_.resize(static_cast<std::size_t>(format == Format::kNf4 ? Nf4Layout(rows * columns).size
+                                                                    : Int8Layout(rows, columns).size));
 }
 
 void Quantizer::append(std::span<const float> rows) {
+    const std::int64_t count = std::ssize(rows) / columns_;
+    check(done_ + count <= rows_, "a quantised matrix has too many rows");
     if (nf4_) {
         nf4_->append(rows);
     } else {
-        quantize_int8(rows_, columns_, done_, rows, storage_);
+        append_int8(rows);
     }
-    done_ += static_cast<std::int64_t>(rows.size()) / columns_;
+    done_ += count;
+}
+
+void Quantizer::append_int8(std::span<const float> rows) {
+    const std::int64_t count = std::ssize(rows) / columns_;
+    const Int8Layout whole(rows_, columns_), piece(count, columns_);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(piece.size));
+    quantize_int8(columns_, rows, bytes);
+    const auto codes = std::span(bytes).subspan(static_cast<std::size_t>(piece.codes), rows.size());
+    take_(4 * done_, std::span(bytes).first(static_cast<std::size_t>(piece.codes)));
+    take_(whole.codes + done_ * columns_, codes);
 }
 
 std::vector<std::byte> Quantizer::finish() {
     check(done_ == rows_, "a quantised matrix lacks rows");
-    if (nf4_) nf4_->finish();
+    if (nf4_) {
+        nf4_->finish();
+    } else {
+        const Int8Layout layout(rows_, columns_);
+        const std::int64_t end = layout.codes + rows_ * columns_;
+        take_(end, std::vector<std::byte>(static_cast<std::size_t>(layout.size - end)));  // the padding
+    }
     return std::move(storage_);
 }
 

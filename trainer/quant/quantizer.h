@@ -19,17 +19,22 @@ void dequantize(Format format, std::span<const std::byte> storage, std::int64_t 
 // Quantises one matrix whose rows come in order.
 class Quantizer {
   public:
+    // Hands over the storage as it is made, every byte once.
+    Quantizer(Format format, std::int64_t rows, std::int64_t columns, TakeBytes take);
+    // Collects it for finish().
     Quantizer(Format format, std::int64_t rows, std::int64_t columns);
     Quantizer(const Quantizer&) = delete;
     Quantizer& operator=(const Quantizer&) = delete;
 
     void append(std::span<const float> rows);  // whole rows
-    std::vector<std::byte> finish();           // after the last row, once: the storage
+    std::vector<std::byte> finish();           // after the last row, once: the storage, if it was collected
 
   private:
+    void append_int8(std::span<const float> rows);
     std::int64_t rows_, columns_;
-    std::int64_t done_ = 0;  // rows
-    std::vector<std::byte> storage_;
+    std::int64_t done_ = 0;           // rows
+    std::vector<std::byte> storage_;  // collected
+    TakeBytes take_;
     std::optional<Nf4Quantizer> nf4_;  // absent: int8
 };
 

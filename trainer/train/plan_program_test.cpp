@@ -31,6 +31,12 @@ const nlohmann::json kWide = {{"vocab_size", 8000},
                               {"num_key_value_heads", 4},
                               {"max_position_embeddings", 512}};
 const nlohmann::json kLargeVocabulary = {{"vocab_size", 40000}, {"hidden_size", 128}, {"max_position_embeddings", 512}};
+// Most of its weights are three matrices of 8 million elements.
+const nlohmann::json kFat = {{"vocab_size", 100},
+                             {"hidden_size", 1024},
+                             {"intermediate_size", 8192},
+                             {"num_hidden_layers", 1},
+                             {"max_position_embeddings", 512}};
 const nlohmann::json kOpt = {{"architectures", {"OPTForCausalLM"}},
                              {"model_type", "opt"},
                              {"vocab_size", 8000},
@@ -51,6 +57,8 @@ std::vector<PlanCase> plan_cases() {
         return flags;
     };
     const std::vector<std::string> offload = {"--offload-optimizer", "nvme", "--offload-dir", "/tmp"};
+    const std::vector<std::string> nf4 = with(rows, {"--lora-rank", "8", "--quantize", "nf4"});
+    const std::vector<std::string> int8 = with(rows, {"--lora-rank", "8", "--quantize", "int8"});
     return {
         {"llama", kWide, 16, rows},
         {"llama_sgd", kWide, 16, with(rows, {"--optimizer", "sgd"})},
@@ -76,6 +84,9 @@ std::vector<PlanCase> plan_cases() {
         {"four_ranks_hybrid", kWide, 16, with(rows, {"--sharding", "hybrid_shard", "--shard-group", "2"}), 4},
         {"llama_data_of_64_mb", kWide, 16, rows, 1, 1 << 20},
         {"two_ranks_data_of_64_mb", kWide, 16, with(rows, {"--sharding", "full_shard"}), 2, 1 << 20},
+        {"llama_fat_nf4", kFat, 16, nf4},
+        {"llama_fat_int8", kFat, 16, int8},
+        {"two_ranks_fat_int8_from_rank0", kFat, 16, with(int8, {"--broadcast-from-rank0"}), 2},
         {"llama_resumed", kWide, 16, rows, 1, 64, true},
         {"llama_offload_bf16_resumed", kWide, 16, with(with(rows, offload), {"--precision", "bf16"}), 1, 64, true},
     };

@@ -1,7 +1,7 @@
 #include "trainer/train/weights_io.h"
 
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <utility>
 
 #include "trainer/checkpoint/adapter.h"
@@ -16,7 +16,6 @@ namespace {
 
 // Elements loaded at a time: read, checked and put in their place while they are in the second-level cache.
 constexpr std::int64_t kPieceElements = 1 << 16;
-constexpr std::size_t kPieceBytes = 4 << 20;  // sent at a time
 
 // Of the model's own tensors, or of its adapters'.
 std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model, bool adapters) {
@@ -45,23 +44,33 @@ Status read_values(const ModelDirectory& directory, const model::ParameterGroup&
     return weights.read(parameter.name, begin, begin + static_cast<std::int64_t>(values.size()), values);
 }
 
-// A parameter of a quantised group as the group keeps it. Such groups are the model's own.
-Result<std::vector<std::byte>> stored_bytes(const ModelDirectory& directory, const model::Parameter& parameter) {
-    if (tensor::is_quantized(parameter.stored)) return checkpoint::read_quantized(*directory.weights, parameter);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(parameter.extent));
+// Hands over a parameter of a quantised group as the group keeps it. Such groups are the model's own.
+Status read_stored(const ModelDirectory& directory, const model::Parameter& parameter, const quant::TakeBytes& take) {
+    if (tensor::is_quantized(parameter.stored)) return checkpoint::read_quantized(*directory.weights, parameter, take);
     std::vector<float> values(static_cast<std::size_t>(parameter.element_count()));
     ATOLL_RETURN_IF_ERROR(directory.weights->read(parameter.name, 0, parameter.element_count(), values));
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    return bytes;
+    take(0, std::as_bytes(std::span(values)));
+    return {};
 }
 
-// The bytes of a quantised group's flat buffer that begin at `begin`, into `kept`. A rank that keeps part of a matrix
-// quantises all of it.
+// Puts bytes of a quantised group's flat buffer, from `at` on, where this rank keeps them, if it does. `kept` begins at
+// `begin`.
+void put_kept_bytes(const Tensor& kept, std::int64_t begin, std::int64_t at, std::span<const std::byte> bytes,
+                    kernels::Backend& backend) {
+    const std::int64_t from = std::max(at, begin);
+    const std::int64_t to = std::min(at + std::ssize(bytes), begin + kept.element_count());
+    if (from < to) backend.copy_from_host(bytes.data() + (from - at), flat_range(kept, from - begin, to - from));
+}
+
+// What this rank keeps of a quantised group. A rank that keeps part of a matrix quantises all of it.
 Status load_quantized(const ModelDirectory& directory, const model::ParameterGroup& group, std::int64_t begin,
                       const Tensor& kept, kernels::Backend& backend) {
     for (const Piece& piece : pieces_of(group, begin, kept.element_count())) {
-        ATOLL_TRY(const auto bytes, stored_bytes(directory, group.parameters[piece.parameter]));
-        backend.copy_from_host(bytes.data() + piece.begin, flat_range(kept, piece.at, piece.count));
+        const model::Parameter& parameter = group.parameters[piece.parameter];
+        const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
+            put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
+        };
+        ATOLL_RETURN_IF_ERROR(read_stored(directory, parameter, put));
     }
     return {};
 }
@@ -149,28 +158,49 @@ bool broadcast_values(const ModelDirectory& directory, ParameterStore& store, st
     return true;
 }
 
-// A quantised group: rank 0 quantises, so that quantised bytes travel. A matrix at a time.
+// Sends what rank 0 reads, piece by piece: `take` gets each on every rank, also on rank 0.
+Status broadcast_pieces(const std::function<Status(const quant::TakeBytes&)>& read, comm::Comm& comm,
+                        const quant::TakeBytes& take) {
+    struct Head {
+        std::int64_t at = 0;
+        std::int64_t size = 0;  // 0: there are no more
+    } head;
+    std::vector<std::byte> piece;
+    const auto exchange = [&] {
+        comm.broadcast(std::as_writable_bytes(std::span(&head, 1)), 0);
+        piece.resize(static_cast<std::size_t>(head.size));
+        if (head.size > 0) comm.broadcast(piece, 0);
+        if (head.size > 0) take(head.at, piece);
+    };
+    Status status;
+    if (comm.rank() == 0) {
+        status = read([&](std::int64_t at, std::span<const std::byte> bytes) {
+            if (bytes.empty()) return;
+            head = {at, std::ssize(bytes)};
+            piece.assign(bytes.begin(), bytes.end());
+            exchange();
+        });
+        head = {};
+        exchange();
+    } else {
+        do {
+            exchange();
+        } while (head.size > 0);
+    }
+    return status;
+}
+
+// A quantised group: rank 0 quantises, so that quantised bytes travel.
 bool broadcast_quantized(const ModelDirectory& directory, const ParameterStore& store, std::size_t group,
                          kernels::Backend& backend, comm::Comm& comm, Status& status) {
     const Tensor& kept = store.weights(group);
-    const std::int64_t begin = store.begin_of(kept, group), end = begin + kept.element_count();
+    const std::int64_t begin = store.begin_of(kept, group);
     for (const model::Parameter& parameter : store.model().groups[group].parameters) {
-        std::vector<std::byte> bytes;
-        Status read;
-        if (comm.rank() == 0) {
-            auto mine = stored_bytes(directory, parameter);
-            read = mine.ok() ? Status() : Status(mine.error());
-            if (mine.ok()) bytes = std::move(mine).value();
-        }
-        if (!rank0_has_it(read, comm, status)) return false;
-        bytes.resize(static_cast<std::size_t>(parameter.extent));
-        for (std::size_t done = 0; done < bytes.size(); done += kPieceBytes) {
-            comm.broadcast(std::span(bytes).subspan(done, std::min(kPieceBytes, bytes.size() - done)), 0);
-        }
-        const std::int64_t from = std::max(begin, parameter.offset);
-        const std::int64_t to = std::min(end, parameter.offset + parameter.extent);
-        if (from < to)
-            backend.copy_from_host(bytes.data() + (from - parameter.offset), flat_range(kept, from - begin, to - from));
+        const auto read = [&](const quant::TakeBytes& take) { return read_stored(directory, parameter, take); };
+        const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
+            put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
+        };
+        if (!rank0_has_it(broadcast_pieces(read, comm, put), comm, status)) return false;
     }
     return true;
 }
