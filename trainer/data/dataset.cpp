@@ -10,6 +10,7 @@
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "shared/safetensors/file.h"
+#include "trainer/tensor/targets.h"
 
 namespace atl::data {
 namespace {
@@ -104,7 +105,7 @@ struct Dataset::Impl {
     // What counts in the loss when the file has no labels: everything but the padding.
     void labels_from_segments(std::span<const std::int32_t> segments, std::span<std::int32_t> labels_out) const {
         for (std::size_t i = 0; i < segments.size(); ++i)
-            if (segments[i] == 0) labels_out[i] = kIgnoredLabel;
+            if (segments[i] == 0) labels_out[i] = tensor::kIgnoredLabel;
     }
 };
 
@@ -160,7 +161,7 @@ Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, st
         const Status status = matrix.read(first, ids);
         if (!status.ok()) return status;
         const auto bad = std::ranges::find_if(ids, [&](std::int32_t id) {
-            return (id < 0 || id >= vocab_size) && !(ignored_allowed && id == kIgnoredLabel);
+            return (id < 0 || id >= vocab_size) && !(ignored_allowed && id == tensor::kIgnoredLabel);
         });
         if (bad == ids.end()) return Status();
         const std::int64_t at = bad - ids.begin();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "shared/base/result.h"
-#include "trainer/data/targets.h"
 
 namespace atl::data {
 

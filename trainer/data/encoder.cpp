@@ -9,6 +9,7 @@
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "trainer/data/dataset.h"
+#include "trainer/tensor/targets.h"
 
 namespace atl::data {
 namespace {
@@ -27,7 +28,7 @@ std::ptrdiff_t shared_tokens(std::span<const std::int32_t> a, std::span<const st
 void label_answers(const Tokenizer& tokenizer, const Document& document, std::span<const std::int32_t> ids,
                    std::vector<std::int32_t>& labels) {
     const std::size_t first = labels.size();
-    labels.resize(first + ids.size(), kIgnoredLabel);
+    labels.resize(first + ids.size(), tensor::kIgnoredLabel);
     const std::string_view text = document.text;
     for (const auto& [begin, end] : document.answers) {
         const auto from = shared_tokens(ids, tokenizer.encode_prompt(text.substr(0, begin)));

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trainer/data/targets.h"
+#include "trainer/tensor/targets.h"
 
 namespace atl::data {
 namespace {
@@ -57,7 +57,7 @@ void RowBuilder::lay_out(std::span<const std::int32_t> ids, std::span<const std:
         append(columns_[0], ids.first(count));
         if (segment_ids_ != nullptr) segment_ids_->insert(segment_ids_->end(), count, state_.segment);
         if (labels_ != nullptr) append(*labels_, labels.first(count));
-        state_.targets += count_targets(labels.first(count), {});
+        state_.targets += tensor::count_targets(labels.first(count), {});
         ids = ids.subspan(count);
         labels = labels.subspan(count);
         state_.fill += static_cast<std::int64_t>(count);
@@ -75,7 +75,7 @@ void RowBuilder::close_row() {
     const std::size_t end = columns_[0].size() + static_cast<std::size_t>(options_.seq_len - state_.fill);
     columns_[0].resize(end, options_.padding_id);
     if (segment_ids_ != nullptr) segment_ids_->resize(end, 0);
-    if (labels_ != nullptr) labels_->resize(end, kIgnoredLabel);
+    if (labels_ != nullptr) labels_->resize(end, tensor::kIgnoredLabel);
     state_.fill = 0;
     state_.segment = 0;
 }

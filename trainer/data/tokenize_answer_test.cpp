@@ -7,6 +7,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/tokenize.h"
 #include "trainer/data/tokenizer.h"
+#include "trainer/tensor/targets.h"
 
 namespace atl::data {
 namespace {
@@ -54,7 +55,7 @@ class TokenizeAnswerTest : public testing::Test {
         for (std::size_t i = 0; i < all.labels.size(); ++i) {
             const bool is_first = i % static_cast<std::size_t>(all.seq_len) == 0 ||
                                   (!all.segment_ids.empty() && all.segment_ids[i] != all.segment_ids[i - 1]);
-            count += !is_first && all.labels[i] != kIgnoredLabel;
+            count += !is_first && all.labels[i] != tensor::kIgnoredLabel;
         }
         return count;
     }
@@ -65,7 +66,7 @@ class TokenizeAnswerTest : public testing::Test {
     }
     // A document's labels when its first `uncounted` tokens do not count.
     static Ids labels_from(Ids ids, std::size_t uncounted) {
-        std::fill_n(ids.begin(), uncounted, kIgnoredLabel);
+        std::fill_n(ids.begin(), uncounted, tensor::kIgnoredLabel);
         return ids;
     }
 
@@ -90,7 +91,7 @@ TEST_F(TokenizeAnswerTest, OnlyTheAnswersTokensAndTheEndCount) {
                 expected.insert(expected.end(), labels.begin(), labels.end());
                 if (options_.batching == Batching::kPadding) expected.resize((expected.size() + 63) / 64 * 64, -100);
             }
-            expected.resize(all.labels.size(), kIgnoredLabel);
+            expected.resize(all.labels.size(), tensor::kIgnoredLabel);
             EXPECT_EQ(all.labels, expected) << name << ", " << batching;
             EXPECT_EQ(all.segment_ids.empty(), options_.batching == Batching::kPadding);
         }
@@ -131,7 +132,7 @@ TEST_F(TokenizeAnswerTest, TextAfterAnAnswerDoesNotCountNorDoesTheEnd) {
     options_.text_template = "{{#answer}}{{a}}{{/answer}}\n{{q}}";
     run();
     const Ids ids = document("alle sette\nIl treno parte");
-    Ids expected(ids.size(), kIgnoredLabel);
+    Ids expected(ids.size(), tensor::kIgnoredLabel);
     const std::size_t begin = tokenizer_->encode_prompt("").size();
     const std::size_t end = tokenizer_->encode_prompt("alle sette").size();
     std::copy(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end),
@@ -227,7 +228,7 @@ TEST_F(TokenizeAnswerTest, JoinedDocumentsAreOneForAttentionAndTheirPaddingStill
     EXPECT_FALSE(apart.segment_ids.empty());
     EXPECT_TRUE(joined.segment_ids.empty());
     EXPECT_EQ(joined.labels, apart.labels);
-    EXPECT_EQ(joined.labels.back(), kIgnoredLabel);
+    EXPECT_EQ(joined.labels.back(), tensor::kIgnoredLabel);
 }
 
 }  // namespace

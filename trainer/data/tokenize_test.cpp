@@ -10,6 +10,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/data/encoder.h"
 #include "trainer/data/tokenizer.h"
+#include "trainer/tensor/targets.h"
 
 namespace atl::data {
 namespace {
@@ -95,7 +96,7 @@ TEST_F(TokenizeTest, PackedRowsAreTheDocumentsOneAfterAnother) {
     for (std::size_t i = 0; i < all.input_ids.size(); ++i) {
         const bool padding = i >= expected.size();
         EXPECT_EQ(all.input_ids[i], padding ? 2 : expected[i]) << i;
-        EXPECT_EQ(all.labels[i], padding ? kIgnoredLabel : expected[i]) << i;
+        EXPECT_EQ(all.labels[i], padding ? tensor::kIgnoredLabel : expected[i]) << i;
         EXPECT_EQ(all.segment_ids[i] == 0, padding) << i;
         if (i % 16 == 0) {
             EXPECT_EQ(all.segment_ids[i], 1) << "segments begin anew in each row";
@@ -121,7 +122,7 @@ TEST_F(TokenizeTest, PaddedRowsHoldOneDocumentEachAndCountWhatTheyCut) {
     ids.resize(6, 2);
     ids.insert(ids.end(), second.begin(), second.begin() + 6);
     Ids labels = first;
-    labels.resize(6, kIgnoredLabel);
+    labels.resize(6, tensor::kIgnoredLabel);
     labels.insert(labels.end(), second.begin(), second.begin() + 6);
     EXPECT_EQ(all.input_ids, ids);
     EXPECT_EQ(all.labels, labels);

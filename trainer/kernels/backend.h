@@ -7,12 +7,14 @@
 
 #include "shared/base/result.h"
 #include "trainer/tensor/arena.h"
+#include "trainer/tensor/targets.h"
 #include "trainer/tensor/tensor.h"
 
 // The one contract between the model and a device. Legend: B sequences, T tokens a sequence, N = B·T rows, C channels,
 // H query heads, K key/value heads, D channels a head, F feed-forward channels, V vocabulary.
 namespace atl::kernels {
 
+using tensor::kIgnoredLabel;
 using tensor::Tensor;
 
 // Attention over rows that hold query, key and value side by side: qkv [B, T, (H + 2K)·D].
@@ -192,8 +194,6 @@ class Backend {
     virtual void adamw(const AdamWStep& step, const OptimizerRange& range) = 0;
     virtual void sgd(const SgdStep& step, const OptimizerRange& range) = 0;  // one momentum, or none
 };
-
-inline constexpr std::int32_t kIgnoredLabel = -100;
 
 // The CPU with that many threads (≥ 1). An empty instruction set means that of ATOLL_INSTRUCTION_SET in the
 // environment, else the widest that this machine has. kInvalidArgument when it is not offered here.

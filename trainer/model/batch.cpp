@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "trainer/data/targets.h"
 #include "trainer/model/config.h"
+#include "trainer/tensor/targets.h"
 
 namespace atl::model {
 namespace {
@@ -87,14 +87,14 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
             if (labels[at] != kernels::kIgnoredLabel) {
                 ATOLL_RETURN_IF_ERROR(check_token(labels[at], vocab_size_, "labels"));
             }
-            if (data::begins_document(segment_ids, t)) start = t;
+            if (tensor::begins_document(segment_ids, t)) start = t;
             if (start > 0 && one_document_a_row_) return refuse_packing(length);
             starts_[at] = static_cast<std::int32_t>(start);
             positions_[at] = static_cast<std::int32_t>(t - start);
-            const bool has_target = t + 1 < row_labels.size() && data::is_target(row_labels, segment_ids, t + 1);
+            const bool has_target = t + 1 < row_labels.size() && tensor::is_target(row_labels, segment_ids, t + 1);
             targets_[at] = has_target ? labels[at + 1] : kernels::kIgnoredLabel;
         }
-        counts_[static_cast<std::size_t>(sequence)] = data::count_targets(row_labels, segment_ids);
+        counts_[static_cast<std::size_t>(sequence)] = tensor::count_targets(row_labels, segment_ids);
     }
     const auto view = [&](const Tensor& storage) {
         return Tensor(storage.data(), DType::kI32, {rows.shape.batch, length});

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/plan/node.h"
+#include "trainer/tensor/targets.h"
 #include "trainer/train/input_paths.h"
 #include "trainer/train/storage.h"
 
@@ -41,7 +42,7 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     data::Batch row;
     for (std::int64_t at = begin; at < end; ++at) {
         ATOLL_RETURN_IF_ERROR(data.dataset.read(order, at, 1, row));
-        if (data::count_targets(row.labels, row.segment_ids) > 0) return true;
+        if (tensor::count_targets(row.labels, row.segment_ids) > 0) return true;
     }
     return false;
 }

@@ -5,7 +5,7 @@
 
 // What counts in the loss of a row. `labels`: of its tokens. `segment_ids`: equal neighbours are one document; none:
 // the row is one.
-namespace atl::data {
+namespace atl::tensor {
 
 inline constexpr std::int32_t kIgnoredLabel = -100;
 
@@ -25,4 +25,4 @@ inline std::int64_t count_targets(std::span<const std::int32_t> labels, std::spa
     return count;
 }
 
-}  // namespace atl::data
+}  // namespace atl::tensor

@@ -1,10 +1,10 @@
-#include "trainer/data/targets.h"
+#include "trainer/tensor/targets.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace atl::data {
+namespace atl::tensor {
 namespace {
 
 TEST(TargetsTest, ATokenCountsWhenItsLabelDoesAndItsDocumentHasBegunBeforeIt) {
@@ -21,4 +21,4 @@ TEST(TargetsTest, ATokenCountsWhenItsLabelDoesAndItsDocumentHasBegunBeforeIt) {
 }
 
 }  // namespace
-}  // namespace atl::data
+}  // namespace atl::tensor
