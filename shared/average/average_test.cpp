@@ -65,6 +65,21 @@ TEST(AverageTest, InputsThatDoNotMatchAreRefusedByTensorAndInput) {
     EXPECT_EQ(error_of({a, input_of("b", {})}), "b: b has no safetensors file");
 }
 
+TEST(AverageTest, AdaptersOfTwoBasesAreRefusedByName) {
+    const Input a = adapter_on("a", {{"atoll.base_sha256", "0a"}, {"atoll.base_quantization", "nf4"}});
+    const Input b = adapter_on("b", {{"atoll.base_sha256", "0b"}, {"atoll.base_quantization", "nf4"}});
+    const Input c = adapter_on("c", {{"atoll.base_sha256", "0a"}, {"atoll.base_quantization", "int8"}});
+    const Input silent = adapter_on("silent", {});
+    EXPECT_EQ(error_of({a, b}),
+              "atoll.base_sha256: b was trained on other weights than a (atoll.base_sha256 \"0b\", not \"0a\"): only "
+              "adapters of one base can be averaged");
+    EXPECT_EQ(error_of({silent, a, c}),
+              "atoll.base_quantization: c was trained on other weights than a (atoll.base_quantization \"int8\", not "
+              "\"nf4\"): only adapters of one base can be averaged");
+    EXPECT_TRUE(error_of({b, a, a}).starts_with("atoll.base_sha256: b was trained")) << "of the odd one";
+    EXPECT_EQ(error_of({a, silent, a}), "no error");
+}
+
 TEST(AverageTest, AFileThatIsNotSafetensorsIsNamed) {
     Input broken{"b", {{"w.safetensors", std::make_shared<MemoryFile>(std::string(40, '\xff'))}}};
     EXPECT_TRUE(error_of({input_of("a", {{f32("w", {1})}}), broken}).starts_with("w.safetensors: b/w.safetensors: "));

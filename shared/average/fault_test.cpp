@@ -51,6 +51,14 @@ TEST(FaultTest, TheInputWhoseTensorsAreNotTheBasesIsNamedAlsoWhenItComesFirst) {
     }
 }
 
+TEST(FaultTest, TheAdapterOfAnotherBaseThanTheOthersIsNamed) {
+    for (std::size_t odd = 0; odd < 3; ++odd) {
+        std::vector<Input> inputs(3, adapter_on("usual", {{"atoll.base_sha256", "0a"}}));
+        inputs[odd] = adapter_on("odd", {{"atoll.base_sha256", "0b"}});
+        EXPECT_EQ(blamed(inputs, std::nullopt), odd);
+    }
+}
+
 TEST(FaultTest, TheInputOfAnotherTypeThanTheOthersIsNamed) {
     for (std::size_t i = 0; i < 3; ++i) {
         EXPECT_EQ(blamed(three(i, {f16("w", {1, 2})}), kStart), i);

@@ -1,6 +1,7 @@
 #include "shared/average/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -93,10 +94,27 @@ Status check_same_tensors(const Input& first, const TensorMap& expected, const I
     return {};
 }
 
+// What the trainer writes into an adapter's metadata about the frozen weights below it: adapters of one base add up,
+// those of two do not, whatever their shapes.
+constexpr std::array kTrainedOn = {"atoll.base_sha256", "atoll.base_quantization"};
+using TrainedOn = std::map<std::string, std::string, std::less<>>;  // those that are there
+
+TrainedOn trained_on(const std::vector<OpenedFile>& files) {
+    TrainedOn told;
+    for (const OpenedFile& file : files) {
+        for (const char* key : kTrainedOn) {
+            const auto at = file.header.metadata.find(key);
+            if (at != file.header.metadata.end()) told.insert(*at);
+        }
+    }
+    return told;
+}
+
 // The models that the output comes from: headers only.
 struct Headers {
     std::vector<OpenedFile> first;  // the first input's files: the output's layout
     std::vector<TensorMap> inputs;
+    std::vector<TrainedOn> trained_on;  // of the inputs
     TensorMap base;
     TensorMap momentum;
 };
@@ -127,11 +145,35 @@ std::size_t at_fault(const Headers& headers, const std::string& tensor, std::siz
 }
 
 Status read_input(const Input& input, const std::optional<Start>& start, Headers& headers) {
-    std::vector<OpenedFile> unused;
-    ATOLL_TRY(TensorMap tensors, read_tensors(input, headers.inputs.empty() ? headers.first : unused));
+    std::vector<OpenedFile> other;
+    std::vector<OpenedFile>& opened = headers.inputs.empty() ? headers.first : other;
+    ATOLL_TRY(TensorMap tensors, read_tensors(input, opened));
     if (start) ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
     headers.inputs.push_back(std::move(tensors));
+    headers.trained_on.push_back(trained_on(opened));
     return {};
+}
+
+// All inputs that tell were trained on the same. At fault is the one of whose kind there are fewer, else the later.
+Status check_trained_on(const std::string& key, const std::vector<Input>& inputs, const Headers& headers,
+                        const AverageOptions& options) {
+    const auto told_by = [&](std::size_t input) {
+        const auto at = headers.trained_on[input].find(key);
+        return at == headers.trained_on[input].end() ? std::string() : at->second;
+    };
+    std::map<std::string, std::vector<std::size_t>> telling;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        if (!told_by(i).empty()) telling[told_by(i)].push_back(i);
+    if (telling.size() < 2) return {};
+    const auto fewer = [](const auto& a, const auto& b) {
+        return std::pair(a.second.size(), b.second.front()) < std::pair(b.second.size(), a.second.front());
+    };
+    const auto& [odd, odd_ones] = *std::ranges::min_element(telling, fewer);
+    const auto& [usual, usual_ones] = *std::ranges::max_element(telling, fewer);
+    tell_fault(options, odd_ones.front());
+    return invalid_argument(key, inputs[odd_ones.front()].name + " was trained on other weights than " +
+                                     inputs[usual_ones.front()].name + " (" + key + " " + in_quotes(odd) + ", not " +
+                                     in_quotes(usual) + "): only adapters of one base can be averaged");
 }
 
 Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOptions& options,
@@ -154,6 +196,7 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOpti
         tell_fault(options, at_fault(headers, status.error().field, i));
         return status.error();
     }
+    for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
     if (start && start->outer && start->outer->momentum) {
         ATOLL_TRY(headers.momentum, read_tensors(*start->outer->momentum, unused));
     }

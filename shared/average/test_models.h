@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,14 +62,15 @@ inline TestTensor f16(const std::string& name, const std::vector<float>& values)
     return {name, DType::kF16, {static_cast<std::int64_t>(values.size())}, bytes};
 }
 
-inline std::string file_of(const std::vector<TestTensor>& tensors) {
+inline std::string file_of(const std::vector<TestTensor>& tensors,
+                           const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
     std::vector<TensorInfo> infos;
     std::string data;
     for (const TestTensor& tensor : tensors) {
         infos.push_back({tensor.name, tensor.dtype, tensor.shape, 0, 0});
         data += tensor.bytes;
     }
-    return safetensors::make_header(infos, {{"format", "pt"}}) + data;
+    return safetensors::make_header(infos, metadata) + data;
 }
 
 inline Input input_of(const std::string& name, const std::vector<std::vector<TestTensor>>& files) {
@@ -77,6 +79,11 @@ inline Input input_of(const std::string& name, const std::vector<std::vector<Tes
         input.files.push_back(
             {"part" + std::to_string(i) + ".safetensors", std::make_shared<MemoryFile>(file_of(files[i]))});
     return input;
+}
+
+// An adapter whose metadata say what it was trained on.
+inline Input adapter_on(const std::string& name, const std::map<std::string, std::string>& base) {
+    return {name, {{"adapter_model.safetensors", std::make_shared<MemoryFile>(file_of({f32("w", {1, 2})}, base))}}};
 }
 
 inline Result<std::string> whole_file(const Average& average, std::size_t file) {
