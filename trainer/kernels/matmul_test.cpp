@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "trainer/kernels/op_test_support.h"
 
 namespace atl::kernels {
@@ -77,6 +79,33 @@ TEST_P(MatmulTest, ColumnRangesLeaveTheOtherColumnsAlone) {
             EXPECT_NEAR(c[m * 8 + n], expected, 1e-6);
         }
     }
+}
+
+TEST_P(MatmulTest, TheBitsDoNotDependOnTheNumberOfThreads) {
+    for (const auto& [m, n, k] : {Sizes{301, 290, 523}, Sizes{512, 1376, 512}}) {
+        const Owned a = random({m, k}, 1), b = random({n, k}, 2);
+        Owned expected({m, n});
+        backend_->matmul(a.tensor, false, b.tensor, true, expected.tensor, false);
+        for (const int threads : {1, 3, 5}) {
+            Owned c({m, n});
+            make_cpu_backend(threads, GetParam()).value()->matmul(a.tensor, false, b.tensor, true, c.tensor, false);
+            EXPECT_TRUE(c.values == expected.values) << threads << " threads, " << m << "x" << n << "x" << k;
+        }
+    }
+}
+
+// The libraries have pools of their own, which would fight ours.
+TEST_P(MatmulTest, OnlyItsOwnThreadsCompute) {
+    const auto threads = [] {
+        const std::filesystem::directory_iterator tasks("/proc/self/task");
+        return std::distance(begin(tasks), end(tasks));
+    };
+    const auto before = threads();
+    const auto backend = make_cpu_backend(1, GetParam()).value();
+    const Owned a = random({512, 512}, 1), b = random({512, 512}, 2);
+    Owned c({512, 512});
+    backend->matmul(a.tensor, false, b.tensor, false, c.tensor, false);
+    EXPECT_EQ(threads(), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, MatmulTest, ::testing::ValuesIn(cpu_instruction_sets()),

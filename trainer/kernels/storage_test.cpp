@@ -41,8 +41,10 @@ class StorageTest : public ::testing::TestWithParam<std::tuple<std::string, DTyp
 };
 
 TEST_P(StorageTest, AProductIsThatOfTheFp32CopyBitForBit) {
-    // Tiles of rows and of columns, blocks that are cut in depth and in width, and sizes that divide by nothing.
-    for (const auto& [m, n, k] : {Product{21, 34, 19}, Product{301, 290, 523}, Product{7, 1100, 1031}}) {
+    // Tiles of rows and of columns, blocks that are cut in depth and in width, sizes that divide by nothing, and
+    // strides for which a library may choose another of its kernels than for a widened block's.
+    for (const auto& [m, n, k] : {Product{21, 34, 19}, Product{301, 290, 523}, Product{7, 1100, 1031},
+                                  Product{256, 256, 768}, Product{256, 512, 2048}}) {
         for (const bool transpose_a : {false, true}) {
             for (const bool transpose_b : {false, true}) {
                 const Owned a = transpose_a ? random({k, m}, 1) : random({m, k}, 1);

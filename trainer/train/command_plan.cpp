@@ -52,7 +52,7 @@ class PlanCommand final : public Command {
         ATOLL_TRY(TrainJob job, prepare_training(config_, *self, counts));
         job.unseen_bytes = comm::library_bytes(counts.on_node);
         ATOLL_TRY(const auto backend, open_backend(config_, *self));
-        measure_peak_flops(*backend);  // makes the buffers that products need
+        measure_peak_flops(*backend);  // as `train` does: what it leaves behind counts
         const std::int64_t program = plan::resident_bytes();
         const std::int64_t limit = memory_ > 0 ? memory_ / sharing : plan::available_bytes() / sharing + program;
         const plan::MemoryPlan plan = measure_with(job, settings_of(job), *backend, 0, static_cast<int>(ranks_));

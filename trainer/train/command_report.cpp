@@ -80,18 +80,13 @@ OrderedJson all_rank_lines(comm::Comm& world) {
     return lines;
 }
 
-// What computes in one process here, or why nothing does.
-std::string cpu_kernels() {
-    const auto backend = kernels::make_cpu_backend(std::max(1, usable_cores()));
-    return backend.ok() ? (*backend)->name() : backend.error().message;
-}
-
 class ReportCommand final : public Command {
   public:
     std::vector<Flag> flags() override { return {}; }
 
     Status run() override {
         ATOLL_TRY(const auto world, comm::open_world());
+        ATOLL_TRY(const auto backend, kernels::make_cpu_backend(1));
         const OrderedJson ranks = all_rank_lines(*world);
         if (world->rank() != 0) return {};
         const OrderedJson report = {{"version", ATOLL_VERSION},
@@ -103,7 +98,7 @@ class ReportCommand final : public Command {
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
                                     {"available_bytes", plan::available_bytes()},
                                     {"mpi", comm::mpi_version()},
-                                    {"kernels", cpu_kernels()},
+                                    {"kernels", backend->name()},
                                     {"image", image()},
                                     {"ranks", ranks}};
         print_line(report.dump());

@@ -30,8 +30,8 @@ class TrainCommand final : public Command {
         if (found == TrainOutput::kFinished)
             return comm->agree(comm->rank() == 0 ? check_finished(identity) : Status());
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
-        // Before memory is judged: it makes the buffers that products need.
-        const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measure_peak_flops(*backend);
+        const double measured = measure_peak_flops(*backend);  // before memory is judged: what it leaves behind counts
+        const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measured;
         ATOLL_RETURN_IF_ERROR(check_fits(job, *backend, *comm));
         auto memory = RunMemory::allocate(*backend, job.directory.model, layout_of(job, comm->rank(), comm->size()));
         ATOLL_RETURN_IF_ERROR(comm->agree(memory.ok() ? Status() : Status(memory.error())));

@@ -18,6 +18,7 @@ class VerifyCommand final : public Command {
                 failures_ += result.ok() ? 0 : 1;
                 print_line(nlohmann::ordered_json{{"check", result.name},
                                                   {"instructions", instructions},
+                                                  {"kernels", backend->name()},
                                                   {"error", result.error},
                                                   {"tolerance", result.tolerance},
                                                   {"ok", result.ok()}}

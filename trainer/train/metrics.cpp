@@ -106,7 +106,7 @@ double measure_peak_flops(kernels::Backend& backend) {
     double seconds = 1e30;
     for (int i = 0; i < kTries; ++i) {
         const auto start = std::chrono::steady_clock::now();
-        backend.matmul(a, i % 3 == 1, b, i % 3 == 2, c, false);  // as in forward and backward
+        backend.matmul(a, i % 3 == 1, b, i % 3 == 2, c, false);  // the ways of forward and backward
         backend.synchronize();
         seconds = std::min(seconds, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }

@@ -1,6 +1,9 @@
 #include "trainer/kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <latch>
+#include <utility>
+#include <vector>
 
 namespace atl::kernels::cpu {
 namespace {
@@ -35,7 +38,28 @@ Gemm::Gemm(ThreadPool& pool, const Loops& loops, const Sgemm& sgemm)
     : pool_(pool),
       loops_(loops),
       sgemm_(sgemm),
-      scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {}
+      scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
+    warm_up();
+}
+
+// Every thread multiplies tiles of several shapes in each way, so that the buffers that the library keeps for a thread
+// and the code that it makes are there when memory is judged.
+void Gemm::warm_up() {
+    const std::vector<float> a(static_cast<std::size_t>(kTileRows * kBlockDepth));
+    std::latch all(pool_.threads());
+    pool_.parallel_for(pool_.threads(), [&](std::int64_t, int thread) {
+        all.arrive_and_wait();  // who waits takes no second turn
+        const float* const b = scratch_.data() + thread * kBlockDepth * kBlockColumns;
+        std::vector<float> c(static_cast<std::size_t>(kTileRows * kBlockColumns));
+        for (int shape = 0; shape < 16; ++shape) {
+            const std::int64_t m = (shape & 1) != 0 ? kTileRows : 192, n = (shape & 2) != 0 ? kBlockColumns : 192;
+            const std::int64_t k = (shape & 4) != 0 ? kBlockDepth : 256;
+            for (const auto& [of_a, of_b] : {std::pair(false, false), std::pair(false, true), std::pair(true, false)}) {
+                sgemm_.multiply(m, n, k, {a.data(), of_a ? m : k, of_a}, {b, of_b ? k : n, of_b}, c.data(), n, false);
+            }
+        }
+    });
+}
 
 // `block` counts rows and columns as they are stored.
 GemmOperand Gemm::block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const {

@@ -36,6 +36,7 @@ class Gemm {
 
   private:
     struct Tile;
+    void warm_up();
     void run_tile(const Product& product, const Tile& tile, float* scratch) const;
     GemmOperand block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const;
 

@@ -1,4 +1,5 @@
 #include <dnnl.h>
+#include <malloc.h>
 
 #include "shared/base/check.h"
 #include "trainer/kernels/cpu/sgemm.h"
@@ -24,11 +25,23 @@ void onednn_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmO
     check(status == dnnl_success, "oneDNN refused a product, or had no memory for its blocks");
 }
 
+// oneDNN takes and frees its buffers with every product. glibc would give some of them back to the kernel each time and
+// others not; kept, they are mapped once, and a plan sees what they take.
+void keep_freed_memory() {
+    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it allows
+    ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
 }  // namespace
 
 const Sgemm& onednn() {
-    static constexpr Sgemm kSgemm = {onednn_name, onednn_multiply};
-    return kSgemm;
+    static const Sgemm sgemm = [] {
+        check(dnnl_version()->cpu_runtime == DNNL_RUNTIME_OMP,
+              "oneDNN was not built for OpenMP, which sets its threads");
+        keep_freed_memory();
+        return Sgemm{onednn_name, onednn_multiply};
+    }();
+    return sgemm;
 }
 
 }  // namespace atl::kernels::cpu
