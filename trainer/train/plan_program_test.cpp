@@ -87,6 +87,8 @@ std::vector<PlanCase> plan_cases() {
         {"llama_fat_nf4", kFat, 16, nf4},
         {"llama_fat_int8", kFat, 16, int8},
         {"two_ranks_fat_int8_from_rank0", kFat, 16, with(int8, {"--broadcast-from-rank0"}), 2},
+        {"llama_8_threads", kWide, 64, with(few, {"--threads", "8"})},
+        {"llama_16_threads", kWide, 64, with(few, {"--threads", "16"})},
         {"llama_resumed", kWide, 16, rows, 1, 64, true},
         {"llama_offload_bf16_resumed", kWide, 16, with(with(rows, offload), {"--precision", "bf16"}), 1, 64, true},
     };
@@ -110,8 +112,9 @@ class PlanTest : public ProgramTest {
         write_data("data.safetensors", seq_len, {{"input_ids", ids}});
     }
     CommandResult plan(std::vector<std::string> flags, int ranks = 1) const {
-        flags.insert(flags.begin(), {"plan", "--model", path("model"), "--data", path("data.safetensors"), "--threads",
-                                     "1", "--ranks", std::to_string(ranks)});
+        flags.insert(flags.begin(), {"plan", "--model", path("model"), "--data", path("data.safetensors"), "--ranks",
+                                     std::to_string(ranks)});
+        if (std::ranges::find(flags, "--threads") == flags.end()) flags.insert(flags.end(), {"--threads", "1"});
         return run(flags);
     }
     // The largest resident size of a rank in a whole run, saving included, as the kernel counted it (VmHWM).

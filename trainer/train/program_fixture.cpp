@@ -74,9 +74,12 @@ CommandResult ProgramTest::run_under(std::vector<std::string> starter, const std
 
 std::vector<std::string> ProgramTest::train_arguments(const std::string& out,
                                                       const std::vector<std::string>& flags) const {
-    std::vector<std::string> arguments = {"train",     "--model", path("model"), "--data", path("data.safetensors"),
-                                          "--threads", "1",       "--out",       path(out)};
+    std::vector<std::string> arguments = {"train", "--model", path("model"), "--data", path("data.safetensors"),
+                                          "--out", path(out)};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
+    if (std::ranges::find(flags, "--threads") == flags.end()) {
+        arguments.insert(arguments.end(), {"--threads", "1"});
+    }
     if (std::ranges::find(flags, "--resume") == flags.end()) arguments.emplace_back("--overwrite");
     return arguments;
 }

@@ -150,6 +150,36 @@ TEST_F(TrainProgramTest, DeterministicLossesAreTheSameBitsForAllRanksAndSharding
     }
 }
 
+// The same with products of several tiles and several blocks of depth, and with other numbers of threads.
+TEST_F(TrainProgramTest, TheBitsOfAWideModelDoNotDependOnThreadsAndRanks) {
+    auto config = nlohmann::json::parse(read_file(path("config.json")).value());
+    config.update({{"hidden_size", 320},
+                   {"intermediate_size", 704},
+                   {"vocab_size", 700},
+                   {"num_hidden_layers", 1},
+                   {"max_position_embeddings", 300}});
+    ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--out", path("model"), "--overwrite"}).exit_code, 0);
+    std::vector<std::int32_t> ids;
+    for (int i = 0; i < 4 * 300; ++i) ids.push_back(i * 7 % 690);
+    write_data("data.safetensors", 300, {{"input_ids", ids}});
+    const std::vector<std::string> steps = {"--steps", "2", "--global-batch-size", "4", "--deterministic", "--threads"};
+    const auto with_threads = [&](const std::string& threads) {
+        auto flags = steps;
+        flags.push_back(threads);
+        return flags;
+    };
+    const auto reference = train("reference", with_threads("1"));
+    ASSERT_EQ(member(reference.out, "loss").size(), 2U) << reference.err;
+    for (const auto& [threads, ranks] : {std::pair("3", 1), std::pair("2", 2), std::pair("1", 4)}) {
+        auto flags = with_threads(threads);
+        if (ranks > 1) flags.insert(flags.end(), {"--sharding", "full_shard"});
+        const auto result = train("other", flags, ranks);
+        EXPECT_EQ(member(result.out, "loss"), member(reference.out, "loss")) << threads << " threads " << ranks;
+        EXPECT_EQ(weights("other") == weights("reference"), true) << threads << " threads, " << ranks << " ranks";
+    }
+}
+
 TEST_F(TrainProgramTest, WeightsThatRank0SendsAreThoseThatEachRankReads) {
     const std::vector<std::string> steps = {"--steps", "2", "--global-batch-size", "4", "--sharding", "full_shard"};
     auto broadcast = steps;
