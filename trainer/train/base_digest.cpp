@@ -12,10 +12,11 @@ namespace {
 
 constexpr std::size_t kDigestChars = 64;
 
-std::vector<std::string> own_tensors(const model::Model& model) {
+// Of the model's own tensors, or of its adapters'.
+std::vector<std::string> names_of(const model::Model& model, bool adapters) {
     std::vector<std::string> names;
     for (const model::ParameterGroup& group : model.groups) {
-        if (group.is_adapter) continue;
+        if (group.is_adapter != adapters) continue;
         for (const model::Parameter& parameter : group.parameters) names.push_back(parameter.name);
     }
     std::ranges::sort(names);
@@ -33,11 +34,9 @@ Result<std::string> digests_of(const checkpoint::WeightReader& weights, const st
     return digests;
 }
 
-}  // namespace
-
-Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm) {
-    const std::vector<std::string> names = own_tensors(directory.model);
-    ATOLL_TRY(std::string mine, comm::agreed(comm, digests_of(*directory.weights, names, comm.rank(), comm.size())));
+Result<std::string> digest_of(const checkpoint::WeightReader& weights, const std::vector<std::string>& names,
+                              comm::Comm& comm) {
+    ATOLL_TRY(std::string mine, comm::agreed(comm, digests_of(weights, names, comm.rank(), comm.size())));
     const auto ranks = static_cast<std::size_t>(comm.size());
     const std::size_t rows = (names.size() + ranks - 1) / ranks;  // of a rank, the last ones perhaps empty
     mine.resize(rows * kDigestChars);
@@ -49,6 +48,16 @@ Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& com
         sha256.update(std::string_view(all).substr((i % ranks * rows + i / ranks) * kDigestChars, kDigestChars));
     }
     return sha256.finish();
+}
+
+}  // namespace
+
+Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm) {
+    return digest_of(*directory.weights, names_of(directory.model, false), comm);
+}
+
+Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm) {
+    return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm);
 }
 
 Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,

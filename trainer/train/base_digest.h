@@ -8,9 +8,11 @@
 namespace atl::train {
 
 // The sha256 of a model directory's own tensors, by name: their formats, shapes and bytes, however they are spread over
-// files. So a training of adapters knows its base again. The ranks hash a part of the tensors each; all get the same
+// files. So a training knows again what it began with. The ranks hash a part of the tensors each; all get the same
 // outcome.
 Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm);
+// The same of the tensors of the adapter that the run begins with.
+Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm);
 
 // Says so on standard error when an adapter was trained on other weights than the model's, which are read only if the
 // adapter tells. The same.

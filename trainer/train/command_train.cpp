@@ -24,7 +24,7 @@ class TrainCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(const TrainOutput found, find_output(*comm));
         ATOLL_TRY(TrainJob job, prepare_training(config_, *comm, rank_counts(*comm)));
-        if (job.directory.adapters) ATOLL_RETURN_IF_ERROR(read_base(job, *comm));
+        ATOLL_RETURN_IF_ERROR(read_base(job, *comm));
         ATOLL_TRY(const std::string identity, identity_of(job, *comm));
         if (job.validation) ATOLL_RETURN_IF_ERROR(data_fingerprint(job.validation->dataset, *comm));
         if (found == TrainOutput::kFinished)
@@ -59,6 +59,7 @@ class TrainCommand final : public Command {
 
     static Status read_base(TrainJob& job, comm::Comm& comm) {
         ATOLL_TRY(job.base_sha256, base_digest(job.directory, comm));
+        if (!job.directory.adapters) return {};
         const std::string warning =
             other_weights_warning(job.directory.adapters->trained_on, job.config.model, job.base_sha256);
         if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
@@ -68,7 +69,7 @@ class TrainCommand final : public Command {
     // The result that is there is that of this very run.
     Status check_finished(const std::string& identity) const {
         ATOLL_TRY(const auto record, read_finished(config_.out));
-        const std::string differing = differences(record.value_or(""), identity);
+        const std::string differing = differences(record.value_or(""), identity_of_result(identity, config_));
         if (!differing.empty()) {
             return conflict("--resume: the run that made " + config_.out + " had " + differing +
                                 "; it is finished: train on with its result as --model, or begin anew with --overwrite",

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "trainer/train/base_digest.h"
+
 namespace atl::train {
 namespace {
 
@@ -73,16 +75,26 @@ Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
                             {"quantize", config.quantize}};
     nlohmann::json model = mathematics_of(job.directory.model.config);
     model["parameters"] = job.directory.model.parameter_count();
+    model["sha256"] = job.base_sha256;
+    nlohmann::json adapter = nlohmann::json::object();
     if (job.directory.adapters) {
         const model::LoraOptions& lora = job.directory.adapters->options;
         flags.update({{"lora-rank", lora.rank},
                       {"lora-alpha", lora.alpha},
                       {"lora-dropout", lora.dropout},
                       {"lora-targets", lora.targets}});
-        model["sha256"] = job.base_sha256;
+        if (job.directory.adapters->weights) {
+            ATOLL_TRY(adapter["sha256"], adapter_digest(job.directory, comm));
+        }
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};
-    return nlohmann::json{{"flags", flags}, {"model", model}, {"data", data}}.dump();
+    return nlohmann::json{{"flags", flags}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
+}
+
+std::string identity_of_result(const std::string& identity, const RunConfig& config) {
+    nlohmann::json all = nlohmann::json::parse(identity);
+    all["flags"]["save-dtype"] = config.save_dtype;
+    return all.dump();
 }
 
 }  // namespace atl::train

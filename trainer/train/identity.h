@@ -11,8 +11,11 @@ namespace atl::train {
 Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm);
 
 // All that must be the same in a run that goes on from another's state, as a JSON object of objects: "flags", the
-// "model"'s mathematics (of a frozen one under adapters also its digest), the "data". Reads the data. Every rank takes
-// part and gets the same outcome.
+// "model"'s mathematics and digest, that of the "adapter" it begins with, the "data". Reads the data and that adapter.
+// Every rank takes part and gets the same outcome.
 Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm);
+
+// The same of a run that is finished: what its result was saved in counts too. A state goes on to be saved in any.
+std::string identity_of_result(const std::string& identity, const RunConfig& config);
 
 }  // namespace atl::train

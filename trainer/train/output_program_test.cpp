@@ -180,6 +180,26 @@ TEST_F(OutputProgramTest, ResumeTakesOnlyTheResultOfThisVeryRunForFinished) {
     expect_refused(into("out", training(), {"--resume"}), "data.sha256");
     EXPECT_EQ(into("out", training({"--sharding", "full_shard"}), {"--overwrite"}).exit_code, 0);
     EXPECT_EQ(into("out", training(), {"--resume"}).exit_code, 0) << "how it is sharded is no part of what it is";
+    expect_refused(into("out", training(), {"--resume", "--save-dtype", "fp32"}), "--save-dtype \"\" (now \"fp32\");");
+}
+
+TEST_F(OutputProgramTest, AResultOfOtherWeightsIsNotThatOfThisRun) {
+    ASSERT_EQ(into("other", init()).exit_code, 0);
+    ASSERT_EQ(into("out", training()).exit_code, 0);
+    auto on_other = training();
+    on_other[2] = path("other");
+    for (const int ranks : {1, 2}) {
+        auto arguments = on_other;
+        arguments.insert(arguments.end(), {"--resume", "--out", path("out")});
+        expect_refused(run(arguments, ranks), "model.sha256 \"");
+    }
+    ASSERT_EQ(into("first", training({"--lora-rank", "4"})).exit_code, 0);
+    ASSERT_EQ(into("second", training({"--lora-rank", "4", "--seed", "3"})).exit_code, 0);
+    expect_refused(into("first", training({"--adapter", path("second")}), {"--resume"}), "adapter.sha256 null (now \"");
+    const auto from_second = training({"--adapter", path("second")});
+    ASSERT_EQ(into("third", from_second).exit_code, 0);
+    EXPECT_EQ(into("third", from_second, {"--resume"}).exit_code, 0);
+    expect_refused(into("third", training({"--adapter", path("first")}), {"--resume"}), "adapter.sha256 \"");
 }
 
 TEST_F(OutputProgramTest, AModelThatWasLeftHalfInPlaceIsNoResult) {

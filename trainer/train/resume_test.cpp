@@ -146,6 +146,21 @@ TEST_F(ResumeTest, AModelOfOtherMathematicsDoesNotGoOn) {
     }
 }
 
+TEST_F(ResumeTest, OtherWeightsOfTheModelDoNotGoOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    std::filesystem::rename(path("model"), path("first"));
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("model"), "--seed", "2"}).exit_code, 0);
+    const auto other = train("out", {"--steps", "5", "--resume"});
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_NE(other.err.find("model.sha256 \""), std::string::npos) << other.err;
+}
+
+TEST_F(ResumeTest, AStateGoesOnToBeSavedInAnotherFormat) {
+    ASSERT_EQ(train("out", {"--steps", "2", "--time-limit", kAtOnce}).exit_code, 0);
+    const auto rest = train("out", {"--steps", "2", "--resume", "--save-dtype", "fp32"});
+    EXPECT_EQ(member(rest.out, "loss").size(), 1U) << rest.err;
+}
+
 TEST_F(ResumeTest, WithoutAStateARunBeginsAnew) {
     EXPECT_EQ(member(train("out", {"--steps", "2", "--resume"}).out, "loss").size(), 2U);
 }

@@ -8,7 +8,6 @@
 
 #include "shared/base/file.h"
 #include "trainer/plan/node.h"
-#include "trainer/train/base_digest.h"
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/identity.h"
@@ -256,7 +255,7 @@ Status Trainer::finish() {
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
     if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(summary()) + "\n");
-    return write_finished(job_.config.out, identity_);
+    return write_finished(job_.config.out, identity_of_result(identity_, job_.config));
 }
 
 Status Trainer::keep_unsaved(Status failed) {
