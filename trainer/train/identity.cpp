@@ -58,6 +58,7 @@ Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
                             {"shuffle", config.shuffle},
                             {"cross-document-attention", config.cross_document_attention},
                             {"seed", config.seed},
+                            {"deterministic", config.deterministic},
                             {"optimizer", config.optimizer},
                             {"lr", config.lr},
                             {"schedule", config.schedule},

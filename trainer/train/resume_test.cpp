@@ -122,6 +122,13 @@ TEST_F(ResumeTest, OtherSettingsDoNotGoOn) {
     EXPECT_NE(other.err.find("--lr 0.0003 (now 0.5), --steps 5 (now 6);"), std::string::npos) << other.err;
 }
 
+TEST_F(ResumeTest, OtherSumsDoNotGoOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--deterministic", "--time-limit", kAtOnce}).exit_code, 0);
+    const auto other = train("out", {"--steps", "5", "--resume"});
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_NE(other.err.find("--deterministic true (now false);"), std::string::npos) << other.err;
+}
+
 TEST_F(ResumeTest, OtherRowsOfTheSameNumberDoNotGoOn) {
     ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
     write_data("data.safetensors", 16, {{"input_ids", std::vector<std::int32_t>(32 * 16, 7)}});
