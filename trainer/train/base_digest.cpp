@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iostream>
+#include <utility>
 #include <vector>
 
 #include "shared/digest/digest.h"
@@ -34,14 +35,22 @@ Result<std::string> digests_of(const checkpoint::WeightReader& weights, const st
     return digests;
 }
 
+// With from_rank0 the others' tensors may be anything: rank 0 hashes all.
 Result<std::string> digest_of(const checkpoint::WeightReader& weights, const std::vector<std::string>& names,
-                              comm::Comm& comm) {
-    ATOLL_TRY(std::string mine, comm::agreed(comm, digests_of(weights, names, comm.rank(), comm.size())));
-    const auto ranks = static_cast<std::size_t>(comm.size());
+                              comm::Comm& comm, bool from_rank0) {
+    const int hashing = from_rank0 ? 1 : comm.size();  // ranks
+    auto part = comm.rank() < hashing ? digests_of(weights, names, comm.rank(), hashing) : std::string();
+    ATOLL_TRY(std::string mine, comm::agreed(comm, std::move(part)));
+    const auto ranks = static_cast<std::size_t>(hashing);
     const std::size_t rows = (names.size() + ranks - 1) / ranks;  // of a rank, the last ones perhaps empty
     mine.resize(rows * kDigestChars);
-    std::string all(mine.size() * ranks, '\0');
-    comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    std::string all = mine;
+    if (from_rank0) {
+        comm.broadcast(std::as_writable_bytes(std::span(all)), 0);
+    } else {
+        all.resize(mine.size() * ranks);
+        comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    }
     digest::Sha256 sha256;
     for (std::size_t i = 0; i < names.size(); ++i) {
         sha256.update(names[i]);
@@ -52,18 +61,18 @@ Result<std::string> digest_of(const checkpoint::WeightReader& weights, const std
 
 }  // namespace
 
-Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm) {
-    return digest_of(*directory.weights, names_of(directory.model, false), comm);
+Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    return digest_of(*directory.weights, names_of(directory.model, false), comm, from_rank0);
 }
 
-Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm) {
-    return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm);
+Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm, from_rank0);
 }
 
-Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,
-                          comm::Comm& comm) {
+Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm,
+                          bool from_rank0) {
     if (trained_on.sha256.empty()) return {};
-    ATOLL_TRY(const std::string sha256, base_digest(directory, comm));
+    ATOLL_TRY(const std::string sha256, base_digest(directory, comm, from_rank0));
     const std::string warning = other_weights_warning(trained_on, directory.path.string(), sha256);
     if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
     return {};

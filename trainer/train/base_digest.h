@@ -8,14 +8,15 @@
 namespace atl::train {
 
 // The sha256 of a model directory's own tensors, by name: their formats, shapes and bytes, however they are spread over
-// files. So a training knows again what it began with. The ranks hash a part of the tensors each; all get the same
-// outcome.
-Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm);
+// files. So a training knows again what it began with. The ranks hash a part of the tensors each, with
+// `from_rank0` (--broadcast-from-rank0) rank 0 all of them; all get the same outcome.
+Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);
 // The same of the tensors of the adapter that the run begins with.
-Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm);
+Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);
 
 // Says so on standard error when an adapter was trained on other weights than the model's, which are read only if the
 // adapter tells. The same.
-Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm);
+Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm,
+                          bool from_rank0);
 
 }  // namespace atl::train

@@ -16,7 +16,8 @@ class EvalCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
         ATOLL_TRY(ModelDirectory directory, open_model(config_, *comm));
         if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, directory.adapters->trained_on, *comm));
+            ATOLL_RETURN_IF_ERROR(
+                tell_other_weights(directory, directory.adapters->trained_on, *comm, config_.broadcast_from_rank0));
         ATOLL_RETURN_IF_ERROR(set_precision(directory.model, config_));
         ATOLL_TRY(const CheckedData data, open_data(evaluation_data(), directory, *comm));
         ATOLL_RETURN_IF_ERROR(data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json

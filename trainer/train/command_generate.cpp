@@ -29,7 +29,8 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(ModelDirectory directory, open_model(config_, *comm));
         if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, directory.adapters->trained_on, *comm));
+            ATOLL_RETURN_IF_ERROR(
+                tell_other_weights(directory, directory.adapters->trained_on, *comm, config_.broadcast_from_rank0));
         ATOLL_RETURN_IF_ERROR(comm->agree(set_precision(directory.model, config_)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));

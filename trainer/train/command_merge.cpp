@@ -46,7 +46,7 @@ class MergeCommand final : public Command {
         }
         if (!base.sha256.empty()) {
             ATOLL_TRY(const ModelDirectory directory, open_model(options_.model));
-            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, base, *comm::make_self()));
+            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, base, *comm::make_self(), false));
         }
         ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_));
         say_what_was_merged(trained_on);

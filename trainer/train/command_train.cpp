@@ -58,7 +58,7 @@ class TrainCommand final : public Command {
     }
 
     static Status read_base(TrainJob& job, comm::Comm& comm) {
-        ATOLL_TRY(job.base_sha256, base_digest(job.directory, comm));
+        ATOLL_TRY(job.base_sha256, base_digest(job.directory, comm, job.config.broadcast_from_rank0));
         if (!job.directory.adapters) return {};
         const std::string warning =
             other_weights_warning(job.directory.adapters->trained_on, job.config.model, job.base_sha256);

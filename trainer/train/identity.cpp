@@ -85,7 +85,7 @@ Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
                       {"lora-dropout", lora.dropout},
                       {"lora-targets", lora.targets}});
         if (job.directory.adapters->weights) {
-            ATOLL_TRY(adapter["sha256"], adapter_digest(job.directory, comm));
+            ATOLL_TRY(adapter["sha256"], adapter_digest(job.directory, comm, config.broadcast_from_rank0));
         }
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};

@@ -197,18 +197,37 @@ TEST_F(TrainProgramTest, WeightsThatRank0SendsAreThoseThatEachRankReads) {
 TEST_F(TrainProgramTest, TheWeightsThatOnlyRank0HasAreThoseOfAllRanks) {
     ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("other"), "--seed", "2"}).exit_code, 0);
     // Rank 0 is given the model, the others another one.
-    const auto eval = [&](const std::string& more) {
+    const auto apart = [&](const std::string& command, const std::vector<std::string>& arguments) {
         const std::string script = "[ \"$OMPI_COMM_WORLD_RANK\" = 0 ] && model=" + path("model") +
-                                   " || model=" + path("other") +
-                                   "; exec " ATOLL_TRAINER " eval --model $model --data " + path("data.safetensors") +
-                                   " --sharding full_shard " + more;
-        const auto result = run_command({ATOLL_MPIRUN, "2", "sh", "-c", script});
-        EXPECT_TRUE(result.ok());
-        return member(result->out, "loss").at(0);
+                                   " || model=" + path("other") + "; exec " ATOLL_TRAINER " " + command +
+                                   " --model $model --data " + path("data.safetensors") +
+                                   " --sharding full_shard \"$@\"";
+        return run_under({ATOLL_MPIRUN, "2", "sh", "-c", script, "sh"}, arguments);
+    };
+    const auto eval = [&](const std::vector<std::string>& more) {
+        return member(apart("eval", more).out, "loss").at(0);
     };
     const auto alone = run({"eval", "--model", path("model"), "--data", path("data.safetensors")});
-    EXPECT_NEAR(eval("--broadcast-from-rank0"), member(alone.out, "loss").at(0), 1e-6);
-    EXPECT_GT(std::abs(eval("") - member(alone.out, "loss").at(0)), 1e-4) << "control: each rank reads its own";
+    EXPECT_NEAR(eval({"--broadcast-from-rank0"}), member(alone.out, "loss").at(0), 1e-6);
+    EXPECT_GT(std::abs(eval({}) - member(alone.out, "loss").at(0)), 1e-4) << "control: each rank reads its own";
+
+    const std::vector<std::string> lora = {"--lora-rank", "2", "--steps", "1", "--global-batch-size", "2"};
+    auto sent = lora;
+    sent.insert(sent.end(), {"--broadcast-from-rank0", "--out", path("sent")});
+    ASSERT_EQ(train("alone", lora).exit_code, 0);
+    ASSERT_EQ(apart("train", sent).exit_code, 0);
+    const auto sha256 = [&](const std::string& out) {
+        return nlohmann::json::parse(read_file(path(out + ".state/finished.json")).value())["model"]["sha256"];
+    };
+    EXPECT_EQ(sha256("sent"), sha256("alone"));
+    const auto warns = [](const CommandResult& result) {
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result.err.find("the adapter was trained on") != std::string::npos;
+    };
+    EXPECT_FALSE(
+        warns(run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--adapter", path("sent")})));
+    EXPECT_FALSE(warns(apart("eval", {"--adapter", path("sent"), "--broadcast-from-rank0"})));
+    EXPECT_TRUE(warns(apart("eval", {"--adapter", path("sent")}))) << "control";
 }
 
 TEST_F(TrainProgramTest, AWeightThatIsNotANumberIsNamedWhoeverReadsIt) {
