@@ -121,6 +121,30 @@ Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
     return directory;
 }
 
+// Its name without its number of threads, on which no sum depends.
+std::string kind_of(const kernels::Backend& backend) {
+    const std::string name = backend.name();
+    return name.substr(0, name.rfind(", ")) + ")";
+}
+
+// Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
+Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, comm::Comm& comm) {
+    constexpr std::size_t kLongest = 128;  // of a name
+    std::string mine = kind_of(backend);
+    mine.resize(kLongest);
+    std::string first = mine;
+    comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
+    const Status differs = conflict("rank " + std::to_string(comm.rank()) + " computes with " + mine.c_str() +
+                                        ", rank 0 with " + first.c_str() +
+                                        ", whose sums differ a little: take machines of one kind, or the same "
+                                        "ATOLL_INSTRUCTION_SET on all ranks",
+                                    "--deterministic");
+    const Status seen = comm.agree(first == mine ? Status() : differs);
+    if (seen.ok() || config.deterministic) return seen;
+    if (!seen.error().message.empty()) std::cerr << seen.error().message << "\n";
+    return {};
+}
+
 }  // namespace
 
 Status set_precision(model::Model& model, const RunConfig& config) {
@@ -203,7 +227,10 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
 
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm) {
     const int share = std::max(1, usable_cores() / comm.ranks_on_node());
-    return comm::agreed(comm, kernels::make_cpu_backend(config.threads > 0 ? static_cast<int>(config.threads) : share));
+    const int threads = config.threads > 0 ? static_cast<int>(config.threads) : share;
+    ATOLL_TRY(auto backend, comm::agreed(comm, kernels::make_cpu_backend(threads)));
+    ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
+    return backend;
 }
 
 }  // namespace atl::train

@@ -69,7 +69,8 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
 // Keeps the model's weights in the format that --precision names.
 Status set_precision(model::Model& model, const RunConfig& config);
 
-// The device a run computes on, with its threads: --threads, or this rank's share of the cores.
+// The device a run computes on, with its threads: --threads, or this rank's share of the cores. Ranks with different
+// kernels are told on standard error; kConflict with --deterministic.
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
 
 // Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.

@@ -180,6 +180,30 @@ TEST_F(TrainProgramTest, TheBitsOfAWideModelDoNotDependOnThreadsAndRanks) {
     }
 }
 
+TEST_F(TrainProgramTest, RanksOfTwoKindsAreNeverDeterministicAndAlwaysTold) {
+    if (run({"report"}).out.find("cpu (baseline") != std::string::npos) GTEST_SKIP() << "there is only one kind";
+    const auto mixed = [&](const std::vector<std::string>& flags) {
+        const std::string script =
+            "[ \"$OMPI_COMM_WORLD_RANK\" = 0 ] || export ATOLL_INSTRUCTION_SET=baseline; exec \"$@\"";
+        return run_under({ATOLL_MPIRUN, "2", "sh", "-c", script, "sh"}, command(train_arguments("out", flags), 1));
+    };
+    const auto told = [](const CommandResult& result) {
+        EXPECT_NE(result.err.find("rank 1 computes with cpu (baseline, "), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find("), rank 0 with cpu ("), std::string::npos) << result.err;
+    };
+    const std::vector<std::string> flags = {"--steps", "1", "--global-batch-size", "2"};
+    auto deterministic = flags;
+    deterministic.emplace_back("--deterministic");
+    const auto refused = mixed(deterministic);
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    told(refused);
+    const auto warned = mixed(flags);
+    EXPECT_EQ(warned.exit_code, 0) << warned.err;
+    told(warned);
+    const auto alike = train("out", deterministic, 2);
+    EXPECT_EQ(alike.err.find("computes with"), std::string::npos) << alike.err;
+}
+
 TEST_F(TrainProgramTest, WeightsThatRank0SendsAreThoseThatEachRankReads) {
     const std::vector<std::string> steps = {"--steps", "2", "--global-batch-size", "4", "--sharding", "full_shard"};
     auto broadcast = steps;
