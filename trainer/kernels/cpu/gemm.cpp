@@ -42,8 +42,8 @@ Gemm::Gemm(ThreadPool& pool, const Loops& loops, const Sgemm& sgemm)
     warm_up();
 }
 
-// Every thread multiplies tiles of several shapes in each way, so that the buffers that the library keeps for a thread
-// and the code that it makes are there when memory is judged.
+// Every thread multiplies tiles of eight shapes in each way, twice over, so that the buffers that the library keeps for
+// a thread and the code that it makes are there when memory is judged.
 void Gemm::warm_up() {
     const std::vector<float> a(static_cast<std::size_t>(kTileRows * kBlockDepth));
     std::latch all(pool_.threads());
