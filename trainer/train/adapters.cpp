@@ -85,12 +85,4 @@ std::string other_format_warning(const checkpoint::AdapterBase& trained_on, cons
            (own ? ", which differ" : ", whose weights differ") + " a little: --quantize " + format + " takes those";
 }
 
-std::string other_weights_warning(const checkpoint::AdapterBase& trained_on, const std::string& model,
-                                  const std::string& sha256) {
-    if (trained_on.sha256.empty() || trained_on.sha256 == sha256) return {};
-    return "the adapter was trained on '" + trained_on.directory + "' (sha256 " + trained_on.sha256 +
-           "); the weights of '" + model + "' (sha256 " + sha256 +
-           ") are others: give the model that it was trained on, unless this is the same in another dtype";
-}
-
 }  // namespace atl::train

@@ -26,8 +26,4 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config);
 // nothing says so.
 std::string other_format_warning(const checkpoint::AdapterBase& trained_on, const std::string& quantize);
 
-// The same where the model's weights, whose sha256 is base_digest(), are not those that the adapter was trained on.
-std::string other_weights_warning(const checkpoint::AdapterBase& trained_on, const std::string& model,
-                                  const std::string& sha256);
-
 }  // namespace atl::train

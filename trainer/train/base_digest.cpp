@@ -69,12 +69,19 @@ Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& 
     return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm, from_rank0);
 }
 
+void tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,
+                        const std::string& sha256, const comm::Comm& comm) {
+    if (comm.rank() != 0 || trained_on.sha256.empty() || trained_on.sha256 == sha256) return;
+    std::cerr << "the adapter was trained on '" << trained_on.directory << "' (sha256 " << trained_on.sha256
+              << "); the weights of '" << directory.path.string() << "' (sha256 " << sha256
+              << ") are others: give the model that it was trained on, unless this is the same in another dtype\n";
+}
+
 Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm,
                           bool from_rank0) {
     if (trained_on.sha256.empty()) return {};
     ATOLL_TRY(const std::string sha256, base_digest(directory, comm, from_rank0));
-    const std::string warning = other_weights_warning(trained_on, directory.path.string(), sha256);
-    if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
+    tell_other_weights(directory, trained_on, sha256, comm);
     return {};
 }
 

@@ -14,8 +14,12 @@ Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& com
 // The same of the tensors of the adapter that the run begins with.
 Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);
 
-// Says so on standard error when an adapter was trained on other weights than the model's, which are read only if the
-// adapter tells. The same.
+// Rank 0 says so on standard error when an adapter was trained on other weights than the model's, whose base_digest()
+// is `sha256`.
+void tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,
+                        const std::string& sha256, const comm::Comm& comm);
+// The same where the weights are still to be read, which they are only if the adapter tells. Every rank takes part and
+// gets the same outcome.
 Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm,
                           bool from_rank0);
 

@@ -59,10 +59,8 @@ class TrainCommand final : public Command {
 
     static Status read_base(TrainJob& job, comm::Comm& comm) {
         ATOLL_TRY(job.base_sha256, base_digest(job.directory, comm, job.config.broadcast_from_rank0));
-        if (!job.directory.adapters) return {};
-        const std::string warning =
-            other_weights_warning(job.directory.adapters->trained_on, job.config.model, job.base_sha256);
-        if (comm.rank() == 0 && !warning.empty()) std::cerr << warning << "\n";
+        if (job.directory.adapters)
+            tell_other_weights(job.directory, job.directory.adapters->trained_on, job.base_sha256, comm);
         return {};
     }
 
