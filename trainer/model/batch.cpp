@@ -81,6 +81,7 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
         };
         const auto row_labels = row_of(labels), segment_ids = row_of(rows.segment_ids);
         std::size_t start = 0;
+        std::int64_t counted = 0;
         for (std::size_t t = 0; t < row_labels.size(); ++t) {
             const std::size_t at = first + t;
             ATOLL_RETURN_IF_ERROR(check_token(rows.input_ids[at], vocab_size_, "input_ids"));
@@ -93,8 +94,9 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
             positions_[at] = static_cast<std::int32_t>(t - start);
             const bool has_target = t + 1 < row_labels.size() && tensor::is_target(row_labels, segment_ids, t + 1);
             targets_[at] = has_target ? labels[at + 1] : kernels::kIgnoredLabel;
+            counted += has_target ? 1 : 0;
         }
-        counts_[static_cast<std::size_t>(sequence)] = tensor::count_targets(row_labels, segment_ids);
+        counts_[static_cast<std::size_t>(sequence)] = counted;
     }
     const auto view = [&](const Tensor& storage) {
         return Tensor(storage.data(), DType::kI32, {rows.shape.batch, length});
