@@ -73,8 +73,13 @@ Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirector
 Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
     ATOLL_TRY(const optim::Kind kind, optim::parse_kind(config.optimizer));
     ATOLL_TRY(const tensor::DType moments, parse_storage("--moments-dtype", config.moments_dtype));
-    return optim::Optimizer{kind,   config.beta1, config.beta2, config.eps, config.weight_decay, config.momentum,
-                            moments};
+    return optim::Optimizer{.kind = kind,
+                            .beta1 = config.beta1,
+                            .beta2 = config.beta2,
+                            .epsilon = config.eps,
+                            .weight_decay = config.weight_decay,
+                            .momentum = config.momentum,
+                            .moments_dtype = moments};
 }
 
 Status settle(TrainJob& job, const RankCounts& counts) {
@@ -89,7 +94,7 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     ATOLL_TRY(job.steps, plan_steps(config, job.data.rows, job.batch.global));
     ATOLL_TRY(job.optimizer, optimizer_of(config));
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
-    job.schedule = {decay, config.lr, config.warmup_steps, job.steps};
+    job.schedule = {.decay = decay, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = job.steps};
     ATOLL_RETURN_IF_ERROR(set_precision(job.directory.model, config));
     ATOLL_TRY(job.sharding, parse_sharding(config.sharding));
     ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
@@ -205,19 +210,21 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
     if (!config.val_data.empty()) {
         ATOLL_TRY(validation, open_data(validation_data(config), directory, comm));
     }
-    TrainJob job{config, std::move(directory), std::move(data), std::move(validation), {}, 0, {}, {}, {}, {}, {}, {},
-                 {}};
+    TrainJob job{.config = config,
+                 .directory = std::move(directory),
+                 .data = std::move(data),
+                 .validation = std::move(validation)};
     ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
     return job;
 }
 
 LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
     LayoutOptions options;
-    options.engine = {{job.batch.micro, job.seq_len()},
-                      true,
-                      {job.batch.accumulation, job.config.deterministic ? job.batch.global : 0},
-                      job.recompute,
-                      static_cast<std::uint64_t>(job.config.seed)};
+    options.engine = {.largest = {job.batch.micro, job.seq_len()},
+                      .train = true,
+                      .reduce = {job.batch.accumulation, job.config.deterministic ? job.batch.global : 0},
+                      .recompute = job.recompute,
+                      .seed = static_cast<std::uint64_t>(job.config.seed)};
     options.division = divide(job.sharding, rank, ranks, job.shard_group);
     options.optimizer = &job.optimizer;
     options.offload_optimizer = job.config.offload_optimizer == "nvme";

@@ -38,15 +38,15 @@ struct TrainJob {
     ModelDirectory directory;
     CheckedData data;
     std::optional<CheckedData> validation;
-    BatchPlan batch;
+    BatchPlan batch = {};
     std::int64_t steps = 0;
-    optim::Optimizer optimizer;
-    optim::Schedule schedule;
+    optim::Optimizer optimizer = {};
+    optim::Schedule schedule = {};
     Sharding sharding = Sharding::kNone;
     int shard_group = 0;  // of the hybrid modes
     Recompute recompute = Recompute::kNone;
-    std::optional<checkpoint::DType> save_dtype;
-    std::string base_sha256;        // of the model: its base_digest(), once it was read
+    std::optional<checkpoint::DType> save_dtype = {};
+    std::string base_sha256 = {};   // of the model: its base_digest(), once it was read
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }
