@@ -70,7 +70,7 @@ class Backend {
   public:
     virtual ~Backend() = default;
 
-    virtual std::string name() const = 0;  // "cpu (avx512, oneDNN 2.6.3, 1 thread)"
+    virtual std::string name() const = 0;  // its kernels, which decide the bits: "cpu (avx512, oneDNN 2.6.3)"
 
     // --- memory ---
     // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend
@@ -200,6 +200,10 @@ class Backend {
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {});
 // What this build and machine offer, widest first: "avx512", "avx2", "baseline".
 std::vector<std::string> cpu_instruction_sets();
+// The name() of what make_cpu_backend() makes, without making it. The same error.
+Result<std::string> cpu_kernels();
+// The libraries of matrix products in this build, with their versions: "oneDNN 2.6.3", "OpenBLAS 0.3.21 Haswell".
+std::vector<std::string> cpu_product_libraries();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
 

@@ -378,6 +378,7 @@ TEST(BackendTest, EachInstructionSetHasItsLibraryOfProducts) {
         const std::string library = set == "avx512" ? "oneDNN " : "OpenBLAS ";
         EXPECT_TRUE(name.starts_with("cpu (" + set + ", " + library)) << name;
     }
+    EXPECT_EQ(cpu_kernels().value(), make_cpu_backend(1).value()->name());
 }
 
 TEST(BackendTest, MemoryThatCannotBeHadIsAnError) {

@@ -46,6 +46,12 @@ OrderedJson device_of(const plan::RankDevices& rank) {
     return {{"gpu", choice->device}, {"shared", choice->shared}};
 }
 
+OrderedJson kernels_in_use() {
+    const auto name = kernels::cpu_kernels();
+    if (!name.ok()) return {{"error", name.error().message}};
+    return *name;
+}
+
 // Where this rank is and the device that it would take.
 OrderedJson rank_line(comm::Comm& world) {
     const comm::NodePlace place = world.place_on_node();
@@ -86,7 +92,6 @@ class ReportCommand final : public Command {
 
     Status run() override {
         ATOLL_TRY(const auto world, comm::open_world());
-        ATOLL_TRY(const auto backend, kernels::make_cpu_backend(1));
         const OrderedJson ranks = all_rank_lines(*world);
         if (world->rank() != 0) return {};
         const OrderedJson report = {{"version", ATOLL_VERSION},
@@ -98,7 +103,8 @@ class ReportCommand final : public Command {
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
                                     {"available_bytes", plan::available_bytes()},
                                     {"mpi", comm::mpi_version()},
-                                    {"kernels", backend->name()},
+                                    {"kernels", kernels_in_use()},
+                                    {"products", kernels::cpu_product_libraries()},
                                     {"image", image()},
                                     {"ranks", ranks}};
         print_line(report.dump());

@@ -126,16 +126,10 @@ Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
     return directory;
 }
 
-// Its name without its number of threads, on which no sum depends.
-std::string kind_of(const kernels::Backend& backend) {
-    const std::string name = backend.name();
-    return name.substr(0, name.rfind(", ")) + ")";
-}
-
 // Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
 Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, comm::Comm& comm) {
     constexpr std::size_t kLongest = 128;  // of a name
-    std::string mine = kind_of(backend);
+    std::string mine = backend.name();
     mine.resize(kLongest);
     std::string first = mine;
     comm.broadcast(std::as_writable_bytes(std::span(first)), 0);

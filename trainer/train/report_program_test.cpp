@@ -1,5 +1,6 @@
-// What `report` says of the ranks that a launcher started.
+// What `report` says of the kernels, and of the ranks that a launcher started.
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "trainer/train/program_fixture.h"
 
@@ -14,12 +15,33 @@ nlohmann::json report(int ranks, const std::string& shell) {
     EXPECT_TRUE(result.ok() && result->exit_code == 0) << (result.ok() ? result->err : result.error().message);
     const auto lines = lines_of(result.ok() ? result->out : "");
     EXPECT_EQ(lines.size(), 1U) << "rank 0 alone tells";
-    return lines.empty() ? nlohmann::json() : lines[0].value("ranks", nlohmann::json::array());
+    return lines.empty() ? nlohmann::json() : lines[0];
+}
+
+nlohmann::json ranks_of(int ranks, const std::string& shell) {
+    return report(ranks, shell).value("ranks", nlohmann::json::array());
+}
+
+TEST(ReportTest, TheKernelsInUseAndTheLibrariesOfProductsThatAreBuiltInAreNamed) {
+    const auto here = report(1, "unset ATOLL_INSTRUCTION_SET; exec $0 report");
+    const auto products = here["products"].get<std::vector<std::string>>();
+    const auto used = std::ranges::find_if(products, [&](const std::string& product) {
+        return here["kernels"] == "cpu (" + here["cpu"]["instructions"][0].get<std::string>() + ", " + product + ")";
+    });
+    EXPECT_NE(used, products.end()) << here;
+    for (const std::string& product : products) {
+        EXPECT_TRUE(std::regex_match(product, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << product;
+    }
+    const auto narrow = report(1, "ATOLL_INSTRUCTION_SET=baseline exec $0 report");
+    EXPECT_EQ(narrow["kernels"], "cpu (baseline, " + products.back() + ")") << "OpenBLAS";
+    EXPECT_EQ(narrow["products"], here["products"]);
+    const auto unknown = report(1, "ATOLL_INSTRUCTION_SET=avx1024 exec $0 report");
+    EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024' is not offered"), std::string::npos);
 }
 
 TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
     for (const int count : {2, 4}) {
-        const auto ranks = report(count, "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec $0 report");
+        const auto ranks = ranks_of(count, "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec $0 report");
         ASSERT_EQ(ranks.size(), static_cast<std::size_t>(count));
         for (int rank = 0; rank < count; ++rank) {
             const auto& line = ranks[static_cast<std::size_t>(rank)];
@@ -36,7 +58,7 @@ TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
 }
 
 TEST(ReportTest, ALauncherThatSaysAnotherLocalRankThanMpiIsShown) {
-    const auto ranks = report(2, "OMPI_COMM_WORLD_LOCAL_RANK=0 exec $0 report");
+    const auto ranks = ranks_of(2, "OMPI_COMM_WORLD_LOCAL_RANK=0 exec $0 report");
     ASSERT_EQ(ranks.size(), 2U);
     EXPECT_FALSE(ranks[0].contains("launcher_says"));
     EXPECT_EQ(ranks[1]["local_rank"], 1) << "that of the shared memory counts";
@@ -44,7 +66,7 @@ TEST(ReportTest, ALauncherThatSaysAnotherLocalRankThanMpiIsShown) {
 }
 
 TEST(ReportTest, AProcessAloneIsRankZeroOfOne) {
-    const auto ranks = report(1, "unset CUDA_VISIBLE_DEVICES; ROCR_VISIBLE_DEVICES= exec $0 report");
+    const auto ranks = ranks_of(1, "unset CUDA_VISIBLE_DEVICES; ROCR_VISIBLE_DEVICES= exec $0 report");
     ASSERT_EQ(ranks.size(), 1U);
     EXPECT_EQ(ranks[0]["ranks_on_node"], 1);
     EXPECT_EQ(ranks[0]["local_rank"], 0);

@@ -24,9 +24,11 @@ CpuBackend::CpuBackend(const Loops& loops, const Sgemm& sgemm, int threads)
     : loops_(loops), sgemm_(sgemm), pool_(threads), gemm_(pool_, loops, sgemm) {}
 
 std::string CpuBackend::name() const {
-    const int threads = pool_.threads();
-    return std::string("cpu (") + loops_.name + ", " + sgemm_.name() + ", " + std::to_string(threads) +
-           (threads == 1 ? " thread)" : " threads)");
+    return kernels_name(loops_, sgemm_);
+}
+
+std::string kernels_name(const Loops& loops, const Sgemm& sgemm) {
+    return std::string("cpu (") + loops.name + ", " + sgemm.name() + ")";
 }
 
 // Mapped, not malloc'ed: aligned to pages, zero-cost until touched, and huge pages where the system grants them.

@@ -118,6 +118,9 @@ class CpuBackend final : public Backend {
     std::vector<float> widened_bias_;       // of bias_of(): [C]
 };
 
+// CpuBackend::name() of one with these.
+std::string kernels_name(const Loops& loops, const Sgemm& sgemm);
+
 // Rows that make a tile of about 16k elements: small enough to spread, large enough to pay for handing out.
 constexpr std::int64_t kTileElements = 16384;
 constexpr std::int64_t rows_of_tile(std::int64_t columns) {

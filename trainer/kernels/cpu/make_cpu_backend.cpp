@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string_view>
@@ -35,6 +36,16 @@ constexpr std::array kInstructionSets = {
     InstructionSet{"baseline", cpu::baseline::loops, cpu::openblas, [] { return true; }},
 };
 
+Result<InstructionSet> choose_instruction_set(const std::string& given) {
+    const char* const chosen = std::getenv("ATOLL_INSTRUCTION_SET");
+    const std::string wanted = given.empty() && chosen != nullptr ? chosen : given;
+    for (const auto& set : kInstructionSets) {
+        if (set.offered() && (wanted.empty() || set.name == wanted)) return set;
+    }
+    return invalid_argument("instruction_set", "'" + wanted + "' is not offered by this machine or build; " +
+                                                   "`atoll-trainer report` lists what is");
+}
+
 }  // namespace
 
 std::vector<std::string> cpu_instruction_sets() {
@@ -45,17 +56,24 @@ std::vector<std::string> cpu_instruction_sets() {
     return names;
 }
 
+Result<std::string> cpu_kernels() {
+    ATOLL_TRY(const InstructionSet set, choose_instruction_set({}));
+    return cpu::kernels_name(set.loops(), set.sgemm());
+}
+
+std::vector<std::string> cpu_product_libraries() {
+    std::vector<std::string> names;
+    for (const auto& set : kInstructionSets) {
+        const std::string name = set.sgemm().name();
+        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+    return names;
+}
+
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set) {
     if (threads < 1) return invalid_argument("threads", "must be at least 1");
-    const char* const chosen = std::getenv("ATOLL_INSTRUCTION_SET");
-    const std::string wanted = instruction_set.empty() && chosen != nullptr ? chosen : instruction_set;
-    for (const auto& set : kInstructionSets) {
-        if (set.offered() && (wanted.empty() || set.name == wanted)) {
-            return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), set.sgemm(), threads));
-        }
-    }
-    return invalid_argument("instruction_set", "'" + wanted + "' is not offered by this machine or build; " +
-                                                   "`atoll-trainer report` lists what is");
+    ATOLL_TRY(const InstructionSet set, choose_instruction_set(instruction_set));
+    return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), set.sgemm(), threads));
 }
 
 }  // namespace atl::kernels

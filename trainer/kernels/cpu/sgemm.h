@@ -14,7 +14,8 @@ struct GemmOperand {
 
 // A library's product of fp32 matrices. Whatever threads the library has, only the calling one computes.
 struct Sgemm {
-    // The library with the kernels that it chose for this machine, or its version: "OpenBLAS Haswell", "oneDNN 2.6.3".
+    // The library and its version, OpenBLAS with the kernels that it chose for this machine: "oneDNN 2.6.3",
+    // "OpenBLAS 0.3.21 Haswell".
     std::string (*name)();
     // c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate.
     void (*multiply)(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,

@@ -1,12 +1,16 @@
 #include <cblas.h>
 
+#include <string_view>
+
 #include "trainer/kernels/cpu/sgemm.h"
 
 namespace atl::kernels::cpu {
 namespace {
 
+// Its configuration begins with "OpenBLAS 0.3.21 ".
 std::string openblas_name() {
-    return std::string("OpenBLAS ") + openblas_get_corename();
+    const std::string_view config = openblas_get_config();
+    return std::string(config.substr(0, config.find(' ', config.find(' ') + 1))) + " " + openblas_get_corename();
 }
 
 void openblas_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
