@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 
 namespace atl::numerics {
 namespace {
@@ -19,6 +20,40 @@ std::vector<T> read(const safetensors::File& file, const std::string& name) {
     std::vector<T> values(bytes.size() / sizeof(T));
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
+}
+
+// This function and the next three are those of golden_tiles.py, which says what they are for.
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t index) {
+    std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+}
+
+std::uint64_t seed_of(std::string_view name) {
+    std::uint64_t hash = 0xCBF29CE484222325;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+    return hash;
+}
+
+void set_weight(std::string_view name, std::span<float> weight) {
+    const bool around_one = name.find("norm") != std::string_view::npos && name.ends_with("weight");
+    const std::uint64_t seed = seed_of(name);
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+        const auto value = static_cast<float>(mixed(seed, i) >> 48) / (1 << 19) - 0.0625F;
+        weight[i] = around_one ? value + 1 : value;
+    }
+}
+
+std::vector<float> sketch(const std::string& name, std::span<const float> gradient, std::size_t buckets) {
+    std::vector<double> sums(buckets);
+    const std::uint64_t seed = seed_of("sketch of " + name);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        const std::uint64_t random = mixed(seed, i);
+        const auto value = static_cast<double>(gradient[i]);
+        sums[random % buckets] += random >> 63 != 0 ? -value : value;
+    }
+    return {sums.begin(), sums.end()};
 }
 
 }  // namespace
@@ -49,6 +84,12 @@ std::vector<std::string> Golden::names(const std::string& prefix) const {
     return names;
 }
 
+double Golden::gradient_error(const std::string& name, std::span<const float> gradient) const {
+    const std::vector<float> golden = floats("gradient:" + name);
+    if (golden.size() == gradient.size()) return relative_l2(gradient, golden);
+    return relative_l2(sketch(name, gradient, golden.size()), golden);
+}
+
 model::BatchRows Golden::rows() const {
     return {.shape = shape_, .input_ids = input_ids_, .labels = labels_, .segment_ids = segment_ids_};
 }
@@ -58,7 +99,11 @@ model::ResidentModel Golden::load(kernels::Backend& backend,
     model::ModelConfig config = config_;
     if (change) change(config);
     model::ResidentModel resident(model::make_model(config).value(), backend);
-    for (const std::string& name : names("weight:")) {
+    const std::vector<std::string> stored = names("weight:");
+    if (stored.empty()) {
+        for (const std::string& name : names("gradient:")) set_weight(name, resident.weight(name));
+    }
+    for (const std::string& name : stored) {
         const std::vector<float> values = floats("weight:" + name);
         const auto weight = resident.weight(name);
         check(weight.size() == values.size(), "the golden's parameter " + name + " is not the model's");

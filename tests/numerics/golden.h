@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,13 @@ class Golden {
     std::vector<float> floats(const std::string& tensor) const;
     std::vector<std::int32_t> integers(const std::string& tensor) const;  // empty if absent
     std::vector<std::string> names(const std::string& prefix) const;      // of tensors, without the prefix
+    // The relative_l2() of a parameter's gradient to the golden one, or of their sketches (golden_tiles.py).
+    double gradient_error(const std::string& name, std::span<const float> gradient) const;
 
     // The batch; spans point into this object.
     model::BatchRows rows() const;
-    // The model with the golden weights; a control may `change` the configuration first.
+    // The model with the golden weights, or those of golden_tiles.py's formula; a control may `change` the
+    // configuration first.
     model::ResidentModel load(kernels::Backend& backend,
                               const std::function<void(model::ModelConfig&)>& change = {}) const;
 

@@ -9,6 +9,7 @@ Each case is a directory: config.json, and golden.safetensors with
   input_ids, labels, segment_ids                int32 [B, T]; labels are not shifted
   logits         fp32 [B, T, V]                 loss  fp32 [1], the mean over counted targets
   tokens         int32 [N], 12 greedy tokens after the prompt input_ids[0, :5] (present in some cases)
+"tiles" is larger, and has what golden_tiles.py says instead.
 The products run in fp64 (transformers keeps its norms and the softmax in fp32) and are stored in fp32.
 """
 
@@ -19,6 +20,8 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
+
+import golden_tiles
 
 BATCH, LENGTH, VOCABULARY = 2, 16, 97
 
@@ -37,6 +40,8 @@ CASES = {
     "packed": dict(intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
                    rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0)),
 }
+TILES = dict(vocab_size=golden_tiles.VOCABULARY, hidden_size=416, intermediate_size=896, num_attention_heads=8,
+             num_key_value_heads=2, max_position_embeddings=256)
 # Documents in each row of the packed case, by their lengths.
 SEGMENTS = [[5, 7, 4], [1, 11, 4]]
 
@@ -103,6 +108,16 @@ def make_case(name, options, out):
         generated = model.generate(ids[:1, :5], attention_mask=torch.ones(1, 5, dtype=torch.long), max_new_tokens=12,
                                    do_sample=False, pad_token_id=0)
         tensors["tokens"] = generated[0, 5:].int()
+    save_case(name, config, tensors, out)
+
+
+def make_tiles(out):
+    torch.manual_seed(1)
+    config = LlamaConfig(**{**COMMON, **TILES})
+    save_case("tiles", config, golden_tiles.golden_tensors(LlamaForCausalLM(config).double().eval()), out)
+
+
+def save_case(name, config, tensors, out):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     text = {key: value for key, value in config.to_dict().items() if key not in ("_attn_implementation",)}
@@ -112,13 +127,17 @@ def make_case(name, options, out):
         text = version4_dialect(text)
     (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True, default=str) + "\n")
     save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "golden.safetensors")
-    print(name, float(loss.detach()))
+    print(name, float(tensors["loss"]))
 
 
 def main():
     torch.set_num_threads(1)
-    for name in sys.argv[2:] or CASES:
-        make_case(name, CASES[name], pathlib.Path(sys.argv[1]))
+    out = pathlib.Path(sys.argv[1])
+    for name in sys.argv[2:] or [*CASES, "tiles"]:
+        if name == "tiles":
+            make_tiles(out)
+        else:
+            make_case(name, CASES[name], out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the golden numbers of tiny OPTs with PyTorch and transformers.
 
-Usage: make_opt_goldens.py OUT_DIR      (needs torch, transformers, safetensors; written with torch 2.15 and
-                                         transformers 5.23, CPU, one thread)
+Usage: make_opt_goldens.py OUT_DIR [CASE…]      (needs torch, transformers, safetensors; written with torch 2.15 and
+                                                 transformers 5.23, CPU, one thread)
 
 Cases and tensors as in make_llama_goldens.py. The models are in evaluation mode: dropout is off.
 """
@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import OPTConfig, OPTForCausalLM
 
+import golden_tiles
+
 BATCH, LENGTH, VOCABULARY = 2, 16, 97
 
 COMMON = dict(vocab_size=VOCABULARY, hidden_size=24, num_hidden_layers=2, ffn_dim=40, max_position_embeddings=32,
@@ -26,6 +28,8 @@ CASES = {
     "projected": dict(word_embed_proj_dim=12, num_attention_heads=2),
     "packed": dict(),
 }
+TILES = dict(vocab_size=golden_tiles.VOCABULARY, hidden_size=416, ffn_dim=1024, num_attention_heads=8,
+             max_position_embeddings=256, word_embed_proj_dim=400, pad_token_id=None)
 # Documents in each row of the packed case, by their lengths.
 SEGMENTS = [[5, 7, 4], [1, 11, 4]]
 
@@ -74,6 +78,16 @@ def make_case(name, options, out):
     for key, parameter in model.named_parameters():
         tensors[f"gradient:{key}"] = parameter.grad.float()
     tensors.update(input_ids=ids.int(), labels=labels.int(), logits=logits.float(), loss=loss.detach().float().view(1))
+    save_case(name, config, tensors, out)
+
+
+def make_tiles(out):
+    torch.manual_seed(1)
+    config = OPTConfig(**{**COMMON, **TILES})
+    save_case("tiles", config, golden_tiles.golden_tensors(OPTForCausalLM(config).double().eval()), out)
+
+
+def save_case(name, config, tensors, out):
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     text = {key: value for key, value in config.to_dict().items() if key not in ("_attn_implementation",)}
@@ -81,13 +95,17 @@ def make_case(name, options, out):
     text["dtype"] = "float32"
     (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True, default=str) + "\n")
     save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "golden.safetensors")
-    print(name, float(loss.detach()))
+    print(name, float(tensors["loss"]))
 
 
 def main():
     torch.set_num_threads(1)
-    for name, options in CASES.items():
-        make_case(name, options, pathlib.Path(sys.argv[1]))
+    out = pathlib.Path(sys.argv[1])
+    for name in sys.argv[2:] or [*CASES, "tiles"]:
+        if name == "tiles":
+            make_tiles(out)
+        else:
+            make_case(name, CASES[name], out)
 
 
 if __name__ == "__main__":
