@@ -34,7 +34,6 @@ struct ListenerOptions {
     std::uint16_t port = 0;
     int threads = 1;
     std::size_t request_bytes_max = 0;
-    std::size_t response_bytes_max = 0;
 };
 
 struct ListenerCallbacks {

@@ -1,23 +1,33 @@
 // The only file that knows Pistache (0.0.5 of Debian 12 and 13, and 0.4).
 //
-// Pistache reads sockets and parses requests; the bytes of an answer are ours and go through Tcp::Peer::send. We
-// replace Http::Handler's onConnection and onInput, because those of Pistache answer errors with exception texts, leave
-// a connection open after a 413 (the rest of the body would be read as new requests), cannot send arbitrary headers or
-// the Content-Length of a HEAD, and change a peer's state from foreign threads.
-#include <pistache/endpoint.h>
+// Pistache's reactor and Tcp::Transport read and write the sockets, its parser reads the requests; connections are
+// taken and answers handed over here, and the bytes of an answer are ours. Http::Endpoint is not used, because
+//  - it hands new connections and answers from thread to thread through a queue that loses wake-ups: pop() of mailbox.h
+//    empties the eventfd after it has looked for work (0.4 still does), so what is pushed in between stays until the
+//    next push. An answer, or a connection, then hangs.
+//  - its handler answers errors with exception texts, leaves a connection open after a 413 (the rest of the body would
+//    be read as new requests), cannot send arbitrary headers or the Content-Length of a HEAD, and changes a peer's
+//    state from foreign threads.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pistache/http.h>
 #include <pistache/peer.h>
+#include <pistache/reactor.h>
+#include <pistache/transport.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <csignal>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "shared/base/file.h"
 #include "shared/http/listener.h"
+#include "shared/http/listening_socket.h"
+#include "shared/http/mailbox.h"
 
 namespace atl::http {
 namespace {
@@ -25,9 +35,9 @@ namespace {
 namespace ps = Pistache;
 
 constexpr const char* kConnectionData = "atoll.connection";
-// Counted from the previous request: an idle or stuck connection ends after it. Longer than any bounded wait.
+// Counted from the previous request: an idle or stuck connection ends after it, once another client comes. Longer than
+// any bounded wait.
 constexpr std::chrono::seconds kConnectionIdleMax{300};
-constexpr int kBacklog = 1024;
 
 int socket_of(const ps::Tcp::Peer& peer) {
 #if __has_include(<pistache/em_socket_t.h>)  // 0.4: Fd may be a libevent handle
@@ -37,69 +47,80 @@ int socket_of(const ps::Tcp::Peer& peer) {
 #endif
 }
 
-class PeerConnection final : public Connection {
+// Lives on its reactor's thread, but for send() and hang_up().
+class PeerConnection final : public Connection, public std::enable_shared_from_this<PeerConnection> {
   public:
-    explicit PeerConnection(const std::shared_ptr<ps::Tcp::Peer>& peer) : peer_(peer) {}
+    PeerConnection(const std::shared_ptr<ps::Tcp::Peer>& peer, std::shared_ptr<Mailbox> mailbox,
+                   std::size_t request_bytes_max)
+        : parser(request_bytes_max), peer_(peer), mailbox_(std::move(mailbox)), socket_(socket_of(*peer)) {}
 
-    // The lock and `gone_` keep an answer from reaching a later client that got the same descriptor: while we queue
-    // the bytes the peer cannot leave, and Pistache handles its write queue before it takes a new peer.
     void send(std::string message, std::shared_ptr<void> until_written, bool close) override {
-        const std::lock_guard lock(mutex_);
+        mailbox_->post([self = shared_from_this(), message = std::move(message),
+                        until_written = std::move(until_written),
+                        close] { self->write(message, until_written, close); });
+    }
+
+    // Queues the message; Transport::flush() sends it.
+    void write(const std::string& message, const std::shared_ptr<void>& until_written, bool close) {
         const auto peer = peer_.lock();
-        if (!busy_ || gone_ || !peer) return;
+        if (!busy_ || !peer) return;
         busy_ = false;
         refusing_ = refusing_ || close;
         try {
-            const std::size_t size = message.size();
-            const ps::RawBuffer buffer(std::move(message), size);
-            peer->send(buffer).then(
-                [until_written, weak = peer_, close](ssize_t) {
-                    if (const auto alive = weak.lock(); alive && close) ::shutdown(socket_of(*alive), SHUT_WR);
-                },
-                [until_written](std::exception_ptr) {});
+            peer->send(ps::RawBuffer(message, message.size()))
+                .then(
+                    [until_written, weak = peer_, close](ssize_t) {
+                        if (const auto alive = weak.lock(); alive && close) ::shutdown(socket_of(*alive), SHUT_WR);
+                    },
+                    [until_written](const std::exception_ptr&) {});
         } catch (const std::exception&) {
-            refusing_ = true;  // the client has gone, or memory has: nobody to tell
+            refusing_ = true;  // memory has gone: nobody to tell
         }
     }
 
     // A request has arrived whole. False: nothing more is accepted here. A second request before the answer to the
     // first (pipelining, which Pistache cannot do) makes it so.
     bool begin() {
-        const std::lock_guard lock(mutex_);
-        if (busy_) refusing_ = true;
-        if (refusing_) return false;
+        if (refusing()) return false;
         busy_ = true;
+        last_request_ = std::chrono::steady_clock::now();
         return true;
     }
 
     bool refusing() {
-        const std::lock_guard lock(mutex_);
-        if (busy_) refusing_ = true;
+        refusing_ = refusing_ || busy_;
         return refusing_;
     }
 
+    bool idle_too_long() const { return std::chrono::steady_clock::now() - last_request_ > kConnectionIdleMax; }
+
+    // The socket is about to be closed, after which its number may be another client's.
     void leave() {
-        const std::lock_guard lock(mutex_);
-        gone_ = true;
+        const std::lock_guard lock(socket_mutex_);
+        socket_ = -1;
     }
 
     void hang_up() {
-        const std::lock_guard lock(mutex_);
-        refusing_ = true;
-        if (const auto peer = peer_.lock(); peer && !gone_) ::shutdown(socket_of(*peer), SHUT_RDWR);
+        const std::lock_guard lock(socket_mutex_);
+        if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
     }
 
+    ps::Http::RequestParser parser;
+
   private:
-    std::mutex mutex_;
     std::weak_ptr<ps::Tcp::Peer> peer_;
+    std::shared_ptr<Mailbox> mailbox_;
+    std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
     bool busy_ = false;      // a request waits for its answer
     bool refusing_ = false;  // whatever still comes is thrown away
-    bool gone_ = false;      // the client has left
+    std::mutex socket_mutex_;
+    int socket_;
 };
 
-// What the copies of the handler (one a thread) share.
+// What the threads share.
 struct Shared {
-    explicit Shared(ListenerCallbacks functions) : callbacks(std::move(functions)) {}
+    Shared(ListenerOptions all_options, ListenerCallbacks functions)
+        : options(std::move(all_options)), callbacks(std::move(functions)) {}
 
     void add(const std::shared_ptr<PeerConnection>& connection) {
         const std::lock_guard lock(mutex);
@@ -112,7 +133,9 @@ struct Shared {
             if (const auto connection = weak.lock()) connection->hang_up();
     }
 
-    ListenerCallbacks callbacks;
+    const ListenerOptions options;
+    const ListenerCallbacks callbacks;
+    UniqueFd listening;
     std::mutex mutex;
     std::vector<std::weak_ptr<PeerConnection>> connections;
 };
@@ -157,50 +180,46 @@ RawRequest take(ps::Http::Request& request) {
     return raw;
 }
 
-class RequestHandler : public ps::Http::Handler {
+// What Pistache calls on one of the reactor's threads.
+class RequestHandler final : public ps::Tcp::Handler {
   public:
-    HTTP_PROTOTYPE(RequestHandler)
-
     explicit RequestHandler(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    ~RequestHandler() override { mailbox_->close(); }
 
-    void onRequest(const ps::Http::Request&, ps::Http::ResponseWriter) override {}  // onInput never calls it
+    std::shared_ptr<ps::Tcp::Handler> clone() const override { return std::make_shared<RequestHandler>(shared_); }
+
+    void onConnection(const std::shared_ptr<ps::Tcp::Peer>& peer) override {
+        const auto connection = std::make_shared<PeerConnection>(peer, mailbox_, shared_->options.request_bytes_max);
+        peer->putData(kConnectionData, connection);
+        shared_->add(connection);
+    }
 
     void onDisconnection(const std::shared_ptr<ps::Tcp::Peer>& peer) override {
         if (const auto connection = connection_of(peer)) connection->leave();
     }
 
-  private:
-    void onConnection(const std::shared_ptr<ps::Tcp::Peer>& peer) override {
-        peer->putData(ParserData, std::make_shared<ps::Http::RequestParser>(getMaxRequestSize()));
-        const auto connection = std::make_shared<PeerConnection>(peer);
-        peer->putData(kConnectionData, connection);
-        peer->setIdle(true);  // for good: otherwise Pistache sends a 408 of its own to connections that merely rest
-        shared_->add(connection);
-    }
-
     void onInput(const char* bytes, std::size_t size, const std::shared_ptr<ps::Tcp::Peer>& peer) override {
         const auto connection = connection_of(peer);
         if (!connection || connection->refusing()) return;
-        const auto parser = getParser(peer);
+        auto& parser = connection->parser;
         try {
-            if (!parser->feed(bytes, size)) return refuse(connection, *parser, 413, "the request is too large");
-            if (parser->parse() != ps::Http::Private::State::Done) return;
-            RawRequest request = take(parser->request);
-            parser->reset();
+            if (!parser.feed(bytes, size)) return refuse(*connection, 413, "the request is too large");
+            if (parser.parse() != ps::Http::Private::State::Done) return;
+            RawRequest request = take(parser.request);
+            parser.reset();
             if (connection->begin()) shared_->callbacks.on_request(std::move(request), connection);
         } catch (const ps::Http::HttpError& error) {
-            refuse(connection, *parser, error.code(), error.reason());
+            refuse(*connection, error.code(), error.reason());
         } catch (const std::exception&) {
-            refuse(connection, *parser, 400, "the request cannot be read");
+            refuse(*connection, 400, "the request cannot be read");
         }
-        // From this thread nothing else wakes the writer while a client keeps sending.
-        transport()->flush();
+        deliver();  // what was answered at once: a client that keeps sending keeps us from the mailbox
     }
 
-    void refuse(const std::shared_ptr<PeerConnection>& connection, ps::Http::RequestParser& parser, int status,
-                const std::string& why) {
-        parser.reset();
-        if (connection->begin()) connection->send(shared_->callbacks.refuse(status, why), nullptr, true);
+    int mailbox_fd() const { return mailbox_->fd(); }
+
+    void deliver() {
+        mailbox_->run();
         transport()->flush();
     }
 
@@ -208,7 +227,73 @@ class RequestHandler : public ps::Http::Handler {
         return std::static_pointer_cast<PeerConnection>(peer->tryGetData(kConnectionData));
     }
 
+  private:
+    void refuse(PeerConnection& connection, int status, const std::string& why) {
+        connection.parser.reset();
+        if (connection.begin()) connection.write(shared_->callbacks.refuse(status, why), nullptr, true);
+        transport()->flush();
+    }
+
     std::shared_ptr<Shared> shared_;
+    std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+};
+
+// One of the reactor's threads: takes connections for itself, and the answers that lie in its mailbox.
+class ConnectionTransport final : public ps::Tcp::Transport {
+  public:
+    explicit ConnectionTransport(const std::shared_ptr<Shared>& shared)
+        : ConnectionTransport(shared, std::make_shared<RequestHandler>(shared)) {}
+
+    std::shared_ptr<ps::Aio::Handler> clone() const override { return std::make_shared<ConnectionTransport>(shared_); }
+
+    void registerPoller(ps::Polling::Epoll& poller) override {
+        Transport::registerPoller(poller);
+        for (const int fd : {shared_->listening.get(), handler_->mailbox_fd()})
+            poller.addFd(fd, ps::Flags(ps::Polling::NotifyOn::Read), tag_of(fd));
+    }
+
+    void onReady(const ps::Aio::FdSet& ready) override {
+        Transport::onReady(ready);  // passes over what it does not know
+        for (const auto& entry : ready) {
+            if (entry.getTag() == tag_of(handler_->mailbox_fd())) handler_->deliver();
+            if (entry.getTag() == tag_of(shared_->listening.get())) take_connections();
+        }
+    }
+
+  private:
+    ConnectionTransport(std::shared_ptr<Shared> shared, const std::shared_ptr<RequestHandler>& handler)
+        : Transport(handler), shared_(std::move(shared)), handler_(handler) {}
+
+    static ps::Polling::Tag tag_of(int fd) { return ps::Polling::Tag(static_cast<std::uint64_t>(fd)); }
+
+    void take_connections() {
+        close_idle();
+        for (;;) {
+            sockaddr_storage from{};
+            socklen_t size = sizeof from;
+            const int fd = ::accept4(shared_->listening.get(), reinterpret_cast<sockaddr*>(&from), &size,
+                                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+            if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+            // Out of descriptors or memory, the client stays in the backlog and this would be called at once again.
+            if (fd < 0 && errno != EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            if (fd < 0) return;
+            const int on = 1;
+            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+            handleNewPeer(ps::Tcp::Peer::Create(fd, ps::Address::fromUnix(reinterpret_cast<sockaddr*>(&from))));
+        }
+    }
+
+    void close_idle() {
+        for (const auto& peer : getAllPeer()) {
+            const auto connection = RequestHandler::connection_of(peer);
+            if (!connection->idle_too_long()) continue;
+            connection->leave();
+            removePeer(peer);
+        }
+    }
+
+    std::shared_ptr<Shared> shared_;
+    std::shared_ptr<RequestHandler> handler_;
 };
 
 }  // namespace
@@ -216,46 +301,31 @@ class RequestHandler : public ps::Http::Handler {
 class Listener::Impl {
   public:
     Impl(ListenerOptions options, ListenerCallbacks callbacks)
-        : options_(std::move(options)), shared_(std::make_shared<Shared>(std::move(callbacks))) {}
+        : shared_(std::make_shared<Shared>(std::move(options), std::move(callbacks))) {}
 
     Status start() {
         std::signal(SIGPIPE, SIG_IGN);
-        try {
-            const ps::Address address(options_.address, ps::Port(options_.port));
-            auto endpoint = std::make_unique<ps::Http::Endpoint>(address);
-            using Flag = ps::Tcp::Options;
-            endpoint->init(ps::Http::Endpoint::options()
-                               .threads(options_.threads)
-                               .flags(ps::Flags<Flag>(Flag::ReuseAddr) | Flag::NoDelay | Flag::CloseOnExec)
-                               .backlog(kBacklog)  // 0.0.5 stays at its own 128
-                               .maxRequestSize(options_.request_bytes_max)
-                               .maxResponseSize(options_.response_bytes_max)
-                               .headerTimeout(kConnectionIdleMax)
-                               .bodyTimeout(kConnectionIdleMax)
-                               .keepaliveTimeout(kConnectionIdleMax));
-            endpoint->setHandler(std::make_shared<RequestHandler>(shared_));
-            endpoint->serveThreaded();
-            endpoint_ = std::move(endpoint);
-            return {};
-        } catch (const std::exception& error) {
-            return unavailable("cannot listen on " + options_.address + ":" + std::to_string(options_.port) + ": " +
-                               error.what());
-        }
+        ATOLL_TRY(shared_->listening, listen_on(shared_->options.address, shared_->options.port));
+        reactor_ = ps::Aio::Reactor::create();
+        reactor_->init(ps::Aio::AsyncContext(static_cast<std::size_t>(shared_->options.threads), "http"));
+        reactor_->addHandler(std::make_shared<ConnectionTransport>(shared_));
+        reactor_->run();
+        return {};
     }
 
-    std::uint16_t port() const { return endpoint_ ? static_cast<std::uint16_t>(endpoint_->getPort()) : 0; }
+    std::uint16_t port() const { return port_of(shared_->listening); }
 
     void stop() {
-        if (!endpoint_) return;
+        if (!reactor_) return;
         shared_->hang_up_all();
-        endpoint_->shutdown();
-        endpoint_.reset();
+        reactor_->shutdown();
+        reactor_.reset();  // joins its threads
+        shared_->listening.reset();
     }
 
   private:
-    ListenerOptions options_;
     std::shared_ptr<Shared> shared_;
-    std::unique_ptr<ps::Http::Endpoint> endpoint_;
+    std::shared_ptr<ps::Aio::Reactor> reactor_;
 };
 
 Listener::Listener(ListenerOptions options, ListenerCallbacks callbacks)

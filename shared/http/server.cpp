@@ -13,8 +13,6 @@
 namespace atl::http {
 namespace {
 
-constexpr std::size_t kResponseBytesMax = 256U << 20;
-
 std::optional<Method> parse_method(const std::string& name) {
     for (const Method method :
          {Method::kGet, Method::kHead, Method::kPost, Method::kPut, Method::kPatch, Method::kDelete})
@@ -89,8 +87,7 @@ class Server::Impl {
           listener_({.address = options_.address,
                      .port = options_.port,
                      .threads = options_.io_threads,
-                     .request_bytes_max = options_.request_bytes_max,
-                     .response_bytes_max = kResponseBytesMax},
+                     .request_bytes_max = options_.request_bytes_max},
                     {.on_request = [this](RawRequest raw,
                                           std::shared_ptr<Connection> client) { accept(std::move(raw), client); },
                      .refuse = refusal}) {}

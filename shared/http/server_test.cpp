@@ -1,6 +1,8 @@
 #include "shared/http/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -12,10 +14,28 @@
 
 #include "shared/http/test_server.h"
 
+namespace {
+
+std::atomic<bool> slow_event_reads = false;
+
+}  // namespace
+
+// In place of the C library's, also for Pistache.
+extern "C" ssize_t read(int fd, void* bytes, std::size_t size) {
+    if (slow_event_reads && size == sizeof(std::uint64_t)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return ::syscall(SYS_read, fd, bytes, size);
+}
+
 namespace atl::http {
 namespace {
 
 using auth::Role;
+
+// While it lives, every read of an eventfd begins late.
+struct SlowEventReads {
+    SlowEventReads() { slow_event_reads = true; }
+    ~SlowEventReads() { slow_event_reads = false; }
+};
 
 const Access kEverybody = Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer, Role::kFacility});
 
@@ -419,6 +439,23 @@ TEST(ServerTest, ManyClientsAtOnceEachGetTheirOwnAnswer) {
                                              "service=\"atoll\",status=\"200\"} 800"),
               std::string::npos)
         << server.metrics().expose();
+}
+
+// Pistache's queues between threads empty their eventfd only after they have looked for work. Here that takes a
+// while, so that what is handed over in between would be left lying until the next request.
+TEST(ServerTest, NoAnswerIsLeftBehindBetweenTheThreads) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(), [](const Request&) { return Response::text(200, "a"); });
+    });
+    const SlowEventReads slow;
+    ClientOptions options;
+    options.base_url = server.url();
+    options.timeout = std::chrono::seconds(10);
+    options.attempts_max = 1;
+    for (int connection = 0; connection < 10; ++connection) {
+        Client client(options);
+        for (int i = 0; i < 10; ++i) ASSERT_TRUE(client.call(Method::kGet, "/a").ok());
+    }
 }
 
 TEST(ServerTest, APortThatIsTakenIsAClearError) {

@@ -1,0 +1,49 @@
+#include "shared/http/listening_socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace atl::http {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+UniqueFd listen_at(const addrinfo& where) {
+    UniqueFd fd(::socket(where.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    if (fd.valid()) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(fd.get(), where.ai_addr, where.ai_addrlen) == 0 && ::listen(fd.get(), kBacklog) == 0) return fd;
+    return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port) {
+    const std::string service = std::to_string(port);
+    const std::string refusal = "cannot listen on " + address + ":" + service + ": ";
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    if (const int failed = ::getaddrinfo(address.c_str(), service.c_str(), &hints, &found); failed != 0)
+        return unavailable(refusal + ::gai_strerror(failed));
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
+        if (UniqueFd fd = listen_at(*one); fd.valid()) return fd;
+    return unavailable(refusal + std::strerror(errno));
+}
+
+std::uint16_t port_of(const UniqueFd& listening) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+    // The port lies at the same place in an address of either family.
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace atl::http
