@@ -1,15 +1,19 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
+#include <thread>
 
 namespace atl::train {
 
 // Asks a run to stop after the step it is in: a batch system's signal or the run's own time limit. One object a
-// process, made at its beginning.
+// process, made before MPI and every thread that computes.
 class StopRequest {
   public:
     // From now on SIGTERM, SIGINT and SIGUSR1 (which mpirun hands on) are remembered instead of ending the process, and
-    // time counts.
+    // time counts. No thread that computes ever runs a handler: oneDNN's products for AVX-512 have their stack pointer
+    // within a workspace on the heap, and the frame of a handler would be written over what lies before it. So this
+    // thread, and those that it starts from now on, block these signals; one that only sleeps takes them.
     StopRequest();
     ~StopRequest();
     StopRequest(const StopRequest&) = delete;
@@ -21,6 +25,8 @@ class StopRequest {
 
   private:
     std::chrono::steady_clock::time_point start_;
+    std::jthread taker_;
+    sigset_t before_{};  // what this thread blocked
 };
 
 }  // namespace atl::train

@@ -1,8 +1,11 @@
 #include "trainer/train/stop.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <thread>
 
 namespace atl::train {
 namespace {
@@ -17,9 +20,29 @@ TEST(StopTest, TheTimeThatIsNeededMustFitIntoWhatIsLeft) {
 TEST(StopTest, ASignalIsRemembered) {
     const StopRequest stop;
     EXPECT_FALSE(stop.signalled());
-    raise(SIGTERM);
-    EXPECT_TRUE(stop.signalled());
+    kill(getpid(), SIGTERM);
+    while (!stop.signalled()) std::this_thread::yield();  // for good: the test's time limit
     EXPECT_TRUE(stop.wanted(0, 0));
+}
+
+// Whether a thread of this process takes the signal itself.
+bool takes(int signal) {
+    sigset_t blocked;
+    pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    return sigismember(&blocked, signal) == 0;
+}
+
+TEST(StopTest, NoThreadThatComputesTakesTheSignals) {
+    {
+        const StopRequest stop;
+        for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+            bool by_worker = true;
+            std::jthread([&] { by_worker = takes(signal); }).join();
+            EXPECT_FALSE(takes(signal) || by_worker) << signal;
+        }
+        EXPECT_TRUE(takes(SIGSEGV));
+    }
+    EXPECT_TRUE(takes(SIGTERM)) << "afterwards they end the process again";
 }
 
 }  // namespace
