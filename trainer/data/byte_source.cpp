@@ -60,32 +60,56 @@ class PlainFile final : public ByteSource {
 
 class GzipFile final : public ByteSource {
   public:
-    // Takes the descriptor.
-    GzipFile(std::filesystem::path path, UniqueFd fd) : path_(std::move(path)), file_(::gzdopen(fd.release(), "rb")) {
-        check(file_ != nullptr, "gzdopen: out of memory");
-        ::gzbuffer(file_, 1U << 18);
+    GzipFile(std::filesystem::path path, UniqueFd fd)
+        : file_(path, std::move(fd)), path_(std::move(path)), buffer_(1U << 18) {
+        constexpr int kGzipOnly = 16 + MAX_WBITS;
+        check(::inflateInit2(&stream_, kGzipOnly) == Z_OK, "inflateInit2: out of memory");
     }
-    ~GzipFile() override { ::gzclose(file_); }
+    ~GzipFile() override { ::inflateEnd(&stream_); }
 
     Result<std::size_t> read(std::span<char> out) override {
         const std::size_t wanted = std::min<std::size_t>(out.size(), std::numeric_limits<int>::max());
-        const int got = ::gzread(file_, out.data(), static_cast<unsigned>(wanted));
-        int code = Z_OK;
-        const char* message = ::gzerror(file_, &code);
-        // A file that stops within a member gives its bytes first, then Z_BUF_ERROR.
-        if (got < 0 || (got == 0 && code == Z_BUF_ERROR))
-            return broken(path_,
-                          std::string("broken gzip data: ") + (code == Z_BUF_ERROR ? "it stops early" : message));
-        return static_cast<std::size_t>(got);
+        stream_.next_out = reinterpret_cast<Bytef*>(out.data());
+        stream_.avail_out = static_cast<uInt>(wanted);
+        while (stream_.avail_out == wanted && wanted > 0) {
+            if (stream_.avail_in == 0) {
+                ATOLL_TRY(const std::size_t got, file_.read(buffer_));
+                if (got == 0 && in_member_) return broken(path_, "broken gzip data: it stops early");
+                if (got == 0) return std::size_t{0};
+                stream_.next_in = reinterpret_cast<Bytef*>(buffer_.data());
+                stream_.avail_in = static_cast<uInt>(got);
+            }
+            if (!in_member_) pass_padding();
+            if (stream_.avail_in > 0) ATOLL_RETURN_IF_ERROR(inflate_some());
+        }
+        return wanted - stream_.avail_out;
     }
-    std::uint64_t consumed() const override {
-        return static_cast<std::uint64_t>(std::max<z_off_t>(0, ::gzoffset(file_)));
-    }
+    std::uint64_t consumed() const override { return file_.consumed(); }
     Status skip(std::uint64_t count) override { return read_past(*this, path_, count); }
 
   private:
+    // Zeros behind a member fill a block of a tape; gzip passes over them, too.
+    void pass_padding() {
+        for (; stream_.avail_in > 0 && *stream_.next_in == 0; --stream_.avail_in) ++stream_.next_in;
+    }
+    Status inflate_some() {
+        in_member_ = true;
+        const int code = ::inflate(&stream_, Z_NO_FLUSH);
+        if (code == Z_OK) return {};
+        // What follows a member and is no other one is damage: gzread() would take it for the end.
+        if (code != Z_STREAM_END)
+            return broken(path_,
+                          std::string("broken gzip data: ") + (stream_.msg != nullptr ? stream_.msg : ::zError(code)));
+        ::inflateReset(&stream_);
+        in_member_ = false;
+        return {};
+    }
+
+    PlainFile file_;
     std::filesystem::path path_;
-    gzFile file_;
+    std::vector<char> buffer_;
+    z_stream stream_{};
+    bool in_member_ = false;
 };
 
 class ZstdFile final : public ByteSource {

@@ -93,5 +93,19 @@ TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
     EXPECT_NE(read_all({directory_.path() / "missing"}, 4096).error.find("missing"), std::string::npos);
 }
 
+TEST_F(LineReaderTest, WhatFollowsAGzipMemberIsAnotherMemberOrZerosOrAnError) {
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += "line " + std::to_string(i) + "\n";
+    const std::string member = gzip(text, directory_.path() / "z");
+    EXPECT_EQ(read_all({write("padded.gz", member + std::string(700, '\0'))}, 4096).texts.size(), 500U);
+    std::string flipped = member;
+    flipped[0] ^= 1;
+    for (const std::string& tail :
+         {flipped, member.substr(0, 1), member.substr(0, 5), std::string("garbage"), std::string(3, '\0') + "garbage"})
+        EXPECT_NE(read_all({write("tail.gz", member + tail)}, 4096).error.find("tail.gz: broken gzip data"),
+                  std::string::npos)
+            << tail;
+}
+
 }  // namespace
 }  // namespace atl::data
