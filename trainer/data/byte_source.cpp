@@ -151,6 +151,12 @@ class ZstdFile final : public ByteSource {
     bool in_frame_ = false;
 };
 
+// A frame, or one to skip (0x184D2A50 to 5F), with which what pzstd writes begins.
+bool is_zstd(const unsigned char (&magic)[4]) {
+    return std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0 ||
+           ((magic[0] & 0xf0) == 0x50 && std::memcmp(magic + 1, "\x2a\x4d\x18", 3) == 0);
+}
+
 }  // namespace
 
 Status check_input(const std::filesystem::path& path) {
@@ -170,8 +176,7 @@ Result<std::unique_ptr<ByteSource>> ByteSource::open(const std::filesystem::path
     if (got < 0) return file_error(path, "read");
     if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b)
         return std::unique_ptr<ByteSource>(std::make_unique<GzipFile>(path, std::move(fd)));
-    if (got == 4 && std::memcmp(magic, "\x28\xb5\x2f\xfd", 4) == 0)
-        return std::unique_ptr<ByteSource>(std::make_unique<ZstdFile>(path, std::move(fd)));
+    if (got == 4 && is_zstd(magic)) return std::unique_ptr<ByteSource>(std::make_unique<ZstdFile>(path, std::move(fd)));
     return std::unique_ptr<ByteSource>(std::make_unique<PlainFile>(path, std::move(fd)));
 }
 

@@ -78,6 +78,14 @@ TEST_F(LineReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
     EXPECT_EQ(read_all({write("a.gz", gzip(half, directory_.path() / "z") + second)}, 4096).texts, expected);
 }
 
+TEST_F(LineReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
+    // A magic number of 0x184D2A50 to 5F and the size of what follows, both little endian: RFC 8878, 3.1.2.
+    for (const char kind : {'\x50', '\x5f'})
+        EXPECT_EQ(
+            read_all({write("p.zst", kind + std::string("\x2a\x4d\x18\x04\0\0\0abcd", 11) + zstd("one\n"))}, 64).texts,
+            std::vector<std::string>{"0:1 one"});
+}
+
 TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
     std::string text;
     for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i * 7919) + "\n";
