@@ -6,7 +6,6 @@
 #include <random>
 
 #include "shared/base/file.h"
-#include "shared/digest/digest.h"
 #include "trainer/data/byte_level_tokenizer.h"
 
 // That the ids are the reference's, TokenizerGoldenTest and TokenizerSetTest show.
@@ -55,19 +54,35 @@ TEST_F(BpeFilesTest, ATextBeginsAndEndsAsOptHasIt) {
     EXPECT_EQ(tokenizer->decode(ids), "<s><unk>the città") << "what is named as a special token is left out";
 }
 
-TEST_F(BpeFilesTest, TheFingerprintIsOfBothFiles) {
-    const auto digest_of = [&](const char* name) { return digest::sha256_file(file(name)).value(); };
-    const std::string expected = digest::sha256(digest_of("vocab.json") + digest_of("merges.txt"));
-    EXPECT_EQ(Tokenizer::open(path()).value()->sha256(), expected);
-    EXPECT_EQ(tokenizer_sha256(path()).value(), expected);
-    write("merges.txt", read_file(file("merges.txt")).value() + "a b\n");
-    EXPECT_NE(tokenizer_sha256(path()).value(), expected);
+TEST_F(BpeFilesTest, TheFingerprintIsOfBothFilesAndOfWhatStandsBesideThem) {
+    const auto fingerprint = [&] { return Tokenizer::open(path()).value()->sha256(); };
+    const auto changed = [&](const char* name, const std::string& text) {
+        const std::string before = read_file(file(name)).value();
+        write(name, text);
+        std::string result = fingerprint();
+        write(name, before);
+        return result;
+    };
+    const auto with = [&](const char* key, const nlohmann::json& value) {
+        auto config = nlohmann::json::parse(read_file(file("tokenizer_config.json")).value());
+        config[key] = value;
+        return config.dump();
+    };
+    const std::string expected = fingerprint();
+    const std::string merges = read_file(file("merges.txt")).value();
+    EXPECT_NE(changed("merges.txt", merges.substr(0, merges.rfind('\n', merges.size() - 2) + 1)), expected);
+    EXPECT_EQ(changed("tokenizer_config.json", with("model_max_length", 5)), expected);
+    EXPECT_NE(changed("tokenizer_config.json", with("add_prefix_space", true)), expected);
+    EXPECT_NE(changed("tokenizer_config.json", with("add_bos_token", false)), expected);
+    EXPECT_NE(changed("tokenizer_config.json", with("added_tokens_decoder", {{"426", {{"content", "the"}}}})),
+              expected);
+    EXPECT_NE(changed("added_tokens.json", "{}"), expected);
+    EXPECT_EQ(fingerprint(), expected);
 }
 
 TEST_F(BpeFilesTest, OneOfTheFilesAloneIsNoTokenizer) {
     fs::remove(file("merges.txt"));
     EXPECT_EQ(Tokenizer::open(path()).error().code, ErrorCode::kNotFound);
-    EXPECT_EQ(tokenizer_sha256(path()).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(BpeFilesTest, SpecialTokensMayStandInTheirOwnFile) {

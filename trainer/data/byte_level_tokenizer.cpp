@@ -40,6 +40,15 @@ std::optional<std::string> bytes_of_token(std::string_view token) {
     return bytes;
 }
 
+// What tokenizer_config.json and added_tokens.json may decide. A special token that is written out stays text.
+std::string settings_of(const ByteLevelParts& parts) {
+    json::Json added = json::Json::array();
+    for (const auto& token : parts.added_tokens)
+        if (!token.special) added.push_back({token.id, token.content, token.normalized});
+    std::sort(added.begin(), added.end());
+    return json::Json{{"add_prefix_space", parts.add_prefix_space}, {"added_tokens", added}}.dump();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::from_json(std::string_view text, const std::string& bos,
@@ -63,6 +72,7 @@ Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const Byt
     ATOLL_RETURN_IF_ERROR(tokenizer->add_merges(parts));
     ATOLL_RETURN_IF_ERROR(tokenizer->add_specials(parts, bos, eos));
     tokenizer->add_bos_ = !parts.first_token.empty();
+    tokenizer->settings_ = settings_of(parts);
     return tokenizer;
 }
 

@@ -182,7 +182,8 @@ Status Dataset::check_tokenizer(const std::string& tokenizer_sha256) const {
     if (tokenizer_sha256.empty() || info().tokenizer_sha256.empty() || tokenizer_sha256 == info().tokenizer_sha256)
         return {};
     return conflict(impl_->file->path().parent_path().string() + " was made with another tokenizer (" +
-                        info().tokenizer_sha256 + ") than the model's (" + tokenizer_sha256 + ")",
+                        info().tokenizer_sha256 + "), or other settings of it, than the model's (" + tokenizer_sha256 +
+                        ")",
                     impl_->file->path().parent_path().string());
 }
 

@@ -47,8 +47,6 @@ Status check_options(const TokenizeOptions& options) {
 
 // What the bytes of the result depend on. Inputs are told by name, size and time.
 Result<nlohmann::json> identity_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
-    std::vector<std::int32_t> frame;  // the tokens around a text
-    tokenizer.encode_document("", frame);
     nlohmann::json inputs = nlohmann::json::array();
     for (const auto& input : options.inputs) {
         ATOLL_RETURN_IF_ERROR(check_input(input));
@@ -60,7 +58,6 @@ Result<nlohmann::json> identity_of(const TokenizeOptions& options, const Tokeniz
     }
     const nlohmann::json identity = {{"schema", 1},
                                      {"tokenizer_sha256", tokenizer.sha256()},
-                                     {"frame", frame},
                                      {"inputs", inputs},
                                      {"template", options.text_template},
                                      {"seq_len", options.seq_len},

@@ -212,6 +212,20 @@ TEST_F(TokenizeResumeTest, OtherInputOrOptionsBeginAnew) {
     EXPECT_EQ(report.documents, 39000);
 }
 
+TEST_F(TokenizeResumeTest, AnotherSettingOfTheTokenizerBeginsAnew) {
+    options_.tokenizer = directory_.path() / "tokenizer";
+    fs::copy(fs::path(ATOLL_FIXTURES) / "tokenizers/opt", options_.tokenizer);
+    const auto config = options_.tokenizer / "tokenizer_config.json";
+    ASSERT_TRUE(write_file_atomic(config, R"({"add_prefix_space": true})").ok());
+    const Expected expected = uninterrupted();
+    ASSERT_TRUE(write_file_atomic(config, "{}").ok());
+    run_until_killed(2);
+    ASSERT_TRUE(write_file_atomic(config, R"({"add_prefix_space": true})").ok());
+    const TokenizeReport report = run();
+    EXPECT_EQ(report.parts_found, 0);
+    expect_same(report, expected);
+}
+
 TEST_F(TokenizeResumeTest, OnlyOneProcessMakesADirectory) {
     std::string message;
     options_.on_part = [&] {

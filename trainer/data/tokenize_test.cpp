@@ -224,7 +224,7 @@ TEST_F(TokenizeTest, TheInfoSaysHowTheDataWasMade) {
     const TokenizeReport report = run();
     const auto json = info();
     EXPECT_EQ(json["schema"], 1);
-    EXPECT_EQ(json["tokenizer_sha256"], tokenizer_sha256(options_.tokenizer).value());
+    EXPECT_EQ(json["tokenizer_sha256"], Tokenizer::open(options_.tokenizer).value()->sha256());
     EXPECT_EQ(json["template"], "scrivi:: {{text}}");
     EXPECT_EQ(json["batching"], "packing");
     EXPECT_EQ(json["seq_len"], 16);

@@ -27,11 +27,6 @@ Result<Source> find_tokenizer(const std::filesystem::path& directory) {
         directory.string());
 }
 
-// One file's digest is that of its bytes; two files' that of their digests, one after the other.
-std::string fingerprint(const std::string& first, const std::string& second) {
-    return second.empty() ? first : digest::sha256(first + second);
-}
-
 template <class Kind>
 Result<std::unique_ptr<Tokenizer>> in_file(const std::filesystem::path& file, Result<std::unique_ptr<Kind>> opened) {
     if (!opened.ok()) return invalid_argument(file.string(), file.string() + ": " + opened.error().message);
@@ -61,8 +56,10 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
                         : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes)));
     tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
     tokenizer->file_ = source.file;
-    tokenizer->sha256_ =
-        fingerprint(digest::sha256(bytes), source.merges.empty() ? std::string() : digest::sha256(merges));
+    const auto id_text = [](std::optional<std::int32_t> id) { return id ? std::to_string(*id) : "none"; };
+    tokenizer->sha256_ = digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
+                                        id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
+                                        id_text(tokenizer->eos()) + tokenizer->settings_);
     return tokenizer;
 }
 
@@ -77,14 +74,6 @@ void Tokenizer::encode_document(std::string_view text, std::vector<std::int32_t>
     if (add_bos_ && bos()) ids.push_back(*bos());
     encode(text, ids);
     if (eos()) ids.push_back(*eos());
-}
-
-Result<std::string> tokenizer_sha256(const std::filesystem::path& directory) {
-    ATOLL_TRY(const Source source, find_tokenizer(directory));
-    ATOLL_TRY(const std::string first, digest::sha256_file(source.file));
-    if (source.merges.empty()) return first;
-    ATOLL_TRY(const std::string second, digest::sha256_file(source.merges));
-    return fingerprint(first, second);
 }
 
 }  // namespace atl::data

@@ -44,18 +44,18 @@ class Tokenizer {
     // text ends. (HF's Llama tokenizers leave the end token out unless add_eos_token is set; training needs it.)
     void encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
 
-    // The file that defines the tokenizer (tokenizer.model, tokenizer.json or vocab.json), and the sha256 of its bytes,
-    // by which data directories name their tokenizer; for vocab.json and merges.txt that of both files' sha256 in hex.
+    // The file that defines the tokenizer: tokenizer.model, tokenizer.json or vocab.json.
     const std::filesystem::path& file() const { return file_; }
+    // By which data directories name their tokenizer: over the bytes of its files and the settings that decide the ids
+    // as well, whichever files beside it they came from. Two directories whose tokenizers give the same ids for other
+    // reasons than the same settings (another order of the vocabulary) differ.
     const std::string& sha256() const { return sha256_; }
 
   protected:
     std::filesystem::path file_;
+    std::string settings_;  // of this kind of tokenizer, for sha256(): the same text for the same settings
     std::string sha256_;
     bool add_bos_ = true;
 };
-
-// The sha256 that Tokenizer::sha256() gives, without opening the tokenizer. kNotFound: the directory has no tokenizer.
-Result<std::string> tokenizer_sha256(const std::filesystem::path& directory);
 
 }  // namespace atl::data

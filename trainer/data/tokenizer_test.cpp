@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "shared/base/file.h"
-#include "shared/digest/digest.h"
 #include "trainer/data/byte_level_tokenizer.h"
 #include "trainer/data/pre_tokenizer.h"
 #include "trainer/data/utf8.h"
@@ -159,17 +158,35 @@ TEST(TokenizerTest, AddBosTokenOfTheConfigIsObeyed) {
     EXPECT_EQ(Tokenizer::open(directory.path()).error().field, config.string());
 }
 
-TEST(TokenizerTest, TheFingerprintIsThatOfTheModelFile) {
-    const auto tokenizer = open_small();
-    EXPECT_EQ(tokenizer->sha256(), digest::sha256_file(kFixtures / "small/tokenizer.model").value());
-    EXPECT_EQ(tokenizer_sha256(kFixtures / "small").value(), tokenizer->sha256());
-    EXPECT_EQ(tokenizer->vocab_size(), 480);
+TEST(TokenizerTest, TheFingerprintIsOfTheFileAndOfTheSettingsThatDecideTheIds) {
+    const TemporaryDirectory directory;
+    std::filesystem::copy_file(kFixtures / "small/tokenizer.model", directory.path() / "tokenizer.model");
+    const auto fingerprint = [&](const std::string& config) {
+        check(write_file_atomic(directory.path() / "tokenizer_config.json", config).ok(), "cannot write a test's file");
+        return Tokenizer::open(directory.path()).value()->sha256();
+    };
+    const std::string plain = fingerprint("{}");
+    EXPECT_EQ(plain.size(), 64U);
+    EXPECT_EQ(fingerprint(R"({"add_bos_token": true})"), plain) << "it does so by itself";
+    EXPECT_EQ(fingerprint(R"({"eos_token": "<s>", "model_max_length": 5})"), plain) << "tokenizer.model has its own";
+    EXPECT_NE(fingerprint(R"({"add_bos_token": false})"), plain);
+    EXPECT_NE(plain, open_fixture("gpt2")->sha256());
+    EXPECT_EQ(open_small()->vocab_size(), 480);
+}
+
+TEST(TokenizerTest, TheFingerprintOfATokenizerJsonIsOfItsEndTokenToo) {
+    const TemporaryDirectory directory;
+    std::filesystem::copy_file(kFixtures / "gpt2/tokenizer.json", directory.path() / "tokenizer.json");
+    const auto config = read_file(kFixtures / "gpt2/tokenizer_config.json").value();
+    ASSERT_TRUE(write_file_atomic(directory.path() / "tokenizer_config.json", config).ok());
+    EXPECT_EQ(Tokenizer::open(directory.path()).value()->sha256(), open_fixture("gpt2")->sha256());
+    std::filesystem::remove(directory.path() / "tokenizer_config.json");
+    EXPECT_NE(Tokenizer::open(directory.path()).value()->sha256(), open_fixture("gpt2")->sha256());
 }
 
 TEST(TokenizerTest, WhatIsNoTokenizerIsRefusedByName) {
     const TemporaryDirectory directory;
     EXPECT_EQ(Tokenizer::open(directory.path()).error().code, ErrorCode::kNotFound);
-    EXPECT_EQ(tokenizer_sha256(directory.path()).error().code, ErrorCode::kNotFound);
 
     const auto json = directory.path() / "tokenizer.json";
     ASSERT_TRUE(write_file_atomic(json, "{}").ok());

@@ -132,6 +132,15 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
                    "--seq-len", "16"})
                   .exit_code,
               0);
+    const auto eval = [&] { return run({"eval", "--model", path("model"), "--data", path("data")}); };
+    std::filesystem::copy(tokenizers / "small/tokenizer.model", path("model"));
+    expect_refused(eval(), "outside the vocabulary");  // of the small model: the tokenizer is the same
+    ASSERT_TRUE(write_file_atomic(path("model/tokenizer_config.json"), R"({"add_bos_token": false})").ok());
+    expect_refused(eval(), "another tokenizer");
+    ASSERT_TRUE(write_file_atomic(path("model/tokenizer_config.json"), "broken").ok());
+    expect_refused(eval(), "tokenizer_config.json");
+    std::filesystem::remove(path("model/tokenizer_config.json"));
+    std::filesystem::remove(path("model/tokenizer.model"));
     std::filesystem::copy(tokenizers / "gpt2/tokenizer.json", path("model"));
     for (const int ranks : {1, 2}) {
         expect_refused(
@@ -140,11 +149,11 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
             "another tokenizer");
     }
     expect_refused(train("out", {"--steps", "1", "--val-data", path("data")}), "another tokenizer");
-    expect_refused(run({"eval", "--model", path("model"), "--data", path("data")}), "another tokenizer");
+    expect_refused(eval(), "another tokenizer");
     std::filesystem::remove(path("model") + "/tokenizer.json");
     std::filesystem::copy(tokenizers / "opt/vocab.json", path("model"));
     std::filesystem::copy(tokenizers / "opt/merges.txt", path("model"));
-    expect_refused(run({"eval", "--model", path("model"), "--data", path("data")}), "another tokenizer");
+    expect_refused(eval(), "another tokenizer");
 }
 
 TEST_F(BadInputTest, AMissingModelOrDataIsNamed) {

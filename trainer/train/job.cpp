@@ -25,9 +25,11 @@ Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& con
 }
 
 Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& directory) {
-    const auto fingerprint = data::tokenizer_sha256(directory.path);
-    if (!fingerprint.ok()) return {};  // a model without a tokenizer is fine on token files
-    return dataset.check_tokenizer(*fingerprint);
+    if (dataset.info().tokenizer_sha256.empty()) return {};
+    const auto tokenizer = data::Tokenizer::open(directory.path);
+    if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256());
+    // A model without a tokenizer is fine on token files.
+    return tokenizer.error().code == ErrorCode::kNotFound ? Status() : Status(tokenizer.error());
 }
 
 // This rank's share of the rows: begin and end.
