@@ -183,6 +183,12 @@ TEST_F(ImportTest, TensorsAndConfigurationMustFit) {
     expect_refused("'MambaForCausalLM' is not built");
 }
 
+TEST_F(ImportTest, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
+    const fs::path folder = copy("sharded");
+    change(folder / "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    expect_refused("lm_head.weight\" differs from the embedding, to which config.json ties it");
+}
+
 TEST_F(ImportTest, ARankOfMetasFilesThatIsMissingIsNamed) {
     const fs::path folder = copy("llama2");
     fs::copy(folder / "consolidated.01.pth", folder / "consolidated.03.pth");

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/convert.h"
 #include "trainer/checkpoint/names.h"
+#include "trainer/model/model.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -90,6 +91,23 @@ Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_
         return about(entry->file->path(), name,
                      "holds a value that is not finite, at element " +
                          std::to_string(begin + static_cast<std::int64_t>(at) + (bad - piece.begin())));
+    }
+    return {};
+}
+
+Status WeightReader::check_tied_head(const std::string& table, int part, int parts) const {
+    const auto *const head = model_.find(model::kHeadWeight), *const tied = model_.find(table);
+    if (head == nullptr || tied == nullptr) return {};
+    const auto differs = [&] { return about(head->file->path(), model::kHeadWeight, kDiffersFromTable); };
+    if (head->tensor->shape != tied->tensor->shape) return differs();
+    const std::int64_t elements = tied->tensor->element_count(), end = elements * (part + 1) / parts;
+    std::vector<float> ours(kPieceElements), theirs(kPieceElements);
+    for (std::int64_t at = elements * part / parts; at < end; at += static_cast<std::int64_t>(ours.size())) {
+        ours.resize(std::min(kPieceElements, static_cast<std::size_t>(end - at)));
+        theirs.resize(ours.size());
+        ATOLL_RETURN_IF_ERROR(read(table, at, at + std::ssize(ours), ours));
+        ATOLL_RETURN_IF_ERROR(read(model::kHeadWeight, at, at + std::ssize(theirs), theirs));
+        if (ours != theirs) return differs();
     }
     return {};
 }

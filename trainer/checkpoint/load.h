@@ -38,6 +38,10 @@ class WeightReader {
     // tensor and file: no such tensor, or an element that is NaN or infinite.
     Status read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const;
 
+    // Where the files of a model whose head is tied to `table` hold a head too: that its values are the same. Reads the
+    // elements of part `part` of `parts`. The error names tensor and file.
+    Status check_tied_head(const std::string& table, int part, int parts) const;
+
     // Of one tensor's dtype, shape and bytes; kNotFound.
     Result<std::string> sha256(std::string_view name) const;
 

@@ -9,6 +9,12 @@
 // Inside trainer/checkpoint only.
 namespace atl::checkpoint {
 
+// Of the head that is in the files of a tied model.
+inline constexpr char kDiffersFromTable[] =
+    "differs from the embedding, to which config.json ties it: set \"tie_word_embeddings\" to false if the model has "
+    "this "
+    "head, or take the tensor out";
+
 // "[2, 3]"
 std::string shape_text(const std::vector<std::int64_t>& shape);
 

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/names.h"
 #include "trainer/checkpoint/pickle.h"
+#include "trainer/model/model.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -60,6 +61,12 @@ Parts::const_iterator find_part(const Parts& parts, const std::string& name) {
     return parts.find(name.substr(kPrefix.size()));
 }
 
+// As WeightReader::check_tied_head.
+Status check_tied_head(const ForeignTensor& table, const Part& head) {
+    if (join_parts(table.spec, {table.parts.front(), head}, Join::kCopies).ok()) return {};
+    return in_file(head.file->path(), "tensor " + shown(head.tensor->name) + " " + kDiffersFromTable);
+}
+
 }  // namespace
 
 Result<ForeignModel> open_pytorch_bin(const ImportOptions& options) {
@@ -85,6 +92,8 @@ Result<ForeignModel> open_pytorch_bin(const ImportOptions& options) {
         if (!used.contains(name) && !is_ignorable(name, expected.ignorable))
             return in_file(part.file->path(),
                            "tensor " + shown(name) + " is not one of the model that config.json says");
+        if (!used.contains(name) && name == model::kHeadWeight)
+            ATOLL_RETURN_IF_ERROR(check_tied_head(model.tensors.front(), part));
     }
     return model;
 }

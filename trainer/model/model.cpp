@@ -24,7 +24,7 @@ ParameterGroup embedding_group(const ModelConfig& config, const char* name) {
 ParameterGroup head_group(const ModelConfig& config) {
     ParameterGroup group{.name = "head", .parameters = {}};
     group.add({.name = "model.norm.weight", .shape = {config.hidden_size}, .init = Init::kOnes, .is_norm = true});
-    if (!config.tie_word_embeddings) group.add(table(config, "lm_head.weight"));
+    if (!config.tie_word_embeddings) group.add(table(config, kHeadWeight));
     return group;
 }
 
@@ -72,7 +72,7 @@ Result<Model> make_model(const ModelConfig& config) {
 
 std::vector<std::string> ignorable_tensors(const ModelConfig& config) {
     std::vector<std::string> names = {"*.rotary_emb.inv_freq"};
-    if (config.tie_word_embeddings) names.emplace_back("lm_head.weight");
+    if (config.tie_word_embeddings) names.emplace_back(kHeadWeight);
     return names;
 }
 

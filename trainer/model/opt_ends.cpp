@@ -128,7 +128,7 @@ ParameterGroup OptHeadBlock::make_group(const ModelConfig& config) {
     if (config.embedding_size() != config.hidden_size)
         group.add(opt_matrix(config, "model.decoder.project_out.weight", config.embedding_size(), config.hidden_size));
     if (!config.tie_word_embeddings)
-        group.add(opt_matrix(config, "lm_head.weight", config.vocab_size, config.embedding_size()));
+        group.add(opt_matrix(config, kHeadWeight, config.vocab_size, config.embedding_size()));
     return group;
 }
 

@@ -21,6 +21,15 @@ class BadInputTest : public ProgramTest {
         expect_refused(train("out", {"--steps", "1", "--sharding", "full_shard"}, 2), what);
         expect_refused(run({"eval", "--model", path("model"), "--data", path("data.safetensors")}), what);
     }
+    static std::string with_tied(const std::string& config, bool tied) {
+        auto object = nlohmann::json::parse(config);
+        object["tie_word_embeddings"] = tied;
+        return object.dump();
+    }
+    void set_tied(bool tied) const {
+        const std::string file = path("model") + "/config.json";
+        ASSERT_TRUE(write_file_atomic(file, with_tied(read_file(file).value(), tied)).ok());
+    }
     std::string model_file() const { return path("model") + "/model.safetensors"; }
     // The model's file with a header that `change` made of its own, in the length of the old one.
     template <class Change>
@@ -123,6 +132,39 @@ TEST_F(BadInputTest, AWeightThatIsNotANumberIsNamed) {
     ASSERT_TRUE(write_file_atomic(model_file(), bytes).ok());
     expect_model_refused("model.layers.1.mlp.up_proj.weight");
     EXPECT_NE(train("out", {"--steps", "1"}).err.find("at element 7"), std::string::npos);
+}
+
+TEST_F(BadInputTest, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
+    const std::string table = "model.embed_tokens.weight", what = "\"lm_head.weight\" differs from the embedding";
+    set_tied(true);
+    expect_model_refused(what);
+    for (const char* rank0 : {"none", "full_shard"})
+        expect_refused(train("out", {"--steps", "1", "--sharding", rank0, "--broadcast-from-rank0"}, 2), what);
+    expect_refused(run({"plan", "--model", path("model"), "--data", path("data.safetensors")}), what);
+    expect_refused(run({"generate", "--model", path("model"), "--prompt", "a"}), what);
+    set_tied(false);
+    ASSERT_EQ(train("adapter", {"--steps", "1", "--lora-rank", "2"}).exit_code, 0);
+    set_tied(true);
+    expect_refused(run({"merge", "--model", path("model"), "--adapter", path("adapter"), "--out", path("out")}), what);
+    const auto file = safetensors::File::open(model_file()).value();
+    const auto &head = *file.header().find("lm_head.weight"), &tied = *file.header().find(table);
+    std::string bytes = read_file(model_file()).value();
+    const std::size_t data = file.header().data_begin;
+    bytes.replace(data + head.begin, head.end - head.begin, bytes, data + tied.begin, tied.end - tied.begin);
+    ASSERT_TRUE(write_file_atomic(model_file(), bytes).ok());
+    for (const int ranks : {1, 2}) EXPECT_EQ(train("out", {"--steps", "1"}, ranks).exit_code, 0);
+    bytes[data + head.end - 1] ^= 1;  // in the last rank's part
+    ASSERT_TRUE(write_file_atomic(model_file(), bytes).ok());
+    std::filesystem::remove_all(path("out"));
+    expect_model_refused(what);
+}
+
+TEST_F(BadInputTest, AnOptModelsTiedHeadThatIsNotTheEmbeddingIsRefused) {
+    const std::string config = ATOLL_GOLDEN_DIR "/training/opt/config.json";
+    ASSERT_TRUE(write_file_atomic(path("config.json"), with_tied(read_file(config).value(), false)).ok());
+    ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("model"), "--overwrite"}).exit_code, 0);
+    set_tied(true);
+    expect_model_refused("\"lm_head.weight\" differs from the embedding");
 }
 
 TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {

@@ -162,6 +162,7 @@ Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
         ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
     }
     ATOLL_TRY(ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
+    ATOLL_RETURN_IF_ERROR(check_tied_head(directory, comm, config.broadcast_from_rank0));
     if (!directory.adapters || comm.rank() != 0) return directory;
     const std::string warning = other_format_warning(directory.adapters->trained_on, config.quantize);
     if (!warning.empty()) std::cerr << warning << "\n";

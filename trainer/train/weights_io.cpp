@@ -253,6 +253,14 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     return ModelDirectory{directory, std::move(built), std::move(weights), {}};
 }
 
+Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    if (!directory.model.config.tie_word_embeddings) return {};
+    const std::string& table = directory.model.groups.front().parameters.front().name;
+    const int reading = from_rank0 ? 1 : comm.size();  // ranks
+    return comm.agree(comm.rank() < reading ? directory.weights->check_tied_head(table, comm.rank(), reading)
+                                            : Status());
+}
+
 Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
     ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
     if (adapters.weights) ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(specs_of(directory.model, true)));

@@ -26,6 +26,9 @@ struct ModelDirectory {
 
 // Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
 Result<ModelDirectory> open_model(const std::filesystem::path& directory);
+// Where a tied model's files hold the head too: that it is the embedding. The ranks share the reading, or with
+// from_rank0 leave it to rank 0; all get the same outcome.
+Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);
 // Freezes the model and adds adapters to it. kInvalidArgument: they are not for this model.
 Status add_adapters(ModelDirectory& directory, AdapterSource adapters);
 
