@@ -1,7 +1,7 @@
 #include "trainer/checkpoint/merge.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,7 +10,6 @@
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/quantize.h"
 #include "trainer/checkpoint/save.h"
-#include "trainer/model/config.h"
 #include "trainer/model/model.h"
 
 namespace atl::checkpoint {
@@ -25,40 +24,34 @@ struct Pair {
     std::vector<float> a, b;
 };
 
-Error not_for(const std::filesystem::path& adapter, const std::string& name, const std::string& what) {
-    return invalid_argument(adapter.string(), adapter.string() + ": tensor \"" + name + "\" " + what);
-}
-
-Result<std::vector<float>> read_whole(const WeightReader& weights, const TensorSpec& spec) {
-    std::vector<float> values(static_cast<std::size_t>(spec.shape[0] * spec.shape[1]));
-    ATOLL_RETURN_IF_ERROR(weights.read(spec.name, 0, spec.shape[0] * spec.shape[1], values));
+Result<std::vector<float>> read_whole(const WeightReader& weights, const model::Parameter& matrix) {
+    std::vector<float> values(static_cast<std::size_t>(matrix.element_count()));
+    ATOLL_RETURN_IF_ERROR(weights.read(matrix.name, 0, matrix.element_count(), values));
     return values;
 }
 
-const TensorSpec* find_spec(const std::vector<TensorSpec>& specs, const std::string& name) {
-    const auto found = std::ranges::find(specs, name, &TensorSpec::name);
-    return found == specs.end() ? nullptr : &*found;
+// The model's own parameters, or its adapters', in their order.
+std::vector<const model::Parameter*> parameters_of(const model::Model& model, bool adapters) {
+    std::vector<const model::Parameter*> all;
+    for (const model::ParameterGroup& group : model.groups) {
+        if (group.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : group.parameters) all.push_back(&parameter);
+    }
+    return all;
 }
 
-// What is added to a weight; absent: nothing. Counts the adapter's tensors that are used.
-Result<std::optional<Pair>> pair_of(const TensorSpec& weight, const WeightReader& adapter,
-                                    const std::vector<TensorSpec>& specs, const model::LoraOptions& lora,
-                                    std::size_t& used) {
-    if (!weight.name.ends_with(".weight")) return std::optional<Pair>();
-    const std::string module = std::string(kPrefix) + weight.name.substr(0, weight.name.size() - 7);
-    const TensorSpec* const a = find_spec(specs, module + std::string(kA));
-    const TensorSpec* const b = find_spec(specs, module + std::string(kB));
-    if (a == nullptr && b == nullptr) return std::optional<Pair>();
-    if (a == nullptr || b == nullptr) return not_for(adapter.directory(), module, "has only one of its two matrices");
-    const bool fits = weight.shape.size() == 2 && a->shape == std::vector{lora.rank, weight.shape[1]} &&
-                      b->shape == std::vector{weight.shape[0], lora.rank};
-    if (!fits)
-        return not_for(adapter.directory(), a->name,
-                       "or its partner is not of the shape that " + weight.name + " needs");
-    Pair pair{lora.rank, {}, {}};
-    ATOLL_TRY(pair.a, read_whole(adapter, *a));
-    ATOLL_TRY(pair.b, read_whole(adapter, *b));
-    used += 2;
+// What is added to a weight; absent: nothing.
+Result<std::optional<Pair>> pair_of(const model::Parameter& weight, const WeightReader& adapter,
+                                    const std::vector<const model::Parameter*>& matrices) {
+    const auto find = [&](std::string_view suffix) {
+        const std::string name = std::string(kPrefix) + model::module_of(weight) + std::string(suffix);
+        return std::ranges::find(matrices, name, &model::Parameter::name);
+    };
+    const auto a = find(kA), b = find(kB);
+    if (a == matrices.end() || b == matrices.end()) return std::optional<Pair>();
+    Pair pair{(*a)->shape[0], {}, {}};
+    ATOLL_TRY(pair.a, read_whole(adapter, **a));
+    ATOLL_TRY(pair.b, read_whole(adapter, **b));
     return std::optional<Pair>(std::move(pair));
 }
 
@@ -79,56 +72,34 @@ void add_product(const Pair& pair, float scale, std::int64_t first, std::int64_t
     }
 }
 
-// The matrices that a quantised base keeps in its format, by name.
-Result<std::map<std::string, model::Parameter>> quantized_matrices(const MergeOptions& options) {
-    std::map<std::string, model::Parameter> matrices;
-    if (!options.quantize) return matrices;
-    ATOLL_TRY(const model::ModelConfig config, model::load_config(options.model));
-    ATOLL_TRY(model::Model model, model::make_model(config));
-    model::quantize_layers(model, *options.quantize);
-    for (const model::ParameterGroup& group : model.groups) {
-        for (const model::Parameter& parameter : group.parameters) {
-            if (tensor::is_quantized(parameter.stored)) matrices.emplace(parameter.name, parameter);
-        }
-    }
-    return matrices;
-}
-
 // The values of W: those of the file, or what is left of them in a quantised format.
 class Values {
   public:
-    static Result<Values> open(const WeightReader& model, const TensorSpec& spec,
-                               const std::map<std::string, model::Parameter>& quantized) {
-        Values values(model, spec);
-        const auto found = quantized.find(spec.name);
-        if (found == quantized.end()) return values;
-        if (spec.shape != found->second.shape)
-            return invalid_argument(spec.name,
-                                    "tensor \"" + spec.name + "\" is not of the shape that config.json needs");
-        values.matrix_ = &found->second;
-        ATOLL_TRY(values.storage_, read_quantized(model, found->second));
+    static Result<Values> open(const WeightReader& model, const model::Parameter& parameter) {
+        Values values(model, parameter);
+        if (!tensor::is_quantized(parameter.stored)) return values;
+        ATOLL_TRY(values.storage_, read_quantized(model, parameter));
         return values;
     }
     Status read(std::int64_t begin, std::span<float> out) const {
-        if (matrix_ == nullptr)
-            return model_->read(spec_->name, begin, begin + static_cast<std::int64_t>(out.size()), out);
-        quant::dequantize(quant_format(matrix_->stored), storage_, matrix_->shape[0], matrix_->shape[1], begin, out);
+        const model::Parameter& matrix = *parameter_;
+        if (!tensor::is_quantized(matrix.stored))
+            return model_->read(matrix.name, begin, begin + static_cast<std::int64_t>(out.size()), out);
+        quant::dequantize(quant_format(matrix.stored), storage_, matrix.shape[0], matrix.shape[1], begin, out);
         return {};
     }
 
   private:
-    Values(const WeightReader& model, const TensorSpec& spec) : model_(&model), spec_(&spec) {}
+    Values(const WeightReader& model, const model::Parameter& parameter) : model_(&model), parameter_(&parameter) {}
     const WeightReader* model_;
-    const TensorSpec* spec_;
-    const model::Parameter* matrix_ = nullptr;
+    const model::Parameter* parameter_;
     std::vector<std::byte> storage_;
 };
 
-Status merge_tensor(const TensorSpec& spec, const Values& model, const std::optional<Pair>& pair, float scale,
-                    WeightWriter& writer) {
-    std::int64_t elements = 1;
-    for (const std::int64_t extent : spec.shape) elements *= extent;
-    const std::int64_t columns = spec.shape.empty() ? 1 : std::max<std::int64_t>(1, spec.shape.back());
+Status merge_tensor(const model::Parameter& parameter, const Values& model, const std::optional<Pair>& pair,
+                    float scale, WeightWriter& writer) {
+    const std::int64_t elements = parameter.element_count();
+    const std::int64_t columns = std::max<std::int64_t>(1, parameter.shape.back());
     const std::int64_t piece = std::max<std::int64_t>(1, kMergedElements / columns) * columns;
     std::vector<float> buffer(static_cast<std::size_t>(std::min(piece, elements)));
     for (std::int64_t at = 0; at < elements; at += piece) {
@@ -142,30 +113,28 @@ Status merge_tensor(const TensorSpec& spec, const Values& model, const std::opti
 
 }  // namespace
 
-Status merge_adapter(const MergeOptions& options) {
+Status merge_adapter(const MergeOptions& options, const model::Model& adapted) {
     ATOLL_RETURN_IF_ERROR(check_not_the_model(options.out, options.model));
     ATOLL_TRY(const model::LoraOptions lora, load_adapter_config(options.adapter));
     ATOLL_TRY(const WeightReader adapter, WeightReader::open_adapter(options.adapter));
     ATOLL_TRY(const WeightReader model, WeightReader::open(options.model));
-    ATOLL_TRY(const auto quantized, quantized_matrices(options));
-    const std::vector<TensorSpec> specs = model.tensors(), adapters = adapter.tensors();
+    const auto weights = parameters_of(adapted, false), matrices = parameters_of(adapted, true);
+    std::vector<TensorSpec> specs;
+    for (const model::Parameter* weight : weights) {
+        ATOLL_TRY(const DType dtype, model.dtype(weight->name));
+        specs.push_back({weight->name, weight->shape, dtype});
+    }
     SaveOptions save;
     save.base = options.model;
     save.dtype = options.dtype;
-    ATOLL_TRY(auto writer, WeightWriter::create(options.out, specs, save));
-    std::size_t used = 0;
+    ATOLL_TRY(auto writer, WeightWriter::create(options.out, std::move(specs), save));
     log::Progress progress("merge");
     double merged = 0;
-    for (const TensorSpec& spec : specs) {
-        progress.at(merged++ / static_cast<double>(specs.size()));
-        ATOLL_TRY(const auto pair, pair_of(spec, adapter, adapters, lora, used));
-        ATOLL_TRY(const Values values, Values::open(model, spec, quantized));
-        ATOLL_RETURN_IF_ERROR(merge_tensor(spec, values, pair, lora.scale(), writer));
-    }
-    if (used != adapters.size()) {
-        return invalid_argument(options.adapter.string(), options.adapter.string() + ": only " + std::to_string(used) +
-                                                              " of its " + std::to_string(adapters.size()) +
-                                                              " tensors are for linears of this model");
+    for (const model::Parameter* weight : weights) {
+        progress.at(merged++ / static_cast<double>(weights.size()));
+        ATOLL_TRY(const auto pair, pair_of(*weight, adapter, matrices));
+        ATOLL_TRY(const Values values, Values::open(model, *weight));
+        ATOLL_RETURN_IF_ERROR(merge_tensor(*weight, values, pair, lora.scale(), writer));
     }
     return writer.finish();
 }

@@ -5,7 +5,7 @@
 
 #include "shared/base/result.h"
 #include "trainer/checkpoint/load.h"
-#include "trainer/tensor/tensor.h"
+#include "trainer/model/model.h"
 
 namespace atl::checkpoint {
 
@@ -16,11 +16,10 @@ struct MergeOptions {
     std::filesystem::path adapter;
     std::filesystem::path out;
     std::optional<DType> dtype;  // absent: each tensor as in the model
-    // W is what this format (kInt8, kNf4) makes of the model's weights, as it was while the adapter was trained on a
-    // quantised base; absent: the model's own weights.
-    std::optional<tensor::DType> quantize;
 };
-// kInvalidArgument: an adapter that is not for this model.
-Status merge_adapter(const MergeOptions& options);
+// `adapted` is the model with the adapter's matrices; both directories hold its tensors. A matrix of it that is
+// quantised is what that format makes of the model's weights, as it was while the adapter was trained on a quantised
+// base.
+Status merge_adapter(const MergeOptions& options, const model::Model& adapted);
 
 }  // namespace atl::checkpoint

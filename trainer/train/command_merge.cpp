@@ -36,26 +36,36 @@ class MergeCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         ATOLL_TRY(const checkpoint::AdapterBase base, checkpoint::load_adapter_base(options_.adapter));
         const std::string trained_on = checkpoint::other_format(base, quantize_);
-        options_.quantize = parse_quantize(quantize_);
-        if (quantize_ != "none" && !options_.quantize) {
+        const auto format = parse_quantize(quantize_);
+        if (quantize_ != "none" && !format) {
             return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
         }
-        if (options_.quantize && !trained_on.empty() && trained_on != checkpoint::kNotQuantized) {
+        if (format && !trained_on.empty() && trained_on != checkpoint::kNotQuantized) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
-        if (!base.sha256.empty()) {
-            ATOLL_TRY(const ModelDirectory directory, open_model(options_.model));
-            ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, base, *comm::make_self(), false));
-        }
-        ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_));
+        ATOLL_TRY(ModelDirectory directory, open_both());
+        ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, base, *comm::make_self(), false));
+        if (format) model::quantize_layers(directory.model, *format);
+        ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_, directory.model));
         say_what_was_merged(trained_on);
         return {};
     }
 
   private:
+    // As every command opens a model with an adapter.
+    Result<ModelDirectory> open_both() const {
+        RunConfig config;
+        config.adapter = options_.adapter;
+        ATOLL_TRY(ModelDirectory directory, open_model(options_.model));
+        ATOLL_RETURN_IF_ERROR(check_tied_head(directory, *comm::make_self(), false));
+        ATOLL_TRY(auto adapters, adapters_of(config));
+        ATOLL_RETURN_IF_ERROR(add_adapters(directory, std::move(*adapters)));
+        return directory;
+    }
+
     void say_what_was_merged(const std::string& trained_on) const {
-        if (options_.quantize) {
+        if (quantize_ != "none") {
             std::cerr << "merged into what " << quantize_ << " makes of the model's weights"
                       << (trained_on.empty() ? ""
                                              : "; the adapter was trained on the model's own weights, which differ a "

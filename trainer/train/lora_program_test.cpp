@@ -56,6 +56,21 @@ class LoraProgramTest : public ProgramTest {
         EXPECT_TRUE(bytes.ok()) << directory;
         return bytes.ok() ? *bytes : std::string();
     }
+    // The fixture's model with one tensor of 64-bit integers more.
+    void write_with_integers(const std::string& out, const std::string& name) const {
+        const auto file = safetensors::File::open(path("model") + "/model.safetensors").value();
+        auto infos = file.header().tensors;
+        infos.push_back({name, safetensors::DType::kI64, {2}, 0, 0});
+        std::filesystem::create_directories(path(out));
+        std::filesystem::copy(path("model") + "/config.json", path(out),
+                              std::filesystem::copy_options::overwrite_existing);
+        auto writer = safetensors::Writer::create(path(out) + "/model.safetensors", infos);
+        ASSERT_TRUE(writer.ok());
+        for (const auto& tensor : file.header().tensors) ASSERT_TRUE(writer->append(file.bytes(tensor)).ok());
+        const std::vector<std::byte> zeros(16);
+        ASSERT_TRUE(writer->append(zeros).ok());
+        ASSERT_TRUE(writer->finish().ok());
+    }
     // `train` with adapters of rank 4 on all linears.
     CommandResult train_lora(const std::string& out, std::vector<std::string> flags, int ranks = 1) const {
         const std::vector<std::string> lora = {"--lora-rank",  "4",   "--lora-targets", "all-linear",
@@ -163,6 +178,39 @@ TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {
                   .exit_code,
               0);
     EXPECT_EQ(run({"eval", "--model", path("merged"), "--data", path("data.safetensors")}).exit_code, 0);
+}
+
+TEST_F(LoraProgramTest, AnAdapterThatLacksLayersIsNotMerged) {
+    auto config = nlohmann::json::parse(read_file(path("config.json")).value());
+    config["num_hidden_layers"] = 1;
+    ASSERT_TRUE(write_file_atomic(path("one.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("one.json"), "--out", path("one")}).exit_code, 0);
+    ASSERT_EQ(run({"train", "--model", path("one"), "--data", path("data.safetensors"), "--out", path("adapter"),
+                   "--steps", "1", "--lora-rank", "2"})
+                  .exit_code,
+              0);
+    const auto merged = run({"merge", "--model", path("model"), "--adapter", path("adapter"), "--out", path("merged")});
+    EXPECT_EQ(merged.exit_code, 2);
+    EXPECT_NE(merged.err.find("model.layers.1.self_attn.q_proj.lora_A.weight\" is missing"), std::string::npos)
+        << merged.err;
+    EXPECT_FALSE(std::filesystem::exists(path("merged")));
+}
+
+// As old versions of transformers wrote them: a buffer of integers.
+TEST_F(LoraProgramTest, ATensorThatSaysNothingIsLeftOutOfAMergedModel) {
+    ASSERT_EQ(train_lora("adapter", {"--steps", "1"}).exit_code, 0);
+    const std::vector<std::string> merge = {"merge", "--model",      path("buffers"), "--adapter", path("adapter"),
+                                            "--out", path("merged"), "--save-dtype",  "fp32",      "--overwrite"};
+    ASSERT_NO_FATAL_FAILURE(write_with_integers("buffers", "model.layers.0.self_attn.rotary_emb.inv_freq"));
+    const auto merged = run(merge);
+    EXPECT_EQ(merged.exit_code, 0) << merged.err;
+    const auto file = safetensors::File::open(path("merged") + "/model.safetensors").value();
+    EXPECT_EQ(file.header().find("model.layers.0.self_attn.rotary_emb.inv_freq"), nullptr);
+    ASSERT_NO_FATAL_FAILURE(write_with_integers("buffers", "model.position_ids"));
+    const auto refused = run(merge);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("\"model.position_ids\" is none that this model has"), std::string::npos) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(path("merged") + "/.saving"));
 }
 
 TEST_F(LoraProgramTest, ANewAdapterChangesNothingYet) {
