@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "shared/base/file.h"
+#include "shared/json/json.h"
 #include "trainer/model/config_reader.h"
 
 namespace atl::model {
@@ -80,13 +81,30 @@ DType parse_dtype(ConfigReader& reader) {
     return DType::kF32;
 }
 
-void parse_eos(ConfigReader& reader, ModelConfig& config) {
-    if (!reader.has("eos_token_id")) return;
+// `file` is for the message.
+Result<Json> parse_object(std::string_view text, const char* file) {
+    auto parsed = json::parse(text);
+    if (!parsed.ok()) return invalid_argument(file, "is " + parsed.error().message);
+    if (!parsed->is_object()) return invalid_argument(file, "is not a JSON object");
+    return parsed;
+}
+
+// With the file and the field that it is about.
+Error in_file(const std::filesystem::path& path, Error error) {
+    error.message = path.string() + ": " + error.field + " " + error.message;
+    return error;
+}
+
+std::vector<std::int64_t> parse_eos(ConfigReader& reader) {
+    std::vector<std::int64_t> ids;
+    if (!reader.has("eos_token_id")) return ids;
     const Json& value = reader.at("eos_token_id");
     for (const Json& id : value.is_array() ? value : Json::array({value})) {
-        if (!id.is_number_integer()) return reader.fail("eos_token_id", "must be an integer or a list of integers");
-        config.eos_token_ids.push_back(id.get<std::int64_t>());
+        if (!id.is_number_integer())
+            return reader.fail("eos_token_id", "must be an integer or a list of integers"), ids;
+        ids.push_back(id.get<std::int64_t>());
     }
+    return ids;
 }
 
 void parse_sizes(ConfigReader& reader, ModelConfig& config) {
@@ -142,7 +160,7 @@ Status check_keys(const Json& object, std::span<const std::string_view> known, c
 void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config) {
     config.dtype = parse_dtype(reader);
     config.bos_token_id = reader.integer("bos_token_id", -1, -1, INT64_C(1) << 40);
-    parse_eos(reader, config);
+    config.eos_token_ids = parse_eos(reader);
 }
 
 std::int64_t ModelConfig::length_max() const {
@@ -150,8 +168,7 @@ std::int64_t ModelConfig::length_max() const {
 }
 
 Result<ModelConfig> parse_config(std::string_view json_text) {
-    const Json object = Json::parse(json_text, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object()) return invalid_argument("config.json", "is not a JSON object");
+    ATOLL_TRY(const Json object, parse_object(json_text, "config.json"));
     ConfigReader reader(object, "");
     ATOLL_TRY(const Architecture architecture, architecture_of(reader));
     return architecture == Architecture::kOpt ? parse_opt(object) : parse_llama(object);
@@ -162,9 +179,21 @@ Result<ModelConfig> load_config(const std::filesystem::path& model_directory) {
     ATOLL_TRY(const std::string text, read_file(path));
     auto config = parse_config(text);
     if (config.ok()) return config;
-    Error error = config.error();
-    error.message = path.string() + ": " + error.field + " " + error.message;
-    return error;
+    return in_file(path, config.error());
+}
+
+Result<std::vector<std::int64_t>> load_eos_token_ids(const std::filesystem::path& model_directory,
+                                                     const ModelConfig& config) {
+    constexpr const char* kFile = "generation_config.json";
+    const auto text = read_file(model_directory / kFile);
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return config.eos_token_ids;
+    if (!text.ok()) return text.error();
+    const auto object = parse_object(*text, kFile);
+    if (!object.ok()) return in_file(model_directory / kFile, object.error());
+    ConfigReader reader(*object, "");
+    auto ids = parse_eos(reader);
+    if (!reader.status().ok()) return in_file(model_directory / kFile, reader.status().error());
+    return ids;
 }
 
 }  // namespace atl::model

@@ -178,6 +178,39 @@ TEST(ConfigTest, WhatIsNoJsonObjectIsRefused) {
     for (const char* text : {"", "[]", "{\"a\":", "nul"}) EXPECT_FALSE(parse_config(text).ok()) << text;
 }
 
+TEST(ConfigTest, AKeyThatIsThereTwiceIsRefused) {
+    const auto config = parse_config(R"({"vocab_size": 3, "vocab_size": 4})");
+    ASSERT_FALSE(config.ok());
+    EXPECT_EQ(config.error().message, "is not valid JSON: repeated key \"vocab_size\"");
+}
+
+TEST(ConfigTest, AFileThatIsCutOffSaysLineAndColumn) {
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(write_file_atomic(directory.path() / "config.json", "{\n\"vocab_size\":").ok());
+    const auto config = load_config(directory.path());
+    ASSERT_FALSE(config.ok());
+    EXPECT_NE(config.error().message.find("not valid JSON: parse error at line 2, column 14"), std::string::npos)
+        << config.error().message;
+}
+
+TEST(ConfigTest, WhatEndsATextIsReadFromTheGenerationConfigFirst) {
+    const TemporaryDirectory directory;
+    const ModelConfig config = parse_config(version5().dump()).value();
+    const auto read = [&](const char* text) {
+        EXPECT_TRUE(write_file_atomic(directory.path() / "generation_config.json", text).ok());
+        return load_eos_token_ids(directory.path(), config);
+    };
+    using Ids = std::vector<std::int64_t>;
+    EXPECT_EQ(load_eos_token_ids(directory.path(), config).value(), (Ids{2, 3}));
+    EXPECT_EQ(read(R"({"eos_token_id": 7, "top_p": 0.9})").value(), Ids{7});
+    EXPECT_EQ(read(R"({"eos_token_id": [7, 2]})").value(), (Ids{7, 2}));
+    EXPECT_EQ(read(R"({"max_length": 20})").value(), Ids{}) << "as transformers";
+    const auto wrong = read(R"({"eos_token_id": "</s>"})");
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_NE(wrong.error().message.find("generation_config.json: eos_token_id must be"), std::string::npos);
+    EXPECT_NE(read("{").error().message.find("generation_config.json"), std::string::npos);
+}
+
 TEST(ConfigTest, AFilesErrorNamesFileAndKey) {
     const TemporaryDirectory directory;
     EXPECT_EQ(load_config(directory.path()).error().code, ErrorCode::kNotFound);

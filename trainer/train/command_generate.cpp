@@ -32,6 +32,8 @@ class GenerateCommand final : public Command {
             ATOLL_RETURN_IF_ERROR(
                 tell_other_weights(directory, directory.adapters->trained_on, *comm, config_.broadcast_from_rank0));
         ATOLL_RETURN_IF_ERROR(comm->agree(set_precision(directory.model, config_)));
+        ATOLL_TRY(directory.model.config.eos_token_ids,
+                  comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const Division division, comm::agreed(*comm, division_of(config_, *comm)));

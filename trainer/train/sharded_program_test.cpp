@@ -120,6 +120,17 @@ TEST_F(ShardedProgramTest, EveryShardingHasTheLossOfOneRank) {
     EXPECT_GT(std::abs(loss(cases[0]) / loss(cases[1]) - 1), 1e-4) << "the adapter says nothing";
 }
 
+TEST_F(ShardedProgramTest, ATextEndsAtATokenOfTheGenerationConfig) {
+    const std::string whole = text({"--model", path("llama")});
+    nlohmann::json every = nlohmann::json::array();
+    for (int id = 0; id < 480; ++id) every.push_back(id);
+    const std::string config = path("llama") + "/generation_config.json";
+    ASSERT_TRUE(write_file_atomic(config, nlohmann::json{{"eos_token_id", every}}.dump()).ok());
+    for (const int ranks : {1, 2}) EXPECT_EQ(text({"--model", path("llama")}, ranks), "\n");
+    ASSERT_TRUE(write_file_atomic(config, R"({"eos_token_id": 479})").ok());
+    EXPECT_EQ(text({"--model", path("llama")}), whole);
+}
+
 TEST_F(ShardedProgramTest, AnErrorOnSeveralRanksIsSaidOnce) {
     const auto result = run({"generate", "--model", path("llama"), "--prompt", "ab", "--max-tokens", "5000"}, 2);
     EXPECT_EQ(result.exit_code, 2);
