@@ -48,6 +48,30 @@ constexpr std::array<CommandEntry, 11> kCommands = {{
      kOneProcess},
 }};
 
+// libgomp, which comes with oneDNN, binds the first thread while it is loaded when one of these is set, as job scripts
+// often do. Then we would see one core, and our own threads would share it. We use none of libgomp's.
+constexpr const char* kBindings[] = {"OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_AFFINITY="};
+
+[[gnu::no_sanitize("address", "undefined", "thread")]] bool starts_with(const char* text, const char* start) {
+    for (; *start != '\0'; ++text, ++start) {
+        if (*text != *start) return false;
+    }
+    return true;
+}
+
+// Takes them out of the environment. Runs before any library is initialised, and so without any.
+[[gnu::no_sanitize("address", "undefined", "thread")]] void drop_bindings(int, char**, char** environment) {
+    char** kept = environment;
+    for (char** entry = environment; *entry != nullptr; ++entry) {
+        bool binds = false;
+        for (const char* name : kBindings) binds = binds || starts_with(*entry, name);
+        if (!binds) *kept++ = *entry;
+    }
+    *kept = nullptr;
+}
+
+[[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)(int, char**, char**) = drop_bindings;
+
 }  // namespace
 
 int main(int argc, char** argv) {

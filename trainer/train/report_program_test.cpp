@@ -1,4 +1,5 @@
 // What `report` says of the kernels, and of the ranks that a launcher started.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -63,6 +64,20 @@ TEST(ReportTest, ALauncherThatSaysAnotherLocalRankThanMpiIsShown) {
     EXPECT_FALSE(ranks[0].contains("launcher_says"));
     EXPECT_EQ(ranks[1]["local_rank"], 1) << "that of the shared memory counts";
     EXPECT_EQ(ranks[1].value("launcher_says", nlohmann::json()), (nlohmann::json{{"OMPI_COMM_WORLD_LOCAL_RANK", 0}}));
+}
+
+TEST(ReportTest, AJobScriptsBindingOfOpenMpThreadsTakesNoCores) {
+    const auto cores = [](const std::map<std::string, std::string>& environment) {
+        CommandOptions options;
+        options.environment = environment;
+        const auto result = run_command({ATOLL_TRAINER, "report"}, options);
+        EXPECT_TRUE(result.ok() && result->exit_code == 0);
+        return result.ok() ? lines_of(result->out).at(0)["cpu"]["cores"] : nlohmann::json();
+    };
+    const auto all = cores({});
+    EXPECT_EQ(cores({{"OMP_PROC_BIND", "true"}}), all);
+    EXPECT_EQ(cores({{"OMP_PROC_BIND", "close"}, {"OMP_PLACES", "cores"}}), all);
+    EXPECT_EQ(cores({{"GOMP_CPU_AFFINITY", "0"}}), all);
 }
 
 TEST(ReportTest, AProcessAloneIsRankZeroOfOne) {
