@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "trainer/plan/control_group.h"
+#include "shared/base/control_group.h"
 
 namespace atl::plan {
 namespace {

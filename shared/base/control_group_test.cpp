@@ -1,4 +1,4 @@
-#include "trainer/plan/control_group.h"
+#include "shared/base/control_group.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "shared/base/file.h"
 
-namespace atl::plan {
+namespace atl {
 namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -30,6 +30,7 @@ class ControlGroupTest : public testing::Test {
         put("memory/" + group, "memory.usage_in_bytes", std::to_string(used));
         put("memory/" + group, "memory.stat", "inactive_file 77\ntotal_inactive_file " + std::to_string(cache));
     }
+    double cores(const std::string& groups) { return control_group_cores(root(), groups); }
     std::int64_t room(const std::string& groups) { return control_group_room(root(), groups); }
     const std::filesystem::path& root() const { return directory_.path(); }
 
@@ -78,5 +79,27 @@ TEST_F(ControlGroupTest, InAContainerTheRootIsItsGroup) {
     EXPECT_EQ(room("4:memory:/docker/0123\n"), 600);
 }
 
+TEST_F(ControlGroupTest, TheLeastQuotaOfAllGroupsSaysHowManyCores) {
+    constexpr double kAll = std::numeric_limits<double>::infinity();
+    EXPECT_EQ(cores("0::/job/task\n"), kAll);
+    put("job", "cpu.max", "max 100000");
+    EXPECT_EQ(cores("0::/job/task\n"), kAll);
+    put("job", "cpu.max", "250000 100000");
+    put("job/task", "cpu.max", "400000 50000");
+    put("other", "cpu.max", "1000 100000");
+    EXPECT_EQ(cores("0::/job/task\n"), 2.5);
+    put("", "cpu.max", "150000 100000");
+    EXPECT_EQ(cores("0::/docker/0123\n"), 1.5) << "in a container the root is its group";
+}
+
+TEST_F(ControlGroupTest, QuotasOfVersion1AreThoseOfItsCpuController) {
+    put("cpu", "cpu.cfs_quota_us", "-1");
+    put("cpu", "cpu.cfs_period_us", "100000");
+    put("cpu/job", "cpu.cfs_quota_us", "300000");
+    put("cpu/job", "cpu.cfs_period_us", "100000");
+    EXPECT_EQ(cores("3:cpuset:/job\n9:cpu,cpuacct:/job/task\n0::/\n"), 3);
+    EXPECT_EQ(cores("3:cpuset:/job\n9:cpu,cpuacct:/\n"), std::numeric_limits<double>::infinity());
+}
+
 }  // namespace
-}  // namespace atl::plan
+}  // namespace atl
