@@ -13,6 +13,8 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
+}  // namespace
+
 Status check_prompt(const ModelConfig& config, std::span<const std::int32_t> prompt, const GenerateOptions& options) {
     if (prompt.empty()) return invalid_argument("prompt", "holds no token");
     for (const std::int32_t id : prompt) {
@@ -31,19 +33,24 @@ Status check_prompt(const ModelConfig& config, std::span<const std::int32_t> pro
     return {};
 }
 
-}  // namespace
-
-Generation::Generation(const Model& model, kernels::Backend& backend, WeightSource& weights)
-    : model_(&model), backend_(&backend), weights_(&weights) {}
+Generation::Generation(const Model& model, kernels::Backend& backend, WeightSource* weights)
+    : model_(&model), backend_(&backend), weights_(weights) {}
 
 Result<Generation> Generation::start(const Model& model, kernels::Backend& backend, WeightSource& weights,
                                      std::int64_t step_tokens_max, std::int64_t tokens_max) {
-    Generation generation(model, backend, weights);
+    Generation generation(model, backend, &weights);
     generation.lay_out(generation.memory_, step_tokens_max, tokens_max);
     ATOLL_TRY(tensor::Memory memory, backend.allocate(generation.memory_.peak_bytes()));
     generation.memory_ = Arena(std::move(memory));
     generation.lay_out(generation.memory_, step_tokens_max, tokens_max);
     return generation;
+}
+
+std::int64_t Generation::need_bytes(const Model& model, kernels::Backend& backend, std::int64_t step_tokens_max,
+                                    std::int64_t tokens_max) {
+    Generation generation(model, backend, nullptr);
+    generation.lay_out(generation.memory_, step_tokens_max, tokens_max);
+    return generation.memory_.peak_bytes();
 }
 
 void Generation::lay_out(Arena& arena, std::int64_t step_tokens_max, std::int64_t tokens_max) {

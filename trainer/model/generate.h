@@ -29,11 +29,15 @@ class Generation {
     static Result<Generation> start(const Model& model, kernels::Backend& backend, WeightSource& weights,
                                     std::int64_t step_tokens_max, std::int64_t tokens_max);
 
+    // What start() would take.
+    static std::int64_t need_bytes(const Model& model, kernels::Backend& backend, std::int64_t step_tokens_max,
+                                   std::int64_t tokens_max);
+
     // Appends tokens (ids of the vocabulary) and writes the logits [V] of what follows the last.
     void step(std::span<const std::int32_t> tokens, std::span<float> logits);
 
   private:
-    Generation(const Model& model, kernels::Backend& backend, WeightSource& weights);
+    Generation(const Model& model, kernels::Backend& backend, WeightSource* weights);
     void lay_out(tensor::Arena& arena, std::int64_t step_tokens_max, std::int64_t tokens_max);
 
     const Model* model_;
@@ -57,9 +61,11 @@ struct GenerateOptions {
 // Chooses a token from logits [V]. Deterministic: `draw` in [0, 1) decides.
 std::int32_t sample_token(std::span<const float> logits, double temperature, double top_p, double draw);
 
+// kInvalidArgument: an empty prompt, an id outside the vocabulary, or more tokens than ModelConfig::length_max().
+Status check_prompt(const ModelConfig& config, std::span<const std::int32_t> prompt, const GenerateOptions& options);
+
 // Continues the prompt with a key/value cache. on_token gets every new token and returns false to stop; an end-of-
-// sequence token stops as well and is not handed on. kInvalidArgument: an empty prompt, an id outside the vocabulary,
-// or more tokens than ModelConfig::length_max().
+// sequence token stops as well and is not handed on. Errors are those of check_prompt().
 Status generate(const Model& model, kernels::Backend& backend, WeightSource& weights,
                 std::span<const std::int32_t> prompt, const GenerateOptions& options,
                 const std::function<bool(std::int32_t)>& on_token);

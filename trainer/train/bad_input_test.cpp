@@ -281,6 +281,26 @@ TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
     EXPECT_NE(result.err.find("the nearest that fits: --sharding none"), std::string::npos) << result.err;
 }
 
+TEST_F(BadInputTest, EvalAndGenerateThatCannotFitExitWithThreeBeforeTheyStart) {
+    auto config = nlohmann::json::parse(read_file(path("config.json")).value());
+    config.update({{"vocab_size", 480}, {"intermediate_size", 1 << 16}, {"max_position_embeddings", 1LL << 33}});
+    ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--tokenizer", ATOLL_FIXTURES "/tokenizers/small", "--out",
+                   path("model"), "--overwrite"})
+                  .exit_code,
+              0);
+    constexpr std::int64_t kLength = 2048, kMany = 2048;  // of 4 million tokens: 1 TB of the feed-forward's channels
+    write_data("long.safetensors", kLength, {{"input_ids", std::vector<std::int32_t>(kLength * kMany, 5)}});
+    const auto evaluated =
+        run({"eval", "--model", path("model"), "--data", path("long.safetensors"), "--batch-size", "2048"});
+    EXPECT_EQ(evaluated.exit_code, 3);
+    EXPECT_NE(evaluated.err.find("the nearest that fits: --batch-size "), std::string::npos) << evaluated.err;
+    const auto generated =
+        run({"generate", "--model", path("model"), "--prompt", "a", "--max-tokens", std::to_string(1LL << 32)});
+    EXPECT_EQ(generated.exit_code, 3);
+    EXPECT_NE(generated.err.find("this needs "), std::string::npos) << generated.err;
+}
+
 TEST_F(BadInputTest, AnUnknownCommandListsTheCommands) {
     const auto result = run({"tran"});
     EXPECT_EQ(result.exit_code, 2);

@@ -2,6 +2,7 @@
 #include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/evaluate.h"
+#include "trainer/train/fit.h"
 #include "trainer/train/identity.h"
 
 namespace atl::train {
@@ -46,6 +47,12 @@ class EvalCommand final : public Command {
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;
         ATOLL_TRY(options.division, comm::agreed(comm, division_of(config_, comm)));
+        const auto need_bytes = [&](std::int64_t rows) {
+            LayoutOptions smaller = options;
+            smaller.engine.largest.batch = rows;
+            return RunMemory::measure(backend, directory.model, smaller).total_bytes();
+        };
+        ATOLL_RETURN_IF_ERROR(check_fits(micro(data), need_bytes, comm));
         ATOLL_TRY(auto memory, comm::agreed(comm, RunMemory::allocate(backend, directory.model, options)));
         const auto load = config_.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
         ATOLL_RETURN_IF_ERROR(load(directory, memory->store(), backend, comm));

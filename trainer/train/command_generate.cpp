@@ -1,8 +1,10 @@
 #include "trainer/comm/launch.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/model/generate.h"
+#include "trainer/plan/node.h"
 #include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/fit.h"
 #include "trainer/train/gathered_weights.h"
 #include "trainer/train/job.h"
 #include "trainer/train/metrics.h"
@@ -35,14 +37,23 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
+        const std::vector<std::int32_t> prompt = tokenizer->encode_prompt(prompt_);
+        ATOLL_RETURN_IF_ERROR(comm->agree(model::check_prompt(directory.model.config, prompt, options_)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const Division division, comm::agreed(*comm, division_of(config_, *comm)));
         RankGroups ranks(*comm, division);
+        const auto need_bytes = [&](std::int64_t) {
+            const auto tokens = std::ssize(prompt);
+            return GatheredWeights::need_bytes(directory.model, division, ranks.copy()) +
+                   model::Generation::need_bytes(directory.model, *backend, tokens, tokens + options_.tokens_max) +
+                   plan::resident_bytes();
+        };
+        ATOLL_RETURN_IF_ERROR(check_fits(1, need_bytes, *comm));
         ATOLL_TRY(const auto weights,
                   comm::agreed(*comm, GatheredWeights::allocate(*backend, directory.model, division, ranks.copy())));
         const auto load = config_.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
         ATOLL_RETURN_IF_ERROR(load(directory, weights->store(), *backend, *comm));
-        return print_continuation(directory.model, *backend, *weights, *tokenizer, *comm);
+        return print_continuation(directory.model, *backend, *weights, *tokenizer, prompt, *comm);
     }
 
   private:
@@ -56,8 +67,8 @@ class GenerateCommand final : public Command {
     }
 
     Status print_continuation(const model::Model& model, kernels::Backend& backend, model::WeightSource& weights,
-                              const data::Tokenizer& tokenizer, comm::Comm& comm) {
-        const std::vector<std::int32_t> prompt = tokenizer.encode_prompt(prompt_);
+                              const data::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt,
+                              comm::Comm& comm) {
         std::vector<std::int32_t> ids;
         // Ranks on different kinds of CPU may differ in the last bit, and must not part over it.
         options_.settle = [&](std::int32_t token) {

@@ -23,6 +23,29 @@ std::string way_out(const TrainJob& job, const plan::MemoryPlan& plan, kernels::
     return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + plan::human_bytes(need(*nearest)) + ")";
 }
 
+// The same for a command that only reads the model.
+std::string smaller_batch(std::int64_t rows, const std::function<std::int64_t(std::int64_t rows)>& need_bytes,
+                          std::int64_t limit_bytes) {
+    while ((rows /= 2) > 0) {
+        const std::int64_t need = need_bytes(rows);
+        if (need <= limit_bytes)
+            return "the nearest that fits: --batch-size " + std::to_string(rows) + " (" + plan::human_bytes(need) + ")";
+    }
+    return "--precision bf16 and --quantize keep the weights in less, --sharding full_shard divides them among ranks";
+}
+
+Error too_much(const char* what, std::int64_t need_bytes, std::int64_t limit_bytes, const std::string& way_out) {
+    return {ErrorCode::kResourceExhausted,
+            std::string(what) + " needs " + plan::human_bytes(need_bytes) + " a rank and there are " +
+                plan::human_bytes(limit_bytes) + "; " + way_out,
+            "memory"};
+}
+
+// What each rank of this machine may take. What the program has is counted in the need and no longer available.
+std::int64_t share_bytes(comm::Comm& comm) {
+    return plan::available_bytes() / comm.ranks_on_node() + plan::resident_bytes();
+}
+
 }  // namespace
 
 plan::Settings settings_of(const TrainJob& job) {
@@ -50,16 +73,18 @@ plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& setting
 Status judge(const TrainJob& job, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
     const plan::MemoryPlan plan = measure_with(job, settings_of(job), backend, 0, ranks);
     if (plan.total_bytes() <= limit_bytes) return {};
-    return Error{ErrorCode::kResourceExhausted,
-                 "this run needs " + plan::human_bytes(plan.total_bytes()) + " a rank and there are " +
-                     plan::human_bytes(limit_bytes) + "; " + way_out(job, plan, backend, ranks, limit_bytes),
-                 "memory"};
+    return too_much("this run", plan.total_bytes(), limit_bytes, way_out(job, plan, backend, ranks, limit_bytes));
 }
 
 Status check_fits(const TrainJob& job, kernels::Backend& backend, comm::Comm& comm) {
-    const std::int64_t program = plan::resident_bytes();  // is counted in the need and no longer available
-    const std::int64_t limit = plan::available_bytes() / comm.ranks_on_node() + program;
-    return comm.agree(judge(job, backend, comm.size(), limit));
+    return comm.agree(judge(job, backend, comm.size(), share_bytes(comm)));
+}
+
+Status check_fits(std::int64_t rows, const std::function<std::int64_t(std::int64_t rows)>& need_bytes,
+                  comm::Comm& comm) {
+    const std::int64_t limit = share_bytes(comm), need = need_bytes(rows);
+    if (need <= limit) return comm.agree({});
+    return comm.agree(too_much("this", need, limit, smaller_batch(rows, need_bytes, limit)));
 }
 
 }  // namespace atl::train

@@ -21,6 +21,12 @@ Result<std::unique_ptr<GatheredWeights>> GatheredWeights::allocate(kernels::Back
     return weights;
 }
 
+std::int64_t GatheredWeights::need_bytes(const model::Model& model, const Division& division, comm::Comm& copy) {
+    GatheredWeights weights(model, copy);
+    weights.lay_out(division);
+    return weights.arena_.peak_bytes();
+}
+
 void GatheredWeights::begin_block(std::size_t block) {
     block_ = block;
     of_block_ = gather_.acquire(copy_, block);

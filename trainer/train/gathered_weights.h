@@ -18,6 +18,9 @@ class GatheredWeights final : public model::WeightSource {
     static Result<std::unique_ptr<GatheredWeights>> allocate(kernels::Backend& backend, const model::Model& model,
                                                              const Division& division, comm::Comm& copy);
 
+    // What allocate() would take.
+    static std::int64_t need_bytes(const model::Model& model, const Division& division, comm::Comm& copy);
+
     ParameterStore& store() { return store_; }
     void begin_block(std::size_t block) override;
     Tensor weights(std::size_t group) override;
