@@ -5,7 +5,7 @@
 
 Each repeat runs every row's own and its peer's program once, one after the other, so that both share whatever else the
 machine does. A run is a few steps after two that are not counted; its rate is the median of its steps. Printed are the
-medians over the repeats, the spread, the ratio of the medians and the peak resident memory of a rank.
+medians over the repeats, the spread, the median of the ratios of each repeat and the peak resident memory of a rank.
 --busy-core keeps one core busy meanwhile. OPENBLAS_* and OMP_* are taken out of the environment of both.
 """
 import argparse
@@ -86,7 +86,7 @@ class Ours:
         (self.directory / "rows.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
 
     def rates(self, flags, steps):
-        launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(self.ranks)] if self.ranks > 1 else []
+        launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(self.ranks)] if self.ranks > 1 else []
         flags = [flag.format(directory=self.directory) for flag in flags]
         lines = run([*launch, self.trainer, "train", "--model", str(self.directory / "model"), "--data",
                      str(self.directory / "rows.safetensors"), "--out", str(self.directory / "out"), "--overwrite", "--batch-size",

@@ -70,7 +70,7 @@ class TimedComm final : public comm::Comm {
     void broadcast(std::span<std::byte> bytes, int root) override { comm_.broadcast(bytes, root); }
     void send(std::span<std::byte> bytes, int from, int to) override { comm_.send(bytes, from, to); }
     std::unique_ptr<comm::Comm> split(int color, int order) override { return comm_.split(color, order); }
-    comm::NodePlace place_on_node() override { return comm_.place_on_node(); }
+    std::unique_ptr<comm::Comm> on_node() override { return comm_.on_node(); }
 
   private:
     comm::Transfer started(comm::Transfer transfer) {

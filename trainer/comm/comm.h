@@ -17,12 +17,6 @@ struct Transfer {
     int slot = -1;  // -1: complete already
 };
 
-// Where a rank is among those of its group that run on the same machine.
-struct NodePlace {
-    int rank = 0;  // the local rank: 0 … ranks − 1, in the group's order
-    int ranks = 1;
-};
-
 // A group of ranks. Every member calls the same operations in the same order. Not thread-safe.
 //
 // Sums are deterministic: contributions are added by one fixed binary tree over ranks, ((0+1)+(2+3))+…, whatever the
@@ -71,9 +65,9 @@ class Comm {
     // The ranks that named the same colour as a group of their own, ordered by `order` and then as in this group.
     virtual std::unique_ptr<Comm> split(int color, int order = 0) = 0;
 
-    // The ranks of this group on this machine: those that can share memory.
-    virtual NodePlace place_on_node() = 0;
-    int ranks_on_node() { return place_on_node().ranks; }
+    // The ranks of this group on this machine, in its order: those that can share memory.
+    virtual std::unique_ptr<Comm> on_node() = 0;
+    int ranks_on_node() { return on_node()->size(); }
 
     void all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) {
         wait(start_all_gather(shard, whole));

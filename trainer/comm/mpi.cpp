@@ -122,14 +122,10 @@ class MpiComm final : public Comm {
         return std::make_unique<MpiComm>(part, false);
     }
 
-    NodePlace place_on_node() override {
+    std::unique_ptr<Comm> on_node() override {
         MPI_Comm node = MPI_COMM_NULL;
         MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
-        NodePlace place;
-        MPI_Comm_rank(node, &place.rank);
-        MPI_Comm_size(node, &place.ranks);
-        MPI_Comm_free(&node);
-        return place;
+        return std::make_unique<MpiComm>(node, false);
     }
 
   private:

@@ -133,13 +133,13 @@ TEST(MpiCommTest, AllRanksOfThisTestShareTheMachine) {
 }
 
 TEST(MpiCommTest, TheLocalRankIsTheLaunchersAndThatOfAGroupCountsItsOwnRanks) {
-    EXPECT_EQ(world->place_on_node().rank, world->rank());
+    EXPECT_EQ(world->on_node()->rank(), world->rank());
     const auto launcher = launcher_local_rank(process_environment);
     ASSERT_TRUE(launcher) << "mpirun says it";
     EXPECT_EQ(launcher->rank, world->rank()) << launcher->variable;
     const auto part = world->split(world->rank() % 2);
-    EXPECT_EQ(part->place_on_node().rank, world->rank() / 2);
-    EXPECT_EQ(part->place_on_node().ranks, part->size());
+    EXPECT_EQ(part->on_node()->rank(), world->rank() / 2);
+    EXPECT_EQ(part->on_node()->size(), part->size());
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class SelfComm final : public Comm {
         check(from == 0 && to == 0, "send: no such rank");
     }
     std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return make_self(); }
-    NodePlace place_on_node() override { return {}; }
+    std::unique_ptr<Comm> on_node() override { return make_self(); }
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/metrics.h"
+#include "trainer/train/threads.h"
 
 namespace atl::train {
 namespace {
@@ -54,19 +55,20 @@ OrderedJson kernels_in_use() {
 
 // Where this rank is and the device that it would take.
 OrderedJson rank_line(comm::Comm& world) {
-    const comm::NodePlace place = world.place_on_node();
-    const plan::RankDevices devices{place.rank, place.ranks, kernels::visible_gpus(),
+    const auto node = world.on_node();
+    const plan::RankDevices devices{node->rank(), node->size(), kernels::visible_gpus(),
                                     plan::device_variables(comm::process_environment)};
     OrderedJson line = {{"rank", world.rank()},
                         {"host", system_names().nodename},
-                        {"local_rank", place.rank},
-                        {"ranks_on_node", place.ranks}};
+                        {"local_rank", node->rank()},
+                        {"ranks_on_node", node->size()}};
     const auto launcher = comm::launcher_local_rank(comm::process_environment);
-    if (launcher && launcher->rank != place.rank) line["launcher_says"] = {{launcher->variable, launcher->rank}};
+    if (launcher && launcher->rank != node->rank()) line["launcher_says"] = {{launcher->variable, launcher->rank}};
     line["visible_gpus"] = devices.visible;
     line["variables"] = OrderedJson::object();
     for (const plan::DeviceVariable& variable : devices.variables) line["variables"][variable.name] = variable.value;
     line["device"] = device_of(devices);
+    line["threads"] = thread_share(*node);
     return line;
 }
 

@@ -4,7 +4,6 @@
 #include <iostream>
 #include <utility>
 
-#include "shared/base/cores.h"
 #include "shared/digest/digest.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/data/tokenizer.h"
@@ -12,6 +11,7 @@
 #include "trainer/tensor/targets.h"
 #include "trainer/train/input_paths.h"
 #include "trainer/train/storage.h"
+#include "trainer/train/threads.h"
 
 namespace atl::train {
 namespace {
@@ -230,8 +230,7 @@ LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
 }
 
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm) {
-    const int share = std::max(1, usable_cores() / comm.ranks_on_node());
-    const int threads = config.threads > 0 ? static_cast<int>(config.threads) : share;
+    const int threads = choose_threads(static_cast<int>(config.threads), comm);
     ATOLL_TRY(auto backend, comm::agreed(comm, kernels::make_cpu_backend(threads)));
     ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
     return backend;

@@ -41,7 +41,7 @@ class MirroredComm final : public comm::Comm {
     void broadcast(std::span<std::byte>, int) override {}
     void send(std::span<std::byte>, int, int) override {}
     std::unique_ptr<comm::Comm> split(int, int) override { return comm::make_self(); }
-    comm::NodePlace place_on_node() override { return {0, 2}; }
+    std::unique_ptr<comm::Comm> on_node() override { return std::make_unique<MirroredComm>(); }
 
     // Of every transfer of a kind, in the order they began: how often the others could move between begin and wait.
     std::vector<int> progress_during(char kind) const {

@@ -53,6 +53,7 @@ TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
             EXPECT_EQ(line["variables"], (nlohmann::json{{"CUDA_VISIBLE_DEVICES", std::to_string(rank)}}));
             EXPECT_EQ(line["visible_gpus"], 0) << "this build has no GPU backend";
             EXPECT_EQ(line["device"], "cpu");
+            EXPECT_EQ(line["threads"], ranks[0]["threads"]) << "none is bound";
             EXPECT_FALSE(line.contains("launcher_says")) << line;
         }
     }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <regex>
+#include <thread>
 #include <utility>
 
 #include "trainer/train/program_fixture.h"
@@ -37,6 +38,20 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     EXPECT_EQ(lines[8]["samples"], 64);
     EXPECT_EQ(lines[8]["tokens"], 64 * 15);
     EXPECT_EQ(lines[8]["resumable"], false);
+}
+
+TEST_F(TrainProgramTest, CoresThatALauncherKeptFromItsRanksAreToldOnce) {
+    if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
+    const auto arguments = train_arguments("out", {"--steps", "1", "--global-batch-size", "2", "--threads", "2"});
+    const auto err_of = [&](const std::string& start) {
+        const auto result = run_under({ATOLL_MPIRUN, "2", "sh", "-c", start, "sh"}, command(arguments, 1));
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result.err;
+    };
+    const std::string bound = err_of("exec taskset -c $(taskset -cp $$ | grep -oE '[0-9]+$') \"$@\"");
+    EXPECT_NE(bound.find("--bind-to none"), std::string::npos) << bound;
+    EXPECT_EQ(bound.find("--bind-to none"), bound.rfind("--bind-to none")) << bound;
+    EXPECT_EQ(err_of("exec \"$@\"").find("--bind-to none"), std::string::npos);
 }
 
 TEST_F(TrainProgramTest, RanksShardingAndAccumulationDoNotChangeTheLosses) {

@@ -1,0 +1,75 @@
+#include "trainer/train/threads.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <vector>
+
+#include "shared/base/cores.h"
+
+namespace atl::train {
+namespace {
+
+bool has(const std::string& set, std::size_t core) {
+    return core < set.size() && set[core] == '1';
+}
+
+// The core_set() of each rank of the machine.
+std::vector<std::string> gather_sets(comm::Comm& node) {
+    std::string mine = core_set();
+    double longest = static_cast<double>(mine.size());
+    node.all_reduce(std::span(&longest, 1), comm::Reduction::kMax);
+    const auto length = static_cast<std::size_t>(longest);
+    mine.resize(length, '0');
+    const auto ranks = static_cast<std::size_t>(node.size());
+    std::string all(length * ranks, '0');
+    node.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    std::vector<std::string> sets;
+    for (std::size_t rank = 0; rank < ranks; ++rank) sets.push_back(all.substr(rank * length, length));
+    return sets;
+}
+
+}  // namespace
+
+int thread_share(std::span<const std::string> sets, std::size_t rank, double quota) {
+    constexpr double kRounding = 1e-6;  // of the sum: three thirds are one
+    double cores = 0;
+    for (std::size_t core = 0; core < sets[rank].size(); ++core) {
+        if (!has(sets[rank], core)) continue;
+        cores += 1 / static_cast<double>(std::ranges::count_if(sets, [&](const auto& set) { return has(set, core); }));
+    }
+    const double share = std::min(cores, quota / static_cast<double>(sets.size()));
+    return std::max(1, static_cast<int>(share + kRounding));
+}
+
+int thread_share(comm::Comm& node) {
+    return thread_share(gather_sets(node), static_cast<std::size_t>(node.rank()), core_quota());
+}
+
+std::string idle_cores_warning(std::span<const std::string> sets, const std::string& launcher, int threads) {
+    constexpr int kProcessorsOfACore = 2;
+    const int bound = count_cores(sets[0]);
+    if (threads > 0 ? threads <= bound : bound > kProcessorsOfACore) return {};
+    int idle = 0;
+    for (std::size_t core = 0; core < launcher.size(); ++core) {
+        const auto may_use = [&](const std::string& set) { return has(set, core); };
+        if (has(launcher, core) && std::ranges::none_of(sets, may_use)) ++idle;
+    }
+    if (idle == 0) return {};
+    return "the launcher bound the ranks so that " + std::to_string(idle) + " of the " +
+           std::to_string(count_cores(launcher)) +
+           " cores that it may use lie idle: start them with `mpirun --bind-to none` (or `srun --cpus-per-task N`)";
+}
+
+int choose_threads(int threads, comm::Comm& comm) {
+    const auto node = comm.on_node();
+    const std::vector<std::string> sets = gather_sets(*node);
+    if (comm.rank() == 0 && comm.size() > 1) {
+        const std::string warning = idle_cores_warning(sets, core_set(getppid()), threads);
+        if (!warning.empty()) std::cerr << warning << "\n";
+    }
+    return threads > 0 ? threads : thread_share(sets, static_cast<std::size_t>(node->rank()), core_quota());
+}
+
+}  // namespace atl::train

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "trainer/comm/comm.h"
+
+// How many threads a rank computes with. A launcher may bind each rank to cores of its own, or all to the same.
+namespace atl::train {
+
+// Of a rank whose machine has ranks with these core_set()s and a quota of that many cores for all of them: a core that
+// several ranks may run on is shared equally, and each rank gets what its cores come to, rounded down, at least 1. So
+// there are never more threads than cores, unless there are more ranks.
+int thread_share(std::span<const std::string> sets, std::size_t rank, double quota);
+
+// That of this rank; `node` has the ranks of its machine, and each takes part.
+int thread_share(comm::Comm& node);
+
+// What to tell when a launcher that may run on `launcher` bound its ranks so tightly that `threads` (0: as many as
+// there are cores) do not get cores that lie idle; else empty. Two processors may be one core.
+std::string idle_cores_warning(std::span<const std::string> sets, const std::string& launcher, int threads);
+
+// `threads`, or when it is 0 thread_share(). Rank 0 gives the warning for its own machine. Every rank takes part.
+int choose_threads(int threads, comm::Comm& comm);
+
+}  // namespace atl::train
