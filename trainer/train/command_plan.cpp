@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/cores.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
@@ -40,6 +42,7 @@ class PlanCommand final : public Command {
 
     Status run() override {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
+        ATOLL_RETURN_IF_ERROR(settle_offload_dir(config_));
         if (ranks_ < 1 || ranks_ > kRanksMax) {
             return invalid_argument("--ranks", "must be from 1 to " + std::to_string(kRanksMax));
         }
@@ -51,6 +54,7 @@ class PlanCommand final : public Command {
         const RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
         ATOLL_TRY(TrainJob job, prepare_training(config_, *self, counts));
         job.unseen_bytes = comm::library_bytes(counts.on_node);
+        if (config_.threads == 0) config_.threads = std::max(1, usable_cores() / counts.on_node);  // of a rank, not all
         ATOLL_TRY(const auto backend, open_backend(config_, *self));
         measure_peak_flops(*backend);  // as `train` does: what it leaves behind counts
         const std::int64_t program = plan::resident_bytes();

@@ -37,6 +37,13 @@ const nlohmann::json kFat = {{"vocab_size", 100},
                              {"intermediate_size", 8192},
                              {"num_hidden_layers", 1},
                              {"max_position_embeddings", 512}};
+// 2 MB of weights, so that most of a rank's memory is the program and MPI.
+const nlohmann::json kSmall = {{"vocab_size", 1000}, {"hidden_size", 128}, {"intermediate_size", 320}};
+const nlohmann::json kDeep = {{"vocab_size", 2000},
+                              {"hidden_size", 1024},
+                              {"intermediate_size", 2816},
+                              {"num_hidden_layers", 4},
+                              {"max_position_embeddings", 512}};
 const nlohmann::json kOpt = {{"architectures", {"OPTForCausalLM"}},
                              {"model_type", "opt"},
                              {"vocab_size", 8000},
@@ -82,6 +89,10 @@ std::vector<PlanCase> plan_cases() {
         {"two_ranks_shard_optimizer_bf16", kWide, 16,
          with(rows, {"--sharding", "shard_optimizer", "--precision", "bf16"}), 2},
         {"four_ranks_hybrid", kWide, 16, with(rows, {"--sharding", "hybrid_shard", "--shard-group", "2"}), 4},
+        {"two_ranks_small", kSmall, 16, with(few, {"--sharding", "shard_grad_op"}), 2},
+        {"four_ranks_small", kSmall, 16, with(few, {"--sharding", "shard_grad_op"}), 4},
+        {"two_ranks_deep_int8", kDeep, 16, with(int8, {"--sharding", "full_shard"}), 2},
+        {"four_ranks_deep_nf4", kDeep, 16, with(nf4, {"--sharding", "full_shard"}), 4},
         {"llama_data_of_64_mb", kWide, 16, rows, 1, 1 << 20},
         {"two_ranks_data_of_64_mb", kWide, 16, with(rows, {"--sharding", "full_shard"}), 2, 1 << 20},
         {"llama_fat_nf4", kFat, 16, nf4},
@@ -150,6 +161,28 @@ TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
 
 INSTANTIATE_TEST_SUITE_P(All, PlannedPeakTest, testing::ValuesIn(plan_cases()),
                          [](const auto& instance) { return instance.param.name; });
+
+// A rank of a machine's many has few of its cores, and what each thread takes.
+TEST_F(PlanTest, HasTheThreadsThatARankOfTheRunWouldHave) {
+    const auto program = [&](const std::vector<std::string>& threads) {
+        std::vector<std::string> flags = {"plan",    "--model", path("model"), "--data", path("data.safetensors"),
+                                          "--ranks", "1024"};
+        flags.insert(flags.end(), threads.begin(), threads.end());
+        return member(run(flags).out, "program_bytes").at(0);
+    };
+    const double one = program({"--threads", "1"});
+    EXPECT_NEAR(program({}), one, 1e6);
+    EXPECT_GT(program({"--threads", "8"}), one + 1e6);
+}
+
+TEST_F(PlanTest, WhatTrainingRefusesIsRefused) {
+    const auto plan = run_under({"env", "-u", "TMPDIR"},
+                                command({"plan", "--model", path("model"), "--data", path("data.safetensors"),
+                                         "--ranks", "2", "--offload-optimizer", "nvme"},
+                                        1));
+    EXPECT_EQ(plan.exit_code, 2);
+    EXPECT_NE(plan.err.find("--offload-dir"), std::string::npos) << plan.err;
+}
 
 // What `plan` names instead of what does not fit is taken at its word.
 TEST_F(PlanTest, TheNearestThatFitsDoesFit) {
