@@ -197,8 +197,54 @@ TEST_F(ResumeTest, AnyByteOfAStateThatChangedIsFound) {
             EXPECT_NE(result.err.find("the file is damaged"), std::string::npos) << result.err;
         }
     }
+    for (std::uint64_t at = 0; at < header->data_begin; at += 173) {
+        std::string damaged = whole;
+        damaged[at] = static_cast<char>(damaged[at] ^ 1);
+        ASSERT_TRUE(write_file_atomic(file, damaged).ok());
+        const auto result = train("out", {"--steps", "5", "--global-batch-size", "2", "--resume"});
+        EXPECT_EQ(result.exit_code, 2) << at;
+        EXPECT_NE(result.err.find("state.safetensors"), std::string::npos) << result.err;
+    }
     ASSERT_TRUE(write_file_atomic(file, whole).ok());
     EXPECT_EQ(train("out", {"--steps", "5", "--global-batch-size", "2", "--resume"}).exit_code, 0);
+}
+
+// What the file says of the run, where it says "120 tokens".
+TEST_F(ResumeTest, WhatAStateSaysOfTheRunIsReadStrictly) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--global-batch-size", "8", "--time-limit", kAtOnce}).exit_code, 0);
+    const std::string file = path("out.state/state.safetensors");
+    const std::string whole = read_file(file).value();
+    const std::string tokens = "tokens\\\":", digits = "120";
+    const std::size_t at = whole.find(tokens + digits) + tokens.size();
+    ASSERT_EQ(whole.substr(at, digits.size()), digits);
+    for (const bool is_signed : {false, true}) {  // by whom changed it
+        for (const std::string other : {"1.2", "-12", "[1]", "121"}) {
+            std::string changed = whole;
+            changed.replace(at, other.size(), other);
+            const auto length = safetensors::header_length(changed.substr(0, 8), changed.size()).value();
+            const auto header = safetensors::parse_header(changed.substr(8, length), changed.size());
+            const std::string digest = digest::sha256(nlohmann::json(header->metadata).dump());
+            if (is_signed) changed.replace(changed.size() - digest.size(), digest.size(), digest);
+            ASSERT_TRUE(write_file_atomic(file, changed).ok());
+            const auto result = train("out", {"--steps", "5", "--global-batch-size", "8", "--resume"});
+            const bool goes_on = is_signed && other == "121";
+            EXPECT_EQ(result.exit_code, goes_on ? 0 : 2) << other << result.err;
+            const char* why = is_signed ? "does not say how far" : "the file is damaged";
+            EXPECT_EQ(result.err.find(why) != std::string::npos, !goes_on) << other << result.err;
+        }
+    }
+}
+
+TEST_F(ResumeTest, AStateOfAnotherVersionIsRefusedWithTheWayOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
+    const std::string file = path("out.state/state.safetensors"), schema = "\"schema\":\"";
+    std::string other = read_file(file).value();
+    other[other.find(schema) + schema.size()] = '2';
+    ASSERT_TRUE(write_file_atomic(file, other).ok());
+    const auto result = train("out", {"--steps", "5", "--resume"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("not a training state of this version"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("--overwrite"), std::string::npos) << result.err;
 }
 
 // `train` on two ranks that see directories of their own as --out, as on machines without a shared file system.

@@ -1,20 +1,18 @@
 #include "trainer/train/state.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
 #include <vector>
 
 #include "shared/base/file.h"
-#include "shared/base/out_directory.h"
 #include "shared/digest/digest.h"
 #include "shared/safetensors/file.h"
 #include "trainer/train/gather_pieces.h"
@@ -25,9 +23,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSchema = "2";
-constexpr const char* kDigests = "sha256";  // of the tensors before it, in their order: [tensors, kDigestBytes]
-constexpr std::size_t kDigestBytes = 64;    // hexadecimal
+constexpr const char* kSchema = "3";
+// Of the tensors before it, in their order, and of the metadata: [tensors + 1, kDigestBytes].
+constexpr const char* kDigests = "sha256";
+constexpr std::size_t kDigestBytes = 64;  // hexadecimal
 constexpr std::uint64_t kReadBytes = std::uint64_t{1} << 20;
 constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
 
@@ -61,7 +60,7 @@ std::vector<safetensors::TensorInfo> tensors_of(const ParameterStore& store) {
         }
     }
     tensors.push_back(
-        {kDigests, safetensors::DType::kU8, {std::ssize(tensors), static_cast<std::int64_t>(kDigestBytes)}, 0, 0});
+        {kDigests, safetensors::DType::kU8, {std::ssize(tensors) + 1, static_cast<std::int64_t>(kDigestBytes)}, 0, 0});
     return tensors;
 }
 
@@ -77,6 +76,10 @@ std::string progress_text(const Progress& progress) {
         .dump();
 }
 
+std::string metadata_digest(const std::map<std::string, std::string>& metadata) {
+    return digest::sha256(json(metadata).dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
 std::string_view as_text(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -86,11 +89,10 @@ class StateWriter {
   public:
     static Result<StateWriter> create(const std::filesystem::path& file, const ParameterStore& store,
                                       const Progress& progress, const std::string& identity) {
-        ATOLL_TRY(auto writer,
-                  safetensors::Writer::create(
-                      file, tensors_of(store),
-                      {{"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}}));
-        return StateWriter(std::move(writer));
+        const std::map<std::string, std::string> metadata = {
+            {"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}};
+        ATOLL_TRY(auto writer, safetensors::Writer::create(file, tensors_of(store), metadata));
+        return StateWriter(std::move(writer), metadata_digest(metadata));
     }
 
     Status append(std::span<const std::byte> piece) {
@@ -102,14 +104,19 @@ class StateWriter {
         tensor_.emplace();
     }
     Status finish() {
+        digests_ += metadata_digest_;
         ATOLL_RETURN_IF_ERROR(writer_.append(std::as_bytes(std::span(digests_))));
         return writer_.finish();
     }
 
   private:
-    explicit StateWriter(safetensors::Writer writer) : writer_(std::move(writer)) { tensor_.emplace(); }
+    StateWriter(safetensors::Writer writer, std::string metadata_digest)
+        : writer_(std::move(writer)), metadata_digest_(std::move(metadata_digest)) {
+        tensor_.emplace();
+    }
 
     safetensors::Writer writer_;
+    std::string metadata_digest_;
     std::optional<digest::Sha256> tensor_;  // the one being written
     std::string digests_;
 };
@@ -172,28 +179,62 @@ Status load_group(const safetensors::File& file, ParameterStore& store, std::siz
     return load_rounded(file, masters, weights, real(store.begin_of(weights, group), weights.element_count()), backend);
 }
 
-Result<Progress> parse_progress(const safetensors::Header& header, const std::string& identity,
-                                const std::string& name) {
-    const auto text = [&](const char* key) {
-        const auto found = header.metadata.find(key);
-        return found == header.metadata.end() ? std::string() : found->second;
-    };
-    if (text("schema") != kSchema) return invalid_argument(name, "is not a training state of this version");
-    const std::string differing = differences(text("identity"), identity);
+std::string metadata_of(const safetensors::File& file, const char* key) {
+    const auto found = file.header().metadata.find(key);
+    return found == file.header().metadata.end() ? std::string() : found->second;
+}
+
+// That it is a state that this version wrote, with what it says of the run.
+Status check_metadata(const safetensors::File& file) {
+    const std::string name = file.path().string();
+    if (metadata_of(file, "schema") != kSchema) {
+        return invalid_argument(name,
+                                "is not a training state of this version of atoll-trainer, which reads no other: let "
+                                "that which saved it finish the run, or begin anew with --overwrite");
+    }
+    const auto& tensors = file.header().tensors;
+    const bool last = !tensors.empty() && tensors.back().name == kDigests &&
+                      tensors.back().end - tensors.back().begin == tensors.size() * kDigestBytes;
+    if (!last) return invalid_argument(name, "the training state has no digests");
+    if (as_text(file.bytes(tensors.back())).ends_with(metadata_digest(file.header().metadata))) return {};
+    return invalid_argument(
+        name, "what it says of the run is not what was saved: the file is damaged; begin anew with --overwrite");
+}
+
+// Takes a member that must be there and of that very kind: counts are whole and not below 0.
+bool take(const json& object, const char* key, std::int64_t& into) {
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_number_unsigned()) return false;
+    into = found->get<std::int64_t>();
+    return into >= 0;
+}
+
+bool take(const json& object, const char* key, double& into) {
+    const auto found = object.find(key);
+    if (found == object.end() || !found->is_number()) return false;
+    into = found->get<double>();
+    return true;
+}
+
+Result<Progress> parse_progress(const safetensors::File& file, const std::string& identity) {
+    const std::string name = file.path().string();
+    ATOLL_RETURN_IF_ERROR(check_metadata(file));
+    const std::string differing = differences(metadata_of(file, "identity"), identity);
     if (!differing.empty()) {
         return conflict("--resume: the run that saved " + name + " had " + differing +
                             "; go on with the same, or begin anew with --overwrite",
                         name);
     }
-    const json progress = json::parse(text("progress"), nullptr, false);
-    if (!progress.is_object()) return invalid_argument(name, "the training state has no progress");
-    return Progress{progress.value("steps", std::int64_t{0}),
-                    progress.value("tokens", std::int64_t{0}),
-                    progress.value("loss_sum", 0.0),
-                    progress.value("final_loss", 0.0),
-                    progress.value("wall_s", 0.0),
-                    {progress.value("loss_scale", 1.0), progress.value("good_steps", std::int64_t{0}),
-                     progress.value("skipped_steps", std::int64_t{0})}};
+    const json all = json::parse(metadata_of(file, "progress"), nullptr, false);
+    Progress progress;
+    const bool is_whole = all.is_object() && take(all, "steps", progress.steps) &&
+                          take(all, "tokens", progress.tokens) && take(all, "loss_sum", progress.loss_sum) &&
+                          take(all, "final_loss", progress.final_loss) && take(all, "wall_s", progress.wall_s) &&
+                          take(all, "loss_scale", progress.loss_scale.scale) &&
+                          take(all, "good_steps", progress.loss_scale.good_steps) &&
+                          take(all, "skipped_steps", progress.loss_scale.skipped);
+    if (!is_whole) return invalid_argument(name, "the training state does not say how far the run came");
+    return progress;
 }
 
 // Whether there is a state, as rank 0 sees it: that decides for all.
@@ -214,9 +255,6 @@ Result<bool> rank0_finds(const std::filesystem::path& file, comm::Comm& comm) {
 Status check_digests(const safetensors::File& file, const comm::Comm& comm) {
     const std::string name = file.path().string();
     const auto& tensors = file.header().tensors;
-    const bool last = !tensors.empty() && tensors.back().name == kDigests &&
-                      tensors.back().end - tensors.back().begin == (tensors.size() - 1) * kDigestBytes;
-    if (!last) return invalid_argument(name, "the training state has no digests");
     const std::string_view digests = as_text(file.bytes(tensors.back()));
     std::vector<std::byte> block;
     const auto share = static_cast<std::size_t>(comm.size());
@@ -237,65 +275,14 @@ Status check_digests(const safetensors::File& file, const comm::Comm& comm) {
 
 // That this rank sees the state that rank 0 sees.
 Status check_same(const safetensors::File& file, comm::Comm& comm) {
-    const std::string mine = digest::sha256(json(file.header().metadata).dump());
+    const std::string mine = metadata_digest(file.header().metadata);
     std::string first = mine;
     comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
     if (first == mine) return {};
     return conflict(file.path().string() + " is another state on this rank than on rank 0", file.path().string());
 }
 
-std::filesystem::path finished_file(const std::filesystem::path& out) {
-    return state_file(out).parent_path() / "finished.json";
-}
-
-bool is_state_file(std::string_view name) {
-    return name == "state.safetensors" || name == "finished.json";
-}
-
-Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-        if (!goes(entry.path().filename().string())) continue;
-        std::filesystem::remove(entry.path(), error);
-        if (error) return internal_error("cannot remove " + entry.path().string() + ": " + error.message());
-    }
-    return {};  // or there is no such directory
-}
-
 }  // namespace
-
-std::filesystem::path state_file(const std::filesystem::path& out) {
-    std::filesystem::path directory = (out.has_filename() ? out : out.parent_path());
-    directory += ".state";
-    return directory / "state.safetensors";
-}
-
-Status prepare_state(const std::filesystem::path& out) {
-    const std::filesystem::path directory = state_file(out).parent_path();
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) return internal_error("cannot create " + directory.string() + ": " + error.message());
-    if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
-    return remove_files(directory, [](std::string_view name) { return is_left_over(name, is_state_file); });
-}
-
-Status remove_state(const std::filesystem::path& out) {
-    return remove_files(state_file(out).parent_path(), is_state_file);
-}
-
-Status write_finished(const std::filesystem::path& out, const std::string& identity) {
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(finished_file(out), identity + "\n"));
-    std::error_code error;
-    std::filesystem::remove(state_file(out), error);
-    return error ? internal_error("cannot remove " + state_file(out).string() + ": " + error.message()) : Status();
-}
-
-Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {
-    std::error_code error;
-    if (!std::filesystem::exists(finished_file(out), error)) return std::optional<std::string>();
-    ATOLL_TRY(std::string identity, read_file(finished_file(out)));
-    return std::optional(std::move(identity));
-}
 
 std::string differences(const std::string& had, const std::string& now) {
     const json before = json::parse(had, nullptr, false);
@@ -351,7 +338,7 @@ Result<std::optional<Progress>> load_state(const std::filesystem::path& file, Pa
     ATOLL_TRY(const bool found, rank0_finds(file, comm));
     if (!found) return std::optional<Progress>();
     ATOLL_TRY(const auto opened, comm::agreed(comm, safetensors::File::open(file)));
-    ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened.header(), identity, file.string())));
+    ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened, identity)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(opened, comm)));
     Status status;
