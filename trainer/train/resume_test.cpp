@@ -129,6 +129,28 @@ TEST_F(ResumeTest, OtherSumsDoNotGoOn) {
     EXPECT_NE(other.err.find("--deterministic true (now false);"), std::string::npos) << other.err;
 }
 
+TEST_F(ResumeTest, OtherKernelsAreToldAndADeterministicRunDoesNotGoOnWithThem) {
+    if (lines_of(run({"report"}).out)[0]["cpu"]["instructions"].size() == 1) GTEST_SKIP() << "there are no others";
+    const std::string words = ", whose sums differ a little";
+    for (const int ranks : {1, 2}) {
+        for (const bool deterministic : {false, true}) {
+            std::vector<std::string> flags = {"--steps", "3", "--global-batch-size", "4"};
+            if (deterministic) flags.emplace_back("--deterministic");
+            auto stopping = flags;
+            stopping.insert(stopping.end(), {"--time-limit", kAtOnce});
+            ASSERT_EQ(train("out", stopping, ranks).exit_code, 0);
+            flags.emplace_back("--resume");
+            const auto other =
+                run_under({"env", "ATOLL_INSTRUCTION_SET=baseline"}, command(train_arguments("out", flags), ranks));
+            EXPECT_EQ(other.exit_code, deterministic ? 2 : 0) << other.err;
+            EXPECT_NE(other.err.find(words), std::string::npos) << other.err;
+            EXPECT_EQ(other.err.find(words), other.err.rfind(words)) << other.err;
+            if (!deterministic) continue;
+            EXPECT_EQ(train("out", flags, ranks).err.find(words), std::string::npos);
+        }
+    }
+}
+
 TEST_F(ResumeTest, OtherRowsOfTheSameNumberDoNotGoOn) {
     ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
     write_data("data.safetensors", 16, {{"input_ids", std::vector<std::int32_t>(32 * 16, 7)}});

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -88,9 +89,12 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 class StateWriter {
   public:
     static Result<StateWriter> create(const std::filesystem::path& file, const ParameterStore& store,
-                                      const Progress& progress, const std::string& identity) {
-        const std::map<std::string, std::string> metadata = {
-            {"schema", kSchema}, {"progress", progress_text(progress)}, {"identity", identity}};
+                                      const kernels::Backend& backend, const Progress& progress,
+                                      const std::string& identity) {
+        const std::map<std::string, std::string> metadata = {{"schema", kSchema},
+                                                             {"progress", progress_text(progress)},
+                                                             {"identity", identity},
+                                                             {"kernels", backend.name()}};
         ATOLL_TRY(auto writer, safetensors::Writer::create(file, tensors_of(store), metadata));
         return StateWriter(std::move(writer), metadata_digest(metadata));
     }
@@ -237,6 +241,20 @@ Result<Progress> parse_progress(const safetensors::File& file, const std::string
     return progress;
 }
 
+// On rank 0. Other kernels than those that brought the run so far add up in another order, to other bits.
+Status check_kernels(const safetensors::File& file, const kernels::Backend& backend, bool deterministic) {
+    const std::string had = metadata_of(file, "kernels");
+    if (had == backend.name()) return {};
+    const std::string differs = "--resume: the run that saved " + file.path().string() + " computed with " + had +
+                                ", this one with " + backend.name() + ", whose sums differ a little";
+    if (deterministic) {
+        return conflict(differs + ": go on with a machine of that kind and the same ATOLL_INSTRUCTION_SET",
+                        "--deterministic");
+    }
+    std::cerr << differs << "\n";
+    return {};
+}
+
 // Whether there is a state, as rank 0 sees it: that decides for all.
 Result<bool> rank0_finds(const std::filesystem::path& file, comm::Comm& comm) {
     Status status;
@@ -308,7 +326,7 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
     Status status;
     std::optional<StateWriter> writer;
     if (comm.rank() == 0) {
-        auto opened = StateWriter::create(file, store, progress, identity);
+        auto opened = StateWriter::create(file, store, backend, progress, identity);
         if (opened.ok()) {
             writer.emplace(std::move(opened).value());
         } else {
@@ -334,13 +352,15 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
 }
 
 Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
-                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity) {
+                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity,
+                                           bool deterministic) {
     ATOLL_TRY(const bool found, rank0_finds(file, comm));
     if (!found) return std::optional<Progress>();
     ATOLL_TRY(const auto opened, comm::agreed(comm, safetensors::File::open(file)));
     ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened, identity)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(opened, comm)));
+    ATOLL_RETURN_IF_ERROR(comm.agree(comm.rank() == 0 ? check_kernels(opened, backend, deterministic) : Status()));
     Status status;
     for (std::size_t group = 0; group < store.group_count() && status.ok(); ++group) {
         if (store.trains(group)) status = load_group(opened, store, group, backend);

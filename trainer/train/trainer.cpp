@@ -77,8 +77,8 @@ Status Trainer::start() {
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
-        ATOLL_TRY(const auto found,
-                  load_state(state_file(job_.config.out), memory_.store(), backend_, comm_, identity_));
+        ATOLL_TRY(const auto found, load_state(state_file(job_.config.out), memory_.store(), backend_, comm_, identity_,
+                                               job_.config.deterministic));
         progress_ = found.value_or(progress_);
     }
     return {};
