@@ -14,6 +14,7 @@ namespace atl::data {
 class PreTokenizer {
   public:
     // The regular expression is Oniguruma's dialect as far as tokenizers use it (\s, \S, \p{L}, (?i:…), lookahead).
+    // kInvalidArgument names what PCRE2 would read differently (classes in classes, \h, \w, …).
     static Result<PreTokenizer> compile(const std::string& expression);
     ~PreTokenizer();
     PreTokenizer(PreTokenizer&&) noexcept;

@@ -104,16 +104,33 @@ Status read_pre_tokenizer(const Json& pre_tokenizer, ByteLevelParts& result) {
                       : fields::bad("pre_tokenizer", "only byte-level tokenizers are supported (no ByteLevel step)");
 }
 
-// The special token that a TemplateProcessing puts before the text.
-std::string first_token_of(const Json& post_processor) {
-    const std::string type = fields::text_or_empty(fields::member(post_processor, "type"));
-    if (type == "Sequence") {
-        for (const Json& step : fields::member(post_processor, "processors"))
-            if (std::string token = first_token_of(step); !token.empty()) return token;
-    }
-    const Json& single = fields::member(post_processor, "single");
-    if (type != "TemplateProcessing" || !single.is_array() || single.empty()) return {};
-    return fields::text_or_empty(fields::member(fields::member(single[0], "SpecialToken"), "id"));
+constexpr const char* kOtherTemplate =
+    "a TemplateProcessing that puts anything but one special token before the text is not supported";
+
+// The special token that a TemplateProcessing puts before the text: nothing or one, and nothing behind.
+Status read_template(const Json& processor, ByteLevelParts& result) {
+    const Json& single = fields::member(processor, "single");
+    const bool has_text = single.is_array() && !single.empty() && !fields::member(single.back(), "Sequence").is_null();
+    if (!has_text || single.size() > 2) return fields::bad("post_processor", kOtherTemplate);
+    if (single.size() == 1) return {};
+    const std::string name = fields::text_or_empty(fields::member(fields::member(single[0], "SpecialToken"), "id"));
+    const Json& tokens =
+        fields::member(fields::member(fields::member(processor, "special_tokens"), name.c_str()), "tokens");
+    if (!tokens.is_array() || tokens.size() != 1 || !tokens[0].is_string() || !result.first_token.empty())
+        return fields::bad("post_processor", kOtherTemplate);
+    result.first_token = tokens[0].get<std::string>();
+    return {};
+}
+
+Status read_post_processor(const Json& processor, ByteLevelParts& result) {
+    const std::string type = fields::text_or_empty(fields::member(processor, "type"));
+    if (processor.is_null() || type == "ByteLevel") return {};  // which moves offsets only
+    if (type == "TemplateProcessing") return read_template(processor, result);
+    const Json& steps = fields::member(processor, "processors");
+    if (type != "Sequence" || !steps.is_array())
+        return fields::bad("post_processor", "\"" + type + "\" is not supported");
+    for (const Json& step : steps) ATOLL_RETURN_IF_ERROR(read_post_processor(step, result));
+    return {};
 }
 
 }  // namespace
@@ -126,7 +143,7 @@ Result<ByteLevelParts> parse_tokenizer_json(std::string_view text) {
     ATOLL_RETURN_IF_ERROR(read_model(fields::member(root, "model"), result));
     ATOLL_RETURN_IF_ERROR(read_added_tokens(fields::member(root, "added_tokens"), result));
     ATOLL_RETURN_IF_ERROR(read_pre_tokenizer(fields::member(root, "pre_tokenizer"), result));
-    result.first_token = first_token_of(fields::member(root, "post_processor"));
+    ATOLL_RETURN_IF_ERROR(read_post_processor(fields::member(root, "post_processor"), result));
     return result;
 }
 

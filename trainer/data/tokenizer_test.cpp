@@ -119,6 +119,13 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
     expect("pre_tokenizer", R"([{"op":"replace","path":"/pre_tokenizer/pretokenizers/0/pattern/Regex","value":"(a"}])");
     expect("pre_tokenizer",
            R"([{"op":"replace","path":"/pre_tokenizer/pretokenizers/0/pattern/Regex","value":"[\\S]"}])");
+    expect(
+        "\"RobertaProcessing\"",
+        R"([{"op":"replace","path":"/post_processor","value":{"type":"RobertaProcessing","sep":["</s>",1],"cls":["<s>",0]}}])");
+    expect("post_processor", R"([{"op":"copy","from":"/post_processor/single/0","path":"/post_processor/single/0"}])");
+    expect("post_processor", R"([{"op":"copy","from":"/post_processor/single/0","path":"/post_processor/single/-"}])");
+    expect("post_processor", R"([{"op":"remove","path":"/post_processor/single/1"}])");
+    expect("post_processor", R"([{"op":"remove","path":"/post_processor/special_tokens"}])");
     expect("added_tokens", R"([{"op":"remove","path":"/added_tokens/0/id"}])");
     expect("added_tokens", R"([{"op":"replace","path":"/added_tokens/5/lstrip","value":true}])");
     ASSERT_TRUE(write_file_atomic(directory.path() / "tokenizer_config.json", R"({"eos_token":"<|nowhere|>"})").ok());
@@ -225,6 +232,58 @@ TEST(TokenizerTest, NoMutationOfATokenizerJsonGivesIdsOutsideItsVocabulary) {
         }
     }
     EXPECT_GT(opened, 20) << "some mutations must be harmless";
+}
+
+// The words that the tokenizers library 0.23.3 makes of each text: a Split with the expression, isolated.
+TEST(PreTokenizerTest, ExpressionsAreReadAsByOniguruma) {
+    struct Case {
+        const char* expression;
+        std::string_view text;
+        std::vector<std::string_view> words;
+    };
+    const std::vector<Case> cases = {
+        {"b$", "ab\ncb\n", {"a", "b", "\nc", "b", "\n"}},
+        {"^a", "a\nab\na", {"a", "\n", "a", "b\n", "a"}},
+        {".+", "a\nb\r\nc", {"a", "\n", "b\r", "\n", "c"}},
+        {R"(a\z)", "ba\na", {"ba\n", "a"}},
+        {R"([\x{41}-\x{43}])", "ABz", {"A", "B", "z"}},
+        {R"([\d\-x\[\]&]+)", "1-x&[]y", {"1-x&[]", "y"}},
+        {R"(\p{^L}+|\p{Lu}?+\p{L}{1,2})", "Abcd12", {"Abc", "d", "12"}},
+        {R"(\R)", "a\r\nb\u2028", {"a", "\r\n", "b", "\u2028"}},
+    };
+    for (const auto& [expression, text, expected] : cases) {
+        std::vector<std::string_view> words;
+        PreTokenizer::compile(expression).value().split(text, words);
+        EXPECT_EQ(words, expected) << expression;
+    }
+}
+
+TEST(PreTokenizerTest, WhatPcre2WouldReadDifferentlyIsRefusedByName) {
+    const std::pair<const char*, const char*> cases[] = {{"[a&&b]", "&& inside a class"},
+                                                         {R"([\s[ab]])", "[ inside a class"},
+                                                         {"[[:alpha:]]", "[ inside a class"},
+                                                         {R"(\h+)", R"(\h)"},
+                                                         {R"(\w+)", R"(\w)"},
+                                                         {R"(a\b)", R"(\b)"},
+                                                         {R"(\v)", R"(\v)"},
+                                                         {R"(\x41)", R"(\x)"},
+                                                         {R"((a)\1)", R"(\1)"},
+                                                         {"[]a]", "[]"},
+                                                         {"[^]a]", "[^]"},
+                                                         {"(*FAIL)", "(*"},
+                                                         {"a{1,2}+", "}+"},
+                                                         {"a{2}?", "}?"},
+                                                         {"a{,2}", "{,"},
+                                                         {"(?m:.)", "(?m:"},
+                                                         {"a(?i)b|c", "(?i)"},
+                                                         {"a*", "the empty text"},
+                                                         {R"(\p{L)", R"(\p{)"}};
+    for (const auto& [expression, name] : cases) {
+        const auto compiled = PreTokenizer::compile(expression);
+        ASSERT_FALSE(compiled.ok()) << expression;
+        EXPECT_NE(compiled.error().message.find(std::string(name) + " is not supported"), std::string::npos)
+            << compiled.error().message;
+    }
 }
 
 TEST(PreTokenizerTest, AnExpressionThatRunsAwayIsAnErrorAndNotTheEnd) {
