@@ -143,29 +143,29 @@ const ByteLevelParts::AddedToken* ByteLevelTokenizer::AddedTokens::at(std::strin
 }
 
 template <class EncodeRest>
-void ByteLevelTokenizer::AddedTokens::encode(std::string_view text, std::vector<std::int32_t>& ids,
-                                             EncodeRest&& encode_rest) const {
+Status ByteLevelTokenizer::AddedTokens::encode(std::string_view text, std::vector<std::int32_t>& ids,
+                                               EncodeRest&& encode_rest) const {
     std::size_t begin = 0;
     for (std::size_t position = 0; !tokens.empty() && position < text.size(); ++position) {
         const auto* token = at(text.substr(position));
         if (token == nullptr) continue;
-        encode_rest(text.substr(begin, position - begin));
+        ATOLL_RETURN_IF_ERROR(encode_rest(text.substr(begin, position - begin)));
         ids.push_back(token->id);
         begin = position + token->content.size();
         position = begin - 1;
     }
-    encode_rest(text.substr(begin));
+    return encode_rest(text.substr(begin));
 }
 
-void ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+Status ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
     if (!is_utf8(text)) return encode(with_utf8_replaced(text), ids);
-    added_.encode(text, ids, [&](std::string_view rest) { encode_raw(rest, ids); });
+    return added_.encode(text, ids, [&](std::string_view rest) { return encode_raw(rest, ids); });
 }
 
-void ByteLevelTokenizer::encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const {
+Status ByteLevelTokenizer::encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const {
     std::string storage;
     if (!normalizers_.empty()) text = storage = normalized_text(text);
-    normalized_added_.encode(text, ids, [&](std::string_view rest) { encode_text(rest, ids); });
+    return normalized_added_.encode(text, ids, [&](std::string_view rest) { return encode_text(rest, ids); });
 }
 
 std::string ByteLevelTokenizer::normalized_text(std::string_view text) const {
@@ -174,15 +174,15 @@ std::string ByteLevelTokenizer::normalized_text(std::string_view text) const {
     return result;
 }
 
-void ByteLevelTokenizer::encode_text(std::string_view text, std::vector<std::int32_t>& ids) const {
-    if (text.empty()) return;
+Status ByteLevelTokenizer::encode_text(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (text.empty()) return {};
     std::string prefixed;
     if (add_prefix_space_ && text[0] != ' ') text = prefixed.append(" ").append(text);
     std::vector<std::string_view> words = {text};
     std::vector<std::string_view> parts;
     for (const PreTokenizer& split : splits_) {
         parts.clear();
-        for (const std::string_view word : words) split.split(word, parts);
+        for (const std::string_view word : words) ATOLL_RETURN_IF_ERROR(split.split(word, parts));
         words.swap(parts);
     }
     WordCache& cache = WordCache::of_this_thread(owner_);
@@ -190,6 +190,7 @@ void ByteLevelTokenizer::encode_text(std::string_view text, std::vector<std::int
         cache.append(word, ids, [this](std::string_view text_of_word, std::vector<std::int32_t>& out) {
             encode_word(text_of_word, out);
         });
+    return {};
 }
 
 void ByteLevelTokenizer::encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {

@@ -26,7 +26,7 @@ class ByteLevelTokenizer final : public Tokenizer {
     static Result<std::unique_ptr<ByteLevelTokenizer>> from_json(std::string_view text, const std::string& bos,
                                                                  const std::string& eos);
 
-    void encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
+    Status encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
     std::string decode(std::span<const std::int32_t> ids) const override;
     std::int32_t vocab_size() const override { return vocab_size_; }
     std::optional<std::int32_t> bos() const override { return bos_; }
@@ -47,12 +47,12 @@ class ByteLevelTokenizer final : public Tokenizer {
         const ByteLevelParts::AddedToken* at(std::string_view text) const;
         // Appends the id of each one in `text`, and has `encode_rest` append those of what lies between.
         template <class EncodeRest>
-        void encode(std::string_view text, std::vector<std::int32_t>& ids, EncodeRest&& encode_rest) const;
+        Status encode(std::string_view text, std::vector<std::int32_t>& ids, EncodeRest&& encode_rest) const;
     };
 
     std::string normalized_text(std::string_view text) const;
-    void encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const;
-    void encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
+    Status encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const;
+    Status encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;
     void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const;
 
     std::vector<std::string> bytes_of_;  // of each id

@@ -25,18 +25,23 @@ std::ptrdiff_t shared_tokens(std::span<const std::int32_t> a, std::span<const st
 
 // Counts the tokens of the answers. A token belongs to what the text before the answer does not begin with, so that
 // what counts is what the model must add to that text's tokens; the end token belongs to an answer that ends the text.
-void label_answers(const Tokenizer& tokenizer, const Document& document, std::span<const std::int32_t> ids,
-                   std::vector<std::int32_t>& labels) {
+Status label_answers(const Tokenizer& tokenizer, const Document& document, std::span<const std::int32_t> ids,
+                     std::vector<std::int32_t>& labels) {
     const std::size_t first = labels.size();
     labels.resize(first + ids.size(), tensor::kIgnoredLabel);
     const std::string_view text = document.text;
     for (const auto& [begin, end] : document.answers) {
-        const auto from = shared_tokens(ids, tokenizer.encode_prompt(text.substr(0, begin)));
-        const auto to =
-            end == text.size() ? std::ssize(ids) : shared_tokens(ids, tokenizer.encode_prompt(text.substr(0, end)));
+        ATOLL_TRY(const auto before, tokenizer.encode_prompt(text.substr(0, begin)));
+        const auto from = shared_tokens(ids, before);
+        auto to = std::ssize(ids);
+        if (end < text.size()) {
+            ATOLL_TRY(const auto through, tokenizer.encode_prompt(text.substr(0, end)));
+            to = shared_tokens(ids, through);
+        }
         if (from < to)
             std::copy(ids.begin() + from, ids.begin() + to, labels.begin() + static_cast<std::ptrdiff_t>(first) + from);
     }
+    return {};
 }
 
 // What is wrong with a line, without a word of it: the message travels to the coordinator.
@@ -54,8 +59,11 @@ Status encode_line(const EncodeJob& job, std::string_view line, std::string_view
     ATOLL_TRY(const Document document, job.text_template->render(*row, where));
     if (!is_kept(job, document.text)) return {};
     const std::size_t before = out.ids.size();
-    job.tokenizer->encode_document(document.text, out.ids);
-    if (job.answers_only) label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
+    Status status = job.tokenizer->encode_document(document.text, out.ids);
+    if (status.ok() && job.answers_only)
+        status = label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
+    if (!status.ok())
+        return Error{status.error().code, std::string(where) + ": " + status.error().message, std::string(where)};
     out.lengths.push_back(static_cast<std::int64_t>(out.ids.size() - before));
     out.bytes += static_cast<std::int64_t>(document.text.size());
     return {};

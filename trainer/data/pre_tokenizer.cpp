@@ -5,7 +5,6 @@
 
 #include <cctype>
 #include <cstdint>
-#include <stdexcept>
 #include <utility>
 
 namespace atl::data {
@@ -116,7 +115,7 @@ Result<PreTokenizer> PreTokenizer::compile(const std::string& expression) {
     return result;
 }
 
-void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
+Status PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
     const std::unique_ptr<pcre2_match_data, decltype(&::pcre2_match_data_free)> match(
         ::pcre2_match_data_create(1, nullptr), &::pcre2_match_data_free);
     check(match != nullptr, "pcre2_match_data_create: out of memory");
@@ -126,15 +125,16 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& w
         const int found = ::pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                         PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, match.get(), nullptr);
         if (found == PCRE2_ERROR_NOMATCH) break;
-        // The expression is input, too: one that runs away ends the work, not the program.
-        if (found < 0)
-            throw std::runtime_error("pre_tokenizer: the expression cannot be matched: " + message_of(found));
+        if (found < 0)  // the expression is input, too, and may run away
+            return invalid_argument("pre_tokenizer",
+                                    "pre_tokenizer: the expression cannot be matched: " + message_of(found));
         const PCRE2_SIZE* range = ::pcre2_get_ovector_pointer(match.get());
         if (range[0] > done) words.push_back(text.substr(done, range[0] - done));
         words.push_back(text.substr(range[0], range[1] - range[0]));
         done = at = range[1];
     }
     if (done < text.size()) words.push_back(text.substr(done));
+    return {};
 }
 
 }  // namespace atl::data

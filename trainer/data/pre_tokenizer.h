@@ -20,9 +20,9 @@ class PreTokenizer {
     PreTokenizer(PreTokenizer&&) noexcept;
     PreTokenizer& operator=(PreTokenizer&&) noexcept;
 
-    // Appends the words of `text`, which must be UTF-8. Throws std::runtime_error when the expression takes more than
-    // PCRE2's limits allow (`(a*)*b` and its like; those of real tokenizers do not).
-    void split(std::string_view text, std::vector<std::string_view>& words) const;
+    // Appends the words of `text`, which must be UTF-8. kInvalidArgument when the expression takes more than PCRE2's
+    // limits allow (`(a*)*b` and its like; those of real tokenizers do not).
+    Status split(std::string_view text, std::vector<std::string_view>& words) const;
 
   private:
     struct Impl;

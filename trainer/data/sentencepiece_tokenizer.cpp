@@ -21,15 +21,17 @@ Result<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::from_byt
     return std::unique_ptr<SentencePieceTokenizer>(new SentencePieceTokenizer(std::move(processor), model));
 }
 
-void SentencePieceTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-    if (words_ == nullptr || !words_->encode(text, ids)) encode_by_library(text, ids);
+Status SentencePieceTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (words_ != nullptr && words_->encode(text, ids)) return {};
+    return encode_by_library(text, ids);
 }
 
-void SentencePieceTokenizer::encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const {
+Status SentencePieceTokenizer::encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const {
     std::vector<int> pieces;
     const auto status = processor_->Encode(text, &pieces);
-    check(status.ok(), "SentencePiece cannot encode: " + status.ToString());
+    if (!status.ok()) return internal_error("SentencePiece cannot encode: " + status.ToString());
     ids.insert(ids.end(), pieces.begin(), pieces.end());
+    return {};
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {

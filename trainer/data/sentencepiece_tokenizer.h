@@ -21,8 +21,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     static Result<std::unique_ptr<SentencePieceTokenizer>> from_bytes(std::string_view model);
     ~SentencePieceTokenizer() override;
 
-    void encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
-    void encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const;
+    Status encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
+    Status encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const;
     bool encodes_by_words() const { return words_ != nullptr; }
     std::string decode(std::span<const std::int32_t> ids) const override;
     std::int32_t vocab_size() const override;

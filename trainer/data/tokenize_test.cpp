@@ -61,7 +61,7 @@ class TokenizeTest : public testing::Test {
     nlohmann::json info() { return nlohmann::json::parse(read_file(options_.out / "data.json").value()); }
     Ids document(const std::string& text) {
         Ids ids;
-        Tokenizer::open(options_.tokenizer).value()->encode_document(text, ids);
+        check(Tokenizer::open(options_.tokenizer).value()->encode_document(text, ids).ok(), "cannot encode");
         return ids;
     }
     // All rows in file order.

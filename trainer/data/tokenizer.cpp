@@ -63,17 +63,18 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
     return tokenizer;
 }
 
-std::vector<std::int32_t> Tokenizer::encode_prompt(std::string_view text) const {
+Result<std::vector<std::int32_t>> Tokenizer::encode_prompt(std::string_view text) const {
     std::vector<std::int32_t> ids;
     if (add_bos_ && bos()) ids.push_back(*bos());
-    encode(text, ids);
+    ATOLL_RETURN_IF_ERROR(encode(text, ids));
     return ids;
 }
 
-void Tokenizer::encode_document(std::string_view text, std::vector<std::int32_t>& ids) const {
+Status Tokenizer::encode_document(std::string_view text, std::vector<std::int32_t>& ids) const {
     if (add_bos_ && bos()) ids.push_back(*bos());
-    encode(text, ids);
+    ATOLL_RETURN_IF_ERROR(encode(text, ids));
     if (eos()) ids.push_back(*eos());
+    return {};
 }
 
 }  // namespace atl::data

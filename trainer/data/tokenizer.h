@@ -25,8 +25,8 @@ class Tokenizer {
     static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
 
     // Appends the ids of `text` to `ids`, without any special token around it. Bytes that are not UTF-8 are taken as
-    // U+FFFD, as the reference implementations take them.
-    virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
+    // U+FFFD, as the reference implementations take them. kInvalidArgument: the tokenizer's expression runs away on it.
+    virtual Status encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
 
     // The text of `ids`; special tokens (beginning, end, padding) are left out.
     virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
@@ -38,11 +38,11 @@ class Tokenizer {
     // The ids of a prompt to continue: the beginning token when the tokenizer adds one, then the text. No end token.
     // tokenizer_config.json's add_bos_token decides; without it tokenizer.model adds one, as LlamaTokenizer does,
     // tokenizer.json when its post-processor does, and vocab.json none.
-    std::vector<std::int32_t> encode_prompt(std::string_view text) const;
+    Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
 
     // Appends the ids of one training document: as encode_prompt, then the end token, so that a model learns where a
     // text ends. (HF's Llama tokenizers leave the end token out unless add_eos_token is set; training needs it.)
-    void encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
+    Status encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
 
     // The file that defines the tokenizer: tokenizer.model, tokenizer.json or vocab.json.
     const std::filesystem::path& file() const { return file_; }

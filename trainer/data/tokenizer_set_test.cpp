@@ -67,7 +67,7 @@ std::string digest_of(const std::vector<std::string>& texts, const Tokenizer& to
     std::vector<std::int32_t> ids;
     for (const std::string& text : texts) {
         ids.assign(1, 0);
-        tokenizer.encode(text, ids);
+        check(tokenizer.encode(text, ids).ok(), "cannot encode");
         ids[0] = static_cast<std::int32_t>(ids.size()) - 1;
         const auto bytes = std::as_bytes(std::span(ids));
         hash.update({reinterpret_cast<const char*>(bytes.data()), bytes.size()});

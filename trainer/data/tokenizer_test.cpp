@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
-#include <stdexcept>
 
 #include "shared/base/file.h"
 #include "trainer/data/byte_level_tokenizer.h"
@@ -44,7 +43,7 @@ TEST_P(TokenizerGoldenTest, OddStringsAreEncodedAsByTheReferenceAndComeBack) {
         ++checked;
         const std::string text = from_hex(golden["hex"]);
         std::vector<std::int32_t> ids;
-        tokenizer->encode(text, ids);
+        check(tokenizer->encode(text, ids).ok(), "cannot encode");
         EXPECT_EQ(ids, golden[name].get<std::vector<std::int32_t>>()) << golden["hex"];
         const bool differs = golden.contains(name + "_decoded_hex");
         const std::string decoded = differs ? from_hex(golden[name + "_decoded_hex"]) : with_utf8_replaced(text);
@@ -59,11 +58,11 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldenTest, testing::Values("small", "gpt
 TEST(TokenizerTest, AJsonTokenizerPutsItsFirstTokenInFrontAndTheEndTokenBehind) {
     const auto tokenizer = open_fixture("llama3");
     std::vector<std::int32_t> text;
-    tokenizer->encode("the", text);
+    check(tokenizer->encode("the", text).ok(), "cannot encode");
     std::vector<std::int32_t> document;
-    tokenizer->encode_document("the", document);
+    check(tokenizer->encode_document("the", document).ok(), "cannot encode");
     text.insert(text.begin(), tokenizer->bos().value());
-    EXPECT_EQ(tokenizer->encode_prompt("the"), text);
+    EXPECT_EQ(tokenizer->encode_prompt("the").value(), text);
     text.push_back(tokenizer->eos().value());
     EXPECT_EQ(document, text);
     EXPECT_NE(tokenizer->bos(), tokenizer->eos());
@@ -76,7 +75,7 @@ TEST(TokenizerTest, TheStepsOfANormalizerFollowEachOther) {
     auto json = nlohmann::json::parse(read_file(kFixtures / "qwen/tokenizer.json").value());
     const auto ids_of = [&](const char* text) {
         std::vector<std::int32_t> ids;
-        ByteLevelTokenizer::from_json(json.dump(), "", "").value()->encode(text, ids);
+        check(ByteLevelTokenizer::from_json(json.dump(), "", "").value()->encode(text, ids).ok(), "cannot encode");
         return ids;
     };
     EXPECT_NE(ids_of("ﬁ è"), ids_of("fi e\u0300"));
@@ -135,21 +134,21 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
 TEST(TokenizerTest, ADocumentStartsWithBosAndEndsWithEosAPromptHasNoEnd) {
     const auto tokenizer = open_small();
     std::vector<std::int32_t> inner;
-    tokenizer->encode("Il treno", inner);
+    check(tokenizer->encode("Il treno", inner).ok(), "cannot encode");
     std::vector<std::int32_t> document = {7};
-    tokenizer->encode_document("Il treno", document);
+    check(tokenizer->encode_document("Il treno", document).ok(), "cannot encode");
     std::vector<std::int32_t> expected = {7, 1};
     expected.insert(expected.end(), inner.begin(), inner.end());
     const std::vector<std::int32_t> prompt(expected.begin() + 1, expected.end());
     expected.push_back(2);
     EXPECT_EQ(document, expected) << "appended to what was there";
-    EXPECT_EQ(tokenizer->encode_prompt("Il treno"), prompt);
+    EXPECT_EQ(tokenizer->encode_prompt("Il treno").value(), prompt);
     EXPECT_EQ(tokenizer->decode(std::span(document).subspan(1)), "Il treno") << "special tokens are left out";
 }
 
 TEST(TokenizerTest, SpecialTokensInATextStayText) {
     std::vector<std::int32_t> ids;
-    open_small()->encode("</s><s>", ids);
+    check(open_small()->encode("</s><s>", ids).ok(), "cannot encode");
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 1) + std::count(ids.begin(), ids.end(), 2), 0);
 }
 
@@ -157,7 +156,7 @@ TEST(TokenizerTest, AddBosTokenOfTheConfigIsObeyed) {
     const TemporaryDirectory directory;
     std::filesystem::copy_file(kFixtures / "small/tokenizer.model", directory.path() / "tokenizer.model");
     const auto config = directory.path() / "tokenizer_config.json";
-    const auto first_id = [&] { return Tokenizer::open(directory.path()).value()->encode_prompt("a").front(); };
+    const auto first_id = [&] { return Tokenizer::open(directory.path()).value()->encode_prompt("a").value().front(); };
     EXPECT_EQ(first_id(), 1) << "the default";
     ASSERT_TRUE(write_file_atomic(config, R"({"add_bos_token": false})").ok());
     EXPECT_NE(first_id(), 1);
@@ -227,7 +226,7 @@ TEST(TokenizerTest, NoMutationOfATokenizerJsonGivesIdsOutsideItsVocabulary) {
             if (!tokenizer.ok()) continue;
             ++opened;
             std::vector<std::int32_t> ids;
-            (*tokenizer)->encode("<tool>x città it's  12345\n", ids);
+            check((*tokenizer)->encode("<tool>x città it's  12345\n", ids).ok(), "cannot encode");
             for (const std::int32_t id : ids) ASSERT_TRUE(id >= 0 && id < (*tokenizer)->vocab_size()) << text;
         }
     }
@@ -253,7 +252,7 @@ TEST(PreTokenizerTest, ExpressionsAreReadAsByOniguruma) {
     };
     for (const auto& [expression, text, expected] : cases) {
         std::vector<std::string_view> words;
-        PreTokenizer::compile(expression).value().split(text, words);
+        check(PreTokenizer::compile(expression).value().split(text, words).ok(), "cannot split");
         EXPECT_EQ(words, expected) << expression;
     }
 }
@@ -290,7 +289,9 @@ TEST(PreTokenizerTest, AnExpressionThatRunsAwayIsAnErrorAndNotTheEnd) {
     const auto split = PreTokenizer::compile("(a+)+$").value();
     std::vector<std::string_view> words;
     const std::string text = std::string(40, 'a') + "b";
-    EXPECT_THROW(split.split(text, words), std::runtime_error);
+    const Status status = split.split(text, words);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.error().message.find("cannot be matched"), std::string::npos);
 }
 
 TEST(PreTokenizerTest, TheExpressionsOfRealTokenizersTakeAMillionSpaces) {
@@ -298,7 +299,7 @@ TEST(PreTokenizerTest, TheExpressionsOfRealTokenizersTakeAMillionSpaces) {
     for (const std::string& text : {std::string(1 << 20, ' '), std::string(1 << 20, '\n'), std::string(1 << 20, 'a'),
                                     std::string(1 << 20, '7')}) {
         std::vector<std::int32_t> ids;
-        tokenizer->encode(text, ids);
+        check(tokenizer->encode(text, ids).ok(), "cannot encode");
         EXPECT_EQ(tokenizer->decode(ids), text);
     }
 }

@@ -198,6 +198,22 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
     expect_refused(eval(), "another tokenizer");
 }
 
+TEST_F(BadInputTest, ATokenizersExpressionThatRunsAwayIsNamed) {
+    auto json = nlohmann::json::parse(read_file(ATOLL_FIXTURES "/tokenizers/gpt2/tokenizer.json").value());
+    json["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers",
+                              {{{"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Isolated"}},
+                               {{"type", "ByteLevel"}, {"use_regex", false}}}}};
+    ASSERT_TRUE(write_file_atomic(path("model/tokenizer.json"), json.dump()).ok());
+    const std::string text = std::string(40, 'a') + "b";
+    expect_refused(run({"generate", "--model", path("model"), "--prompt", text, "--max-tokens", "1"}),
+                   "cannot be matched");
+    ASSERT_TRUE(write_file_atomic(path("in.jsonl"), nlohmann::json{{"text", text}}.dump()).ok());
+    expect_refused(run({"tokenize", "--tokenizer", path("model"), "--input", path("in.jsonl"), "--out", path("data"),
+                        "--seq-len", "16"}),
+                   "in.jsonl:1: pre_tokenizer");
+}
+
 TEST_F(BadInputTest, AMissingModelOrDataIsNamed) {
     std::filesystem::remove(path("model") + "/config.json");
     expect_refused(train("out", {"--steps", "1"}), "config.json");

@@ -37,7 +37,7 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
-        const std::vector<std::int32_t> prompt = tokenizer->encode_prompt(prompt_);
+        ATOLL_TRY(const std::vector<std::int32_t> prompt, comm::agreed(*comm, tokenizer->encode_prompt(prompt_)));
         ATOLL_RETURN_IF_ERROR(comm->agree(model::check_prompt(directory.model.config, prompt, options_)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
         ATOLL_TRY(const Division division, comm::agreed(*comm, division_of(config_, *comm)));
