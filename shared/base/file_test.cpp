@@ -1,7 +1,9 @@
 #include "shared/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include "shared/base/file_lock.h"
 #include "shared/base/id.h"
 
 namespace atl {
@@ -21,6 +23,19 @@ TEST(FileTest, AMissingFileIsNotFoundAndNamed) {
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, ErrorCode::kNotFound);
     EXPECT_EQ(result.error().field, "/nonexistent/file");
+}
+
+TEST(FileTest, ALockIsOnesAndAFileSystemWithoutLocksGrantsIt) {
+    const TemporaryDirectory directory;
+    const auto open = [&](int flags) { return UniqueFd(::open(directory.path().c_str(), flags)); };
+    UniqueFd first = open(O_RDONLY);
+    const UniqueFd second = open(O_RDONLY);
+    EXPECT_TRUE(try_lock(first));
+    EXPECT_FALSE(try_lock(second));
+    const UniqueFd without = open(O_PATH);  // flock() fails on it, as where there are no locks
+    EXPECT_TRUE(try_lock(without));
+    first.reset();
+    EXPECT_TRUE(try_lock(second));
 }
 
 TEST(IdTest, LaterIdsSortLater) {

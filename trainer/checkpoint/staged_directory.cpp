@@ -1,13 +1,13 @@
 #include "trainer/checkpoint/staged_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "shared/base/file_lock.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -34,12 +34,10 @@ std::vector<std::string> names_in(const fs::path& directory) {
     return names;
 }
 
-// Held until the descriptor is closed, by whatever end of the process. A file system without locks grants it.
 Result<UniqueFd> lock_directory(const fs::path& directory) {
     UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid()) return file_error(directory, "open");
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return conflict("another process is writing into " + directory.string(), directory.string());
+    if (!try_lock(fd)) return conflict("another process is writing into " + directory.string(), directory.string());
     return fd;
 }
 

@@ -1,7 +1,6 @@
 #include "trainer/data/partial_run.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +9,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "shared/base/file_lock.h"
 #include "shared/base/out_directory.h"
 #include "shared/json/json.h"
 #include "shared/log/log.h"
@@ -103,8 +103,7 @@ Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const n
     const auto lock = run.path_ / "lock";
     run.lock_.reset(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (!run.lock_.valid()) return file_error(lock, "create");
-    if (::flock(run.lock_.get(), LOCK_EX | LOCK_NB) != 0)
-        return conflict("another process is making " + run.target_.string(), "out");
+    if (!try_lock(run.lock_)) return conflict("another process is making " + run.target_.string(), "out");
     const std::string text = identity.dump(2) + "\n";
     const auto earlier = read_file(run.path_ / "run.json");
     if (earlier.ok() && *earlier == text) {
