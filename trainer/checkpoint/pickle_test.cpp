@@ -70,6 +70,20 @@ TEST(PickleTest, ATensorIsAPieceOfAStorage) {
     EXPECT_EQ(tensors[0].storage_elements, 20);
 }
 
+// As parameters of transformers are saved, which marks them; what it marks them with says nothing about the tensor.
+TEST(PickleTest, AParameterWithAttributesIsItsTensor) {
+    const auto parameter = [](const std::string& arguments) {
+        return dictionary(text("w") + "ctorch._utils\n_rebuild_parameter_with_state\n(" + arguments + "tR");
+    };
+    const std::string hooks = "ccollections\nOrderedDict\n)R", state = "}" + text("_is_hf_initialized") + "\x88s";
+    const std::string w = tensor(storage("FloatStorage", "0", 4), 0, {2, 2}, {2, 1});
+    const auto tensors = parse_pickle(parameter(w + "\x88" + hooks + state)).value();
+    ASSERT_EQ(tensors.size(), 1U);
+    EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{2, 2}));
+    EXPECT_NE(pickle_error(parameter(w + "\x88" + hooks)).find("_rebuild_parameter_with_state does not get a tensor"),
+              std::string::npos);
+}
+
 TEST(PickleTest, ClassesThatTensorsDoNotNeedAreRefusedByName) {
     EXPECT_NE(pickle_error(pickle("cos\nsystem\n" + text("true") + "\x85R"))
                   .find("byte 2: the class or function "

@@ -17,6 +17,7 @@ using Kind = PickleValue::Kind;
 
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
 constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
+constexpr std::string_view kParameterWithState = "torch._utils._rebuild_parameter_with_state";
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 
 struct StorageClass {
@@ -46,7 +47,8 @@ std::optional<DType> storage_dtype(std::string_view name) {
 class TensorClasses final : public PickleClasses {
   public:
     bool knows(const std::string& name) const override {
-        return name == kTensor || name == kParameter || name == kOrderedDict || storage_dtype(name);
+        return name == kTensor || name == kParameter || name == kParameterWithState || name == kOrderedDict ||
+               storage_dtype(name);
     }
 
     Result<PickleValue> call(const PickleGraph& graph, const std::string& name,
@@ -56,9 +58,10 @@ class TensorClasses final : public PickleClasses {
             if (!arguments.items.empty()) return malformed("an OrderedDict is made with arguments");
             return PickleValue{.kind = Kind::kDict};
         }
-        if (name == kParameter) {  // tensor, requires_grad, hooks
-            if (arguments.items.size() != 3 || argument(0).kind != Kind::kTensor)
-                return malformed("_rebuild_parameter does not get a tensor, a flag and hooks");
+        if (name == kParameter || name == kParameterWithState) {  // tensor, requires_grad, hooks[, attributes]
+            const std::size_t count = name == kParameter ? 3 : 4;
+            if (arguments.items.size() != count || argument(0).kind != Kind::kTensor)
+                return malformed(name.substr(name.rfind('.') + 1) + " does not get a tensor, a flag and hooks");
             return argument(0);
         }
         if (name == kTensor) {  // storage, offset, shape, strides, requires_grad, hooks[, metadata]
