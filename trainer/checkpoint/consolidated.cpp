@@ -94,12 +94,10 @@ Result<Params> read_params(const fs::path& path, const ImportOptions& options) {
 
 // consolidated.00.pth, consolidated.01.pth, … without a gap.
 Result<std::deque<TorchFile>> open_files(const fs::path& directory) {
+    ATOLL_TRY(const std::set<std::string> all, file_names_in(directory));
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(directory)) {
-        const std::string name = entry.path().filename().string();
+    for (const std::string& name : all)
         if (name.starts_with("consolidated.") && name.ends_with(".pth")) names.push_back(name);
-    }
-    std::sort(names.begin(), names.end());
     std::deque<TorchFile> files;
     for (std::size_t rank = 0; rank < names.size(); ++rank) {
         const std::string expected =

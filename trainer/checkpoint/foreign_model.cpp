@@ -63,6 +63,16 @@ Status read_part_row(const Part& part, std::int64_t row, std::span<float> out) {
 
 }  // namespace
 
+Result<std::set<std::string>> file_names_in(const std::filesystem::path& directory) {
+    std::error_code error;
+    std::set<std::string> names;
+    std::filesystem::directory_iterator entry(directory, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+        names.insert(entry->path().filename().string());
+    if (error) return in_file(directory, "cannot be read: " + error.message());
+    return names;
+}
+
 Result<ForeignTensor> join_parts(TensorSpec spec, std::vector<Part> parts, Join join) {
     for (const Part& part : parts) {
         if (!is_weight_dtype(part.tensor->dtype))

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +54,9 @@ Result<ExpectedModel> expected_model(const std::string& config, const std::files
 
 // Rows [begin, end) of a tensor as fp32 into out. The error names tensor and file.
 Status read_rows(const ForeignTensor& tensor, std::int64_t begin, std::int64_t end, std::span<float> out);
+
+// The names in a directory. The error names it.
+Result<std::set<std::string>> file_names_in(const std::filesystem::path& directory);
 
 Result<ForeignModel> open_pytorch_bin(const ImportOptions& options);   // Hugging Face's layout
 Result<ForeignModel> open_consolidated(const ImportOptions& options);  // Meta's

@@ -1,6 +1,8 @@
 #include "trainer/checkpoint/import.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,8 +34,12 @@ Status check_tokenizer(const fs::path& directory) {
 }
 
 Result<ForeignModel> open_foreign(const ImportOptions& options) {
-    const auto has = [&](const char* name) { return fs::exists(options.from / name); };
-    if (!fs::is_directory(options.from)) return not_found(options.from.string() + " is not a directory", "--from");
+    std::error_code error;
+    if (!fs::is_directory(options.from, error))
+        return not_found(options.from.string() + " is not a directory" + (error ? ": " + error.message() : ""),
+                         "--from");
+    ATOLL_TRY(const std::set<std::string> names, file_names_in(options.from));
+    const auto has = [&](const char* name) { return names.contains(name); };
     if (has("model.safetensors") || has("model.safetensors.index.json"))
         return in_file(options.from, "its weights are safetensors already");
     if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) {
@@ -91,7 +97,7 @@ Status import_model(const ImportOptions& options) {
         return invalid_argument("--out", "is --from: give another directory");
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer));
     ATOLL_TRY(const ForeignModel model, open_foreign(options));
-    const bool existed = fs::exists(options.out);
+    const bool existed = fs::exists(options.out, ignored);
     const Status status = write(model, options);
     if (!status.ok() && !existed) fs::remove(options.out, ignored);  // only if it is empty
     return status;

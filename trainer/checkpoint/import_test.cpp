@@ -40,7 +40,8 @@ class ImportTest : public testing::Test {
         const Status status = import_model(options_);
         ASSERT_FALSE(status.ok());
         EXPECT_NE(status.error().message.find(what), std::string::npos) << status.error().message;
-        EXPECT_FALSE(fs::exists(options_.out));
+        std::error_code ignored;
+        EXPECT_FALSE(fs::exists(options_.out, ignored));
     }
     void change(const fs::path& file, const std::string& from, const std::string& to) {
         std::string text = read_file(file).value();
@@ -207,6 +208,24 @@ TEST_F(ImportTest, WhatEachRankHasACopyOfMustBeTheSame) {
     bytes[bytes.rfind(member)] ^= 1;
     ASSERT_TRUE(write_file_atomic(folder / "consolidated.01.pth", bytes).ok());
     expect_refused("differs from that in consolidated.00.pth");
+}
+
+TEST_F(ImportTest, WhatCannotBeLookedAtIsAnErrorAndNotTheEnd) {
+    fs::create_directory_symlink("loop", directory_.path() / "loop");
+    for (const fs::path& from :
+         {directory_.path() / "loop", directory_.path() / std::string(300, 'n'), directory_.path() / "none"}) {
+        options_.from = from;
+        expect_refused("is not a directory: ");
+    }
+    const fs::path folder = copy("sharded");
+    const fs::path shard = folder / "pytorch_model-00002-of-00002.bin";
+    fs::remove(shard);
+    fs::create_symlink(shard.filename(), shard);
+    expect_refused(shard.filename().string());
+    const fs::path out = std::exchange(options_.out, directory_.path() / std::string(300, 'n'));
+    take("single");
+    expect_refused("nnn");
+    options_.out = out;
 }
 
 TEST_F(ImportTest, SafetensorsAndEmptyDirectoriesAreSaidToBeWhatTheyAre) {
