@@ -82,6 +82,10 @@ TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     const auto last = train("out", resuming);
     EXPECT_EQ(member(last.out, "loss").size(), 4U) << last.err;
     EXPECT_EQ(member(last.out, "loss").back(), member(whole.out, "loss").back());
+    EXPECT_NE(last.err.find("--resume: goes on after step 2 of 6\n"), std::string::npos) << last.err;
+    const auto summary = lines_of(last.out).back();
+    const double rate = summary["tokens_per_s"], wall_s = summary["wall_s"];
+    EXPECT_NEAR(rate * wall_s, 6 * 4 * 16, 1e-6) << "both of all three processes";
     EXPECT_EQ(lines_of(last.out).back()["tokens"], lines_of(whole.out).back()["tokens"]);
     EXPECT_EQ(lines_of(last.out).back()["loss"], lines_of(whole.out).back()["loss"]);
     EXPECT_EQ(weights("out") == weights("whole"), true);
@@ -402,6 +406,7 @@ TEST_F(ResumeTest, SigtermDuringTheStartEndsWellToo) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(path("log")).value();
     EXPECT_TRUE(wait_for(path("log"), "\"resumable\":true"));
     EXPECT_EQ(read_file(path("log")).value().find("\"step\":"), std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
 }
 
 TEST_F(ResumeTest, AStateIsGoneOnceARunThatOverwritesItHasBegun) {

@@ -52,9 +52,9 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
                   const Progress& progress, const std::string& identity);
 
 // Absent: there is no such file, on rank 0. kConflict names what differs in the identity, with both values, or a rank
-// sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256 in the file), or of another version. Other
-// kernels than those of the run before are told on standard error, or with `deterministic` kConflict. Every rank takes
-// part, reads the file and gets the same outcome.
+// sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256 in
+// the file), or of another version. Other kernels than those of the run before are told on standard error, or with
+// `deterministic` kConflict. Every rank takes part, reads the file and gets the same outcome.
 Result<std::optional<Progress>> load_state(const std::filesystem::path& file, ParameterStore& store,
                                            kernels::Backend& backend, comm::Comm& comm, const std::string& identity,
                                            bool deterministic);

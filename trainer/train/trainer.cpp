@@ -62,7 +62,8 @@ Trainer::Trainer(TrainJob& job, std::string identity, RunMemory& memory, kernels
 Status Trainer::run() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
-    stopped_ = max_over(comm_, stop_.signalled() ? 1 : 0) > 0;  // then there is nothing new to save
+    stopped_ = max_over(comm_, stop_.signalled() ? 1 : 0) > 0;
+    if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save());
     ATOLL_RETURN_IF_ERROR(steps());
     return finish();
 }
@@ -79,9 +80,16 @@ Status Trainer::start() {
     if (job_.config.resume) {
         ATOLL_TRY(const auto found, load_state(state_file(job_.config.out), memory_.store(), backend_, comm_, identity_,
                                                job_.config.deterministic));
-        progress_ = found.value_or(progress_);
+        if (found) take_up(*found);
     }
     return {};
+}
+
+void Trainer::take_up(const Progress& progress) {
+    progress_ = progress;
+    saved_steps_ = progress.steps;
+    if (comm_.rank() != 0) return;
+    std::cerr << "--resume: goes on after step " << progress.steps << " of " << job_.steps << "\n";
 }
 
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
@@ -100,7 +108,6 @@ Status Trainer::steps() {
         const double began = now_s();
         ATOLL_TRY(StepMetrics metrics, step(progress_.steps + 1));
         ++progress_.steps;
-        ++run_steps_;
         const double step_s = now_s() - began;
         report_rates(metrics, step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
@@ -245,6 +252,7 @@ Status Trainer::save() {
     const double began = now_s();
     Status saved = save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity_);
     save_s_ = now_s() - began;
+    if (saved.ok()) saved_steps_ = progress_.steps;
     return saved;
 }
 
@@ -276,9 +284,8 @@ Summary Trainer::summary() const {
     summary.tokens = progress_.tokens;
     summary.loss = progress_.tokens > 0 ? progress_.loss_sum / static_cast<double>(progress_.tokens) : 0;
     summary.final_loss = progress_.final_loss;
-    const double wall_s = now_s() - started_s_;
-    summary.wall_s = progress_.wall_s + wall_s;
-    summary.tokens_per_s = static_cast<double>(run_steps_) * nominal_targets() / wall_s;
+    summary.wall_s = progress_.wall_s + now_s() - started_s_;
+    summary.tokens_per_s = static_cast<double>(progress_.steps) * nominal_targets() / summary.wall_s;
     summary.peak_bytes = plan::resident_peak_bytes();
     summary.resumable = stopped_;
     if (scales_loss()) summary.loss_scale = progress_.loss_scale.scale;

@@ -23,7 +23,8 @@ class Trainer {
   private:
     Status start();        // loads the weights, or a saved state; closes the model directory
     Status take_output();  // on rank 0
-    Status steps();        // until done or stopped
+    void take_up(const Progress& progress);
+    Status steps();  // until done or stopped
     Status finish();
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
     // `failed`, whose message then says so.
@@ -64,10 +65,10 @@ class Trainer {
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
     std::optional<WeightSaver> saver_;
-    double validation_s_ = 0;     // what the last one took
-    double save_s_ = 0;           // what the last state took; before the first, what loading took
-    double started_s_ = 0;        // on the steady clock
-    std::int64_t run_steps_ = 0;  // done by this process
+    double validation_s_ = 0;                  // what the last one took
+    double save_s_ = 0;                        // what the last state took; before the first, what loading took
+    double started_s_ = 0;                     // on the steady clock
+    std::optional<std::int64_t> saved_steps_;  // of the state that is there
     bool stopped_ = false;
 };
 
