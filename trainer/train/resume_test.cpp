@@ -341,9 +341,17 @@ TEST_F(FullDiskTest, TheLastGoodStateStaysWhenTheNextDoesNotFit) {
     const auto result = train_without_room({"--steps", "5", "--save-every", "1", "--resume"});
     EXPECT_EQ(result.exit_code, 1) << result.err;
     EXPECT_NE(result.err.find("out.state/state.safetensors"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("since the last state, of step 1, is lost"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("with --resume goes on"), std::string::npos) << result.err;
     EXPECT_EQ(read_file(path("out.state/state.safetensors")).value() == *good, true);
     EXPECT_EQ(files_in("out.state"), 1);
     EXPECT_EQ(member(train("out", {"--steps", "5", "--resume"}).out, "loss").size(), 4U);
+}
+
+TEST_F(FullDiskTest, WithoutAnyStateAllStepsAreLostAndTheMessageSaysSo) {
+    const auto result = train_without_room({"--steps", "5", "--save-every", "2"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(result.err.find("what was trained is lost: begin anew"), std::string::npos) << result.err;
 }
 
 TEST_F(FullDiskTest, TheOldModelStaysWhenTheNewOneDoesNotFit) {

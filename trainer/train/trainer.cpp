@@ -63,7 +63,7 @@ Status Trainer::run() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
     stopped_ = max_over(comm_, stop_.signalled() ? 1 : 0) > 0;
-    if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save());
+    if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save_or_tell());
     ATOLL_RETURN_IF_ERROR(steps());
     return finish();
 }
@@ -114,7 +114,7 @@ Status Trainer::steps() {
         const bool asked = (validates_after(progress_.steps) && !validate()) || must_stop(step_s);
         stopped_ = asked && progress_.steps < job_.steps;
         const bool save_now = job_.config.save_every > 0 && progress_.steps % job_.config.save_every == 0;
-        if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save());
+        if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
     }
     return {};
 }
@@ -256,6 +256,20 @@ Status Trainer::save() {
     return saved;
 }
 
+Status Trainer::save_or_tell() {
+    const Status saved = save();
+    if (saved.ok() || saved.error().message.empty()) return saved;  // another rank tells
+    Error error = saved.error();
+    error.message += "; " + loss_without_state();
+    return error;
+}
+
+std::string Trainer::loss_without_state() const {
+    if (!saved_steps_) return "what was trained is lost: begin anew once a state can be written there";
+    return "what was trained since the last state, of step " + std::to_string(*saved_steps_) +
+           ", is lost: once a state can be written there, the same command with --resume goes on from that";
+}
+
 Status Trainer::finish() {
     const Status saved = stopped_ ? Status() : saver_->save(memory_.store(), backend_, comm_);
     saver_.reset();
@@ -273,7 +287,7 @@ Status Trainer::keep_unsaved(Status failed) {
     Error error = failed.error();
     error.message += stopped_ ? "; the training is done and its state saved: the same command with --resume saves the "
                                 "model"
-                              : "; its state could not be saved either: what was trained since the last state is lost";
+                              : "; its state could not be saved either: " + loss_without_state();
     return error;
 }
 

@@ -47,6 +47,8 @@ class Trainer {
     // Whether to stop now, so that there is time for another step and for what follows it.
     bool must_stop(double step_s);
     Status save();
+    Status save_or_tell();                   // an error says what is lost
+    std::string loss_without_state() const;  // when one cannot be saved
     // Adds what depends on the time that the step took.
     void report_rates(StepMetrics& metrics, double step_s);
     // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
