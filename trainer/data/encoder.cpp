@@ -89,6 +89,7 @@ Result<EncodedBlock> encode_block(const EncodeJob& job, const LineBlock& block) 
     EncodedBlock out;
     out.line_bytes = std::ssize(block.text);
     out.end = block.end;
+    out.fraction = block.fraction;
     Status status;
     for_each_line(block, [&](std::string_view line, std::int64_t number) {
         status = encode_line(job, line, job.inputs[block.file].string() + ":" + std::to_string(number), out);
@@ -107,6 +108,7 @@ EncoderPool::~EncoderPool() {
 }
 
 void EncoderPool::submit(LineBlock block) {
+    bytes_in_flight_ += block.text.size();
     {
         const std::lock_guard lock(mutex_);
         slots_.push_back({std::move(block), std::nullopt});
@@ -121,6 +123,7 @@ Result<EncodedBlock> EncoderPool::next() {
     has_result_.wait(lock, [this] { return slots_.front().result.has_value(); });
     auto result = std::move(*slots_.front().result);
     slots_.pop_front();
+    if (result.ok()) bytes_in_flight_ -= static_cast<std::size_t>(result->line_bytes);
     return result;
 }
 
@@ -132,6 +135,7 @@ void EncoderPool::work(const std::stop_token& stop) {
         waiting_.pop_front();
         lock.unlock();
         auto result = encode_block_caught(job_, slot->block);
+        slot->block = {};  // its text is not needed while the result waits for its turn
         lock.lock();
         slot->result = std::move(result);
         has_result_.notify_one();

@@ -24,6 +24,7 @@ struct EncodedBlock {
     std::int64_t bytes = 0;             // of the documents' text
     std::int64_t line_bytes = 0;        // of the block
     LinePosition end;                   // where the next block begins
+    double fraction = 0;                // of all the input's bytes, up to its end
 };
 
 // What to do with each line.
@@ -51,6 +52,7 @@ class EncoderPool {
     void submit(LineBlock block);
     Result<EncodedBlock> next();  // waits for the oldest block; at least one must be in flight
     std::size_t in_flight() const { return slots_.size(); }
+    std::size_t bytes_in_flight() const { return bytes_in_flight_; }  // of lines
 
   private:
     struct Slot {
@@ -65,6 +67,7 @@ class EncoderPool {
     std::condition_variable has_result_;
     std::deque<Slot> slots_;  // oldest first; only this thread adds or removes, so that sizes need no lock
     std::deque<Slot*> waiting_;
+    std::size_t bytes_in_flight_ = 0;
     std::vector<std::jthread> threads_;
 };
 

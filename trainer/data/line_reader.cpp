@@ -24,7 +24,7 @@ Result<bool> LineReader::fill() {
 }
 
 LineBlock LineReader::take(std::size_t size) {
-    LineBlock block{file_, line_, {}, {}};
+    LineBlock block{file_, line_, {}, {}, fraction_read()};
     std::string rest = pending_.substr(size);
     pending_.resize(size);
     block.text = std::exchange(pending_, std::move(rest));

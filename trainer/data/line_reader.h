@@ -44,6 +44,7 @@ struct LineBlock {
     std::int64_t first_line = 1;  // line number of the first line
     std::string text;             // lines with their newlines; the file's last may lack it
     LinePosition end;             // where the next block begins
+    double fraction = 0;          // of all the files' bytes, up to its end, 0 to 1
 };
 
 // Cuts files into blocks of whole lines, file by file. Not thread-safe.
@@ -58,7 +59,7 @@ class LineReader {
     Status start_at(const LinePosition& position);
     // Nothing after the last block. kInvalidArgument: a line longer than kLineBytesMax, a broken compressed file.
     Result<std::optional<LineBlock>> next();
-    // Part of all the files' bytes that has been read, 0 to 1.
+    // Part of all the files' bytes that has been read, 0 to 1; a block's fraction is that of when it was cut.
     double fraction_read() const;
     const std::vector<std::filesystem::path>& inputs() const { return inputs_; }
 

@@ -64,6 +64,16 @@ TEST_F(LineReaderTest, LinesAreNumberedWhateverTheBlockSize) {
         EXPECT_EQ(read_all({first, empty, last}, block_bytes).texts, expected) << block_bytes;
 }
 
+TEST_F(LineReaderTest, ABlockSaysWhatPartOfAllFilesIsDoneWithIt) {
+    const std::string line = std::string(99, 'a') + "\n";
+    LineReader reader({write("a", line + line), write("b", line + line)}, 100);
+    for (const double fraction : {0.25, 0.5, 0.75, 1.0}) {
+        const auto block = reader.next().value();
+        ASSERT_TRUE(block.has_value());
+        EXPECT_EQ(block->fraction, fraction);
+    }
+}
+
 TEST_F(LineReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
     std::string text;
     for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i) + "\n";

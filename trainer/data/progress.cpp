@@ -11,7 +11,7 @@ namespace atl::data {
 std::string to_string(const ProgressPoint& point) {
     const double megabytes = static_cast<double>(point.bytes) / 1e6;
     std::string text =
-        fmt::format("{:.0f} % read, {} documents, {:.1f} MB of text, {:.2f} MB/s", 100.0 * point.fraction,
+        fmt::format("{:.0f} % done, {} documents, {:.1f} MB of text, {:.2f} MB/s", 100.0 * point.fraction,
                     point.documents, megabytes, megabytes / std::max(point.elapsed_s, 1e-9));
     const double done = point.fraction - point.fraction_begun;
     if (done > 0) text += ", " + log::duration_text(point.elapsed_s * (1.0 - point.fraction) / done) + " left";

@@ -10,11 +10,11 @@ namespace atl::data {
 struct ProgressPoint {
     double elapsed_s = 0;
     double fraction_begun = 0;  // of the input that an earlier process had done, 0 to 1
-    double fraction = 0;        // of the input read
+    double fraction = 0;        // of the input that is done
     std::int64_t documents = 0;
     std::int64_t bytes = 0;  // of text, by this process
 };
-// "42 % read, 1200 documents, 3.1 MB of text, 1.55 MB/s, 0:03 left"
+// "42 % done, 1200 documents, 3.1 MB of text, 1.55 MB/s, 0:03 left"
 std::string to_string(const ProgressPoint& point);
 
 // Lines on the log once the work has taken two seconds, then every two. Not thread-safe.

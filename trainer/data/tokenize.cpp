@@ -82,8 +82,9 @@ class Run {
         : options_(options),
           row_options_(rows),
           reader_(options.inputs),
+          threads_(static_cast<std::size_t>(thread_count(options))),
           pool_(job, thread_count(options)),
-          blocks_max_(2 * static_cast<std::size_t>(thread_count(options)) + 2),
+          blocks_max_(2 * threads_ + 2),
           rows_(rows),
           writer_(writer),
           partial_(partial),
@@ -93,14 +94,14 @@ class Run {
         ATOLL_RETURN_IF_ERROR(take_up());
         bool more = true;
         while (more || pool_.in_flight() > 0) {
-            if (more && pool_.in_flight() < blocks_max_) {
+            if (more && has_room()) {
                 ATOLL_TRY(more, submit_next());
                 continue;
             }
             ATOLL_TRY(const EncodedBlock block, pool_.next());
             ATOLL_RETURN_IF_ERROR(take(block));
             if (progress_.is_due())
-                progress_.show({0, fraction_begun_, reader_.fraction_read(), report_.documents, bytes_here_});
+                progress_.show({0, fraction_begun_, fraction_done_, report_.documents, bytes_here_});
         }
         rows_.finish();
         ATOLL_RETURN_IF_ERROR(write_rows());
@@ -114,6 +115,12 @@ class Run {
     }
 
   private:
+    // A block is longer than kBlockBytes when a line is: of such ones few may be in flight, but each thread has one.
+    bool has_room() const {
+        return pool_.in_flight() < threads_ ||
+               (pool_.in_flight() < blocks_max_ && pool_.bytes_in_flight() < 2 * blocks_max_ * LineReader::kBlockBytes);
+    }
+
     // Goes on behind the parts of an earlier process that are whole.
     Status take_up() {
         std::size_t whole = 0;
@@ -155,6 +162,7 @@ class Run {
         report_.documents += static_cast<std::int64_t>(block.lengths.size());
         report_.bytes += block.bytes;
         bytes_here_ += block.bytes;
+        fraction_done_ = block.fraction;
         part_bytes_ += block.line_bytes;
         ATOLL_RETURN_IF_ERROR(write_rows());
         return part_bytes_ < options_.part_bytes ? Status() : end_part(block.end);
@@ -178,6 +186,7 @@ class Run {
     const TokenizeOptions& options_;
     const RowOptions& row_options_;
     LineReader reader_;
+    std::size_t threads_;
     EncoderPool pool_;
     std::size_t blocks_max_;  // in flight: what bounds the memory
     RowBuilder rows_;
@@ -187,6 +196,7 @@ class Run {
     std::int64_t bytes_here_ = 0;  // of text, by this process
     std::int64_t part_bytes_ = 0;  // of lines since the last part
     double fraction_begun_ = 0;
+    double fraction_done_ = 0;  // of the input, up to the last block that was taken
     Progress progress_;
 };
 

@@ -239,13 +239,13 @@ TEST_F(TokenizeResumeTest, OnlyOneProcessMakesADirectory) {
 
 TEST(ProgressTest, SaysTheRateAndWhatRemainsOfThisProcess) {
     EXPECT_EQ(to_string({10.0, 0.0, 0.25, 1200, 20'000'000}),
-              "25 % read, 1200 documents, 20.0 MB of text, 2.00 MB/s, "
+              "25 % done, 1200 documents, 20.0 MB of text, 2.00 MB/s, "
               "0:30 left");
     EXPECT_EQ(to_string({10.0, 0.5, 0.51, 7, 5'000'000}),
-              "51 % read, 7 documents, 5.0 MB of text, 0.50 MB/s, "
+              "51 % done, 7 documents, 5.0 MB of text, 0.50 MB/s, "
               "8:10 left");
     EXPECT_EQ(to_string({100.0, 0.0, 0.01, 7, 5'000'000}),
-              "1 % read, 7 documents, 5.0 MB of text, 0.05 MB/s, "
+              "1 % done, 7 documents, 5.0 MB of text, 0.05 MB/s, "
               "2:45:00 left");
 }
 

@@ -77,6 +77,20 @@ class TokenizeTest : public testing::Test {
     TokenizeOptions options_;
 };
 
+// Lines of megabytes make blocks of megabytes: their bytes bound what is in flight.
+TEST_F(TokenizeTest, ThePoolCountsTheBytesInFlight) {
+    const auto tokenizer = Tokenizer::open(options_.tokenizer).value();
+    const auto text_template = Template::parse("{{text}}").value();
+    EncoderPool pool({tokenizer.get(), &text_template, {"in"}}, 2);
+    const std::string text = row("uno");
+    for (int i = 0; i < 3; ++i) pool.submit({0, 1, text, {}});
+    EXPECT_EQ(pool.bytes_in_flight(), 3 * text.size());
+    for (std::size_t left = 3; left-- > 0;) {
+        ASSERT_TRUE(pool.next().ok());
+        EXPECT_EQ(pool.bytes_in_flight(), left * text.size());
+    }
+}
+
 TEST_F(TokenizeTest, PackedRowsAreTheDocumentsOneAfterAnother) {
     write_input(row("Il treno parte alle sette") + "\n" + row("a") + row("Vlak odjíždí v sedm hodin"));
     const TokenizeReport report = run();
