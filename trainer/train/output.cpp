@@ -84,6 +84,10 @@ Status check_output(OutputKind kind, const fs::path& out, std::span<const fs::pa
     return refuse(out.string() + " holds " + look.name + " already; --overwrite replaces it");
 }
 
+bool holds_result(const RunConfig& config) {
+    return holds_output(kind_of_output(config), config.out);
+}
+
 Result<TrainOutput> check_train_output(const RunConfig& config) {
     const fs::path out = config.out;
     const std::array<fs::path, 4> reads = {config.model, config.data, config.val_data, config.adapter};
@@ -102,7 +106,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     }
     ATOLL_RETURN_IF_ERROR(check_place(look_of(kind), out, reads));
     if (is_there(state)) return TrainOutput::kState;
-    if (!holds_output(kind, out)) return TrainOutput::kNoState;
+    if (!holds_result(config)) return TrainOutput::kNoState;
     ATOLL_TRY(const auto finished, read_finished(out));
     if (finished) return TrainOutput::kFinished;
     return refuse(out.string() + " holds " + look_of(kind).name +

@@ -20,6 +20,9 @@ bool holds_output(OutputKind kind, const std::filesystem::path& out);
 Status check_output(OutputKind kind, const std::filesystem::path& out, std::span<const std::filesystem::path> reads,
                     bool overwrite);
 
+// Whether --out holds a training's result that can be read: a model, or with adapters an adapter.
+bool holds_result(const RunConfig& config);
+
 // What a training finds at its --out.
 enum class TrainOutput {
     kFree,      // begins there, in the place of what --overwrite gives up

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -233,6 +234,25 @@ TEST_F(ResumeTest, AnyByteOfAStateThatChangedIsFound) {
     }
     ASSERT_TRUE(write_file_atomic(file, whole).ok());
     EXPECT_EQ(train("out", {"--steps", "5", "--global-batch-size", "2", "--resume"}).exit_code, 0);
+}
+
+TEST_F(ResumeTest, AResultIsKnownAsFinishedHoweverTheRunEnded) {
+    ASSERT_EQ(mkfifo(path("output").c_str(), 0600), 0);
+    const UniqueFd full(::open(path("output").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    const std::string page(4096, '\n');
+    while (::write(full.get(), page.data(), page.size()) > 0) {
+    }
+    std::vector<std::string> arguments = {"sh", "-c", "exec \"$@\" > " + path("output"), "sh"};
+    const auto training = command(train_arguments("out", {"--steps", "0"}), 1);
+    arguments.insert(arguments.end(), training.begin(), training.end());
+    const auto child = start_daemon(arguments, {path("log"), {}, {}});
+    ASSERT_TRUE(child.ok());
+    ASSERT_TRUE(wait_for(path("out/config.json"), "{")) << "then its summary waits for a reader";
+    kill(*child, SIGKILL);
+    wait_exit(*child);
+    const auto again = train("out", {"--steps", "0", "--resume"});
+    EXPECT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_NE(again.err.find("is finished already"), std::string::npos) << again.err;
 }
 
 // What the file says of the run, where it says "120 tokens".

@@ -36,8 +36,12 @@ Status prepare_state(const std::filesystem::path& out);
 // The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
 Status remove_state(const std::filesystem::path& out);
 
-// In the place of the state, once the result is in `out`: a record of the run that made it. On one rank.
+// A record of the run whose result is, or will be, in `out`: it says nothing where there is a state or no result. On
+// one rank.
 Status write_finished(const std::filesystem::path& out, const std::string& identity);
+
+// The same in the place of the state. On one rank.
+Status finish_state(const std::filesystem::path& out, const std::string& identity);
 
 // The identity in that record; absent: there is none.
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out);

@@ -51,7 +51,11 @@ Status remove_state(const std::filesystem::path& out) {
 }
 
 Status write_finished(const std::filesystem::path& out, const std::string& identity) {
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(finished_file(out), identity + "\n"));
+    return write_file_atomic(finished_file(out), identity + "\n");
+}
+
+Status finish_state(const std::filesystem::path& out, const std::string& identity) {
+    ATOLL_RETURN_IF_ERROR(write_finished(out, identity));
     std::error_code error;
     std::filesystem::remove(state_file(out), error);
     return error ? internal_error("cannot remove " + state_file(out).string() + ": " + error.message()) : Status();

@@ -271,13 +271,22 @@ std::string Trainer::loss_without_state() const {
 }
 
 Status Trainer::finish() {
-    const Status saved = stopped_ ? Status() : saver_->save(memory_.store(), backend_, comm_);
+    const Status saved = stopped_ ? Status() : save_result();
     saver_.reset();
     if (!saved.ok()) return keep_unsaved(saved);
     if (comm_.rank() != 0) return {};
     print_line(to_json_line(summary()));
     if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(summary()) + "\n");
-    return write_finished(job_.config.out, identity_of_result(identity_, job_.config));
+    return finish_state(job_.config.out, identity_of_result(identity_, job_.config));
+}
+
+// The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
+// replaced it would tell of that one.
+Status Trainer::save_result() {
+    const bool is_first = comm_.rank() == 0 && !holds_result(job_.config);
+    const auto record = [&] { return write_finished(job_.config.out, identity_of_result(identity_, job_.config)); };
+    ATOLL_RETURN_IF_ERROR(comm_.agree(write_outcome(is_first ? record() : Status())));
+    return saver_->save(memory_.store(), backend_, comm_);
 }
 
 Status Trainer::keep_unsaved(Status failed) {

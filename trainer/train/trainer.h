@@ -26,6 +26,7 @@ class Trainer {
     void take_up(const Progress& progress);
     Status steps();  // until done or stopped
     Status finish();
+    Status save_result();
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
     // `failed`, whose message then says so.
     Status keep_unsaved(Status failed);
