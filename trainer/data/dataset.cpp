@@ -144,6 +144,10 @@ void Dataset::join_documents() {
     impl_->documents_joined = true;
 }
 
+bool Dataset::has_documents() const {
+    return impl_->segment_ids.present() && impl_->info.batching != "padding";
+}
+
 const std::filesystem::path& Dataset::path() const {
     return impl_->file->path();
 }

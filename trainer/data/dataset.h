@@ -64,6 +64,9 @@ class Dataset {
     // through the row, and each document's first token is a target of the one before. Padding still doesn't count.
     void join_documents();
 
+    // Whether a row may hold several documents.
+    bool has_documents() const;
+
     const std::filesystem::path& path() const;  // of the file that holds the rows
     const DatasetInfo& info() const;
     std::int64_t rows() const { return info().rows; }

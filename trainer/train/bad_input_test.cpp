@@ -317,6 +317,22 @@ TEST_F(BadInputTest, EvalAndGenerateThatCannotFitExitWithThreeBeforeTheyStart) {
     EXPECT_NE(generated.err.find("this needs "), std::string::npos) << generated.err;
 }
 
+TEST_F(BadInputTest, WhatMeansNothingIsRefusedOrTold) {
+    expect_refused(train("out", {"--steps", "1", "--cross-document-attention", "on"}),
+                   "--cross-document-attention: 'on' means nothing");
+    expect_refused(train("out", {"--steps", "0", "--val-data", path("data.safetensors")}), "--val-data: means nothing");
+    const auto high = train("high", {"--steps", "1", "--lora-rank", "999"});
+    EXPECT_EQ(high.exit_code, 0);
+    EXPECT_EQ(high.err,
+              "atoll-trainer train: --lora-rank 999 is more than a matrix of 16 rows or columns can have: "
+              "--lora-rank 16 says as much in less\n");
+    const auto large = train("large", {"--steps", "1", "--train-samples", "7", "--batch-size", "100"});
+    EXPECT_EQ(large.exit_code, 0);
+    EXPECT_EQ(large.err,
+              "atoll-trainer train: a step takes 100 rows and there are 7: each step sees rows several "
+              "times\n");
+}
+
 TEST_F(BadInputTest, AnUnknownCommandListsTheCommands) {
     const auto result = run({"tran"});
     EXPECT_EQ(result.exit_code, 2);

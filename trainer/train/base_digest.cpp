@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 #include <utility>
 #include <vector>
 
 #include "shared/digest/digest.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -72,9 +72,9 @@ Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& 
 void tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,
                         const std::string& sha256, const comm::Comm& comm) {
     if (comm.rank() != 0 || trained_on.sha256.empty() || trained_on.sha256 == sha256) return;
-    std::cerr << "the adapter was trained on '" << trained_on.directory << "' (sha256 " << trained_on.sha256
-              << "); the weights of '" << directory.path.string() << "' (sha256 " << sha256
-              << ") are others: give the model that it was trained on, unless this is the same in another dtype\n";
+    warn("the adapter was trained on '" + trained_on.directory + "' (sha256 " + trained_on.sha256 +
+         "); the weights of '" + directory.path.string() + "' (sha256 " + sha256 +
+         ") are others: give the model that it was trained on, unless this is the same in another dtype");
 }
 
 Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm,

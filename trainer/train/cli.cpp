@@ -14,6 +14,7 @@
 #include "shared/base/list.h"
 #include "shared/base/spelling.h"
 #include "trainer/comm/launch.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -115,12 +116,12 @@ bool is_first_rank() {
     return comm::launcher_rank(comm::process_environment) == 0;
 }
 
-void report(const std::string& command, const Error& error, std::span<const Flag> flags) {
+void report(const Error& error, std::span<const Flag> flags) {
     if (error.message.empty()) return;  // another rank says it
     const std::string name = field_text(error.field, flags);
     const bool named = name.empty() || error.message.find(name) != std::string::npos;
     const std::string field = named ? "" : name + ": ";
-    std::fprintf(stderr, "%s %s: %s%s\n", kProgram, command.c_str(), field.c_str(), error.message.c_str());
+    warn(field + error.message);
 }
 
 std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
@@ -159,18 +160,19 @@ std::optional<int> end_of_parsing(CLI::App& app, const CommandEntry& entry, std:
     }
     if (!is_first_rank() && (!status.ok() || entry.is_of_one_process)) return 0;
     if (status.ok()) return std::nullopt;
-    report(entry.name, status.error(), flags);
+    report(status.error(), flags);
     return exit_code(status);
 }
 
 int run_command(const CommandEntry& entry, int argc, char** argv) {
     CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
     app.footer(std::string("Example:\n  ") + entry.example);
+    name_command(entry.name);
     const std::unique_ptr<Command> command = entry.make();
     const std::vector<Flag> flags = command->flags();
     if (const auto end = end_of_parsing(app, entry, flags, argc, argv)) return *end;
     const Status status = command->run();
-    if (!status.ok()) report(entry.name, status.error(), flags);
+    if (!status.ok()) report(status.error(), flags);
     return exit_code(status);
 }
 

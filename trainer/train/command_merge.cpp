@@ -1,5 +1,4 @@
 #include <array>
-#include <iostream>
 
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/merge.h"
@@ -9,6 +8,7 @@
 #include "trainer/train/input_paths.h"
 #include "trainer/train/output.h"
 #include "trainer/train/storage.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -66,14 +66,13 @@ class MergeCommand final : public Command {
 
     void say_what_was_merged(const std::string& trained_on) const {
         if (quantize_ != "none") {
-            std::cerr << "merged into what " << quantize_ << " makes of the model's weights"
-                      << (trained_on.empty() ? ""
-                                             : "; the adapter was trained on the model's own weights, which differ a "
-                                               "little: --quantize none merges into those")
-                      << "\n";
+            warn("merged into what " + quantize_ + " makes of the model's weights" +
+                 (trained_on.empty() ? ""
+                                     : "; the adapter was trained on the model's own weights, which differ a little: "
+                                       "--quantize none merges into those"));
         } else if (!trained_on.empty()) {
-            std::cerr << "merged into the model's own weights; the adapter was trained on the model in " << trained_on
-                      << ", whose weights differ a little: --quantize " << trained_on << " merges into those\n";
+            warn("merged into the model's own weights; the adapter was trained on the model in " + trained_on +
+                 ", whose weights differ a little: --quantize " + trained_on + " merges into those");
         }
     }
 

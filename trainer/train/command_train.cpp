@@ -1,4 +1,3 @@
-#include <iostream>
 #include <span>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "trainer/train/identity.h"
 #include "trainer/train/output.h"
 #include "trainer/train/trainer.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -50,8 +50,8 @@ class TrainCommand final : public Command {
         auto found = comm.rank() == 0 ? check_train_output(config_) : Result<TrainOutput>(TrainOutput::kFree);
         ATOLL_TRY(const TrainOutput mine, comm::agreed(comm, std::move(found)));
         if (comm.rank() == 0 && mine == TrainOutput::kNoState)
-            std::cerr << "--resume: there is no state in " << state_file(config_.out).parent_path().string()
-                      << ", so the run begins anew\n";
+            warn("--resume: there is no state in " + state_file(config_.out).parent_path().string() +
+                 ", so the run begins anew");
         double kind = static_cast<double>(mine);
         comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
         return static_cast<TrainOutput>(kind);
@@ -73,8 +73,8 @@ class TrainCommand final : public Command {
                                 "; it is finished: train on with its result as --model, or begin anew with --overwrite",
                             "--out");
         }
-        std::cerr << "--resume: the run is finished already: " << config_.out
-                  << " holds its result, and no state is left to go on from\n";
+        warn("--resume: the run is finished already: " + config_.out +
+             " holds its result, and no state is left to go on from");
         print_line(R"({"summary":true,"already_finished":true,"resumable":false})");
         return {};
     }

@@ -1,7 +1,6 @@
 #include "trainer/train/job.h"
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
 #include "shared/digest/digest.h"
@@ -12,6 +11,7 @@
 #include "trainer/train/input_paths.h"
 #include "trainer/train/storage.h"
 #include "trainer/train/threads.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -68,6 +68,9 @@ Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirector
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);
     ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
+    if (choice.join_documents && !dataset.has_documents() && choice.flag == std::string_view("--data"))
+        return invalid_argument("--cross-document-attention",
+                                "'on' means nothing: no row of '" + path + "' holds several documents");
     if (choice.join_documents) dataset.join_documents();
     return CheckedData{std::move(dataset), rows};
 }
@@ -94,6 +97,8 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     ATOLL_TRY(job.batch, plan_batch(config, counts.ranks));
     ATOLL_RETURN_IF_ERROR(check_micro_step(job.batch.micro, job.seq_len()));
     ATOLL_TRY(job.steps, plan_steps(config, job.data.rows, job.batch.global));
+    if (job.validation && job.steps == 0)
+        return invalid_argument("--val-data", "means nothing with --steps 0, which validates nothing: use `eval`");
     ATOLL_TRY(job.optimizer, optimizer_of(config));
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
     job.schedule = {.decay = decay, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = job.steps};
@@ -128,6 +133,19 @@ Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
     return directory;
 }
 
+// Its product has no higher rank than the matrix that it is added to.
+void warn_of_rank(const model::Model& model, std::int64_t rank) {
+    std::int64_t least = rank;  // rows or columns
+    for (const model::ParameterGroup& group : model.groups) {
+        if (!group.is_adapter) continue;
+        for (const model::Parameter& parameter : group.parameters)  // [rank, columns] or [rows, rank]
+            least = std::min({least, parameter.shape[0], parameter.shape[1]});
+    }
+    if (least < rank)
+        warn("--lora-rank " + std::to_string(rank) + " is more than a matrix of " + std::to_string(least) +
+             " rows or columns can have: --lora-rank " + std::to_string(least) + " says as much in less");
+}
+
 // Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
 Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, comm::Comm& comm) {
     constexpr std::size_t kLongest = 128;  // of a name
@@ -142,7 +160,7 @@ Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, 
                                     "--deterministic");
     const Status seen = comm.agree(first == mine ? Status() : differs);
     if (seen.ok() || config.deterministic) return seen;
-    if (!seen.error().message.empty()) std::cerr << seen.error().message << "\n";
+    if (!seen.error().message.empty()) warn(seen.error().message);
     return {};
 }
 
@@ -165,7 +183,8 @@ Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(check_tied_head(directory, comm, config.broadcast_from_rank0));
     if (!directory.adapters || comm.rank() != 0) return directory;
     const std::string warning = other_format_warning(directory.adapters->trained_on, config.quantize);
-    if (!warning.empty()) std::cerr << warning << "\n";
+    if (!warning.empty()) warn(warning);
+    if (!directory.adapters->weights) warn_of_rank(directory.model, config.lora_rank);
     return directory;
 }
 
@@ -212,6 +231,9 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
                  .data = std::move(data),
                  .validation = std::move(validation)};
     ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
+    if (comm.rank() == 0 && job.batch.global > job.data.rows && job.steps > 0)
+        warn("a step takes " + std::to_string(job.batch.global) + " rows and there are " +
+             std::to_string(job.data.rows) + ": each step sees rows several times");
     return job;
 }
 

@@ -316,7 +316,8 @@ TEST_F(LoraProgramTest, AnAdapterOnOtherWeightsThanItsOwnIsUsedWithAWarning) {
     EXPECT_EQ(go_on("other", "on other", 2), told);
     EXPECT_EQ(warning("merge", "other", {"--out", path("merged")}, 1), told);
     const auto generated = run({"generate", "--prompt", "a", "--model", path("other"), "--adapter", path("adapter")});
-    EXPECT_TRUE(generated.err.starts_with(told)) << generated.err;  // the model has no tokenizer
+    EXPECT_TRUE(generated.err.starts_with("atoll-trainer generate: " + told))
+        << generated.err;  // the model has no tokenizer
 
     EXPECT_EQ(eval("moved", {}, 1), "");
     EXPECT_EQ(eval("moved", sharded, 2), "");

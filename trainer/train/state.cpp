@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -18,6 +17,7 @@
 #include "shared/safetensors/file.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/storage.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -251,7 +251,7 @@ Status check_kernels(const safetensors::File& file, const kernels::Backend& back
         return conflict(differs + ": go on with a machine of that kind and the same ATOLL_INSTRUCTION_SET",
                         "--deterministic");
     }
-    std::cerr << differs << "\n";
+    warn(differs);
     return {};
 }
 

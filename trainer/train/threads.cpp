@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
 #include <vector>
 
 #include "shared/base/cores.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -67,7 +67,7 @@ int choose_threads(int threads, comm::Comm& comm) {
     const std::vector<std::string> sets = gather_sets(*node);
     if (comm.rank() == 0 && comm.size() > 1) {
         const std::string warning = idle_cores_warning(sets, core_set(getppid()), threads);
-        if (!warning.empty()) std::cerr << warning << "\n";
+        if (!warning.empty()) warn(warning);
     }
     return threads > 0 ? threads : thread_share(sets, static_cast<std::size_t>(node->rank()), core_quota());
 }

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <iostream>
 #include <numeric>
 #include <system_error>
 
@@ -11,6 +10,7 @@
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/identity.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -89,7 +89,7 @@ void Trainer::take_up(const Progress& progress) {
     progress_ = progress;
     saved_steps_ = progress.steps;
     if (comm_.rank() != 0) return;
-    std::cerr << "--resume: goes on after step " << progress.steps << " of " << job_.steps << "\n";
+    warn("--resume: goes on after step " + std::to_string(progress.steps) + " of " + std::to_string(job_.steps));
 }
 
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
@@ -240,8 +240,8 @@ bool Trainer::validate() {
     if (perplexity) {
         print_line(to_json_line(progress_.steps, *perplexity));
     } else {
-        std::cerr << "the validation after step " << progress_.steps
-                  << " is left out: the run was asked to stop; `eval` does it on a saved model\n";
+        warn("the validation after step " + std::to_string(progress_.steps) +
+             " is left out: the run was asked to stop; `eval` does it on a saved model");
     }
     return perplexity.has_value();
 }
