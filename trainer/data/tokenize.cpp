@@ -224,11 +224,18 @@ std::string data_json(const TokenizeOptions& options, const Tokenizer& tokenizer
     return json.dump(2) + "\n";
 }
 
-// That there is something to learn from.
-Status check_report(const TokenizeOptions& options, const TokenizeReport& report) {
-    if (report.documents == 0)
+Error no_document(const TokenizeOptions& options) {
+    if (options.split != Split::kAll)
         return invalid_argument("input",
                                 std::string("the input holds no document for the split ") + to_string(options.split));
+    std::string files;
+    for (const auto& input : options.inputs) files += (files.empty() ? "" : ", ") + input.string();
+    return invalid_argument("input", "no document: there is no line but blank ones in " + files);
+}
+
+// That there is something to learn from.
+Status check_report(const TokenizeOptions& options, const TokenizeReport& report) {
+    if (report.documents == 0) return no_document(options);
     if (report.targets > 0) return {};
     const std::string counts = std::string("no token counts in the loss (--loss-on ") + to_string(*options.loss_on);
     if (report.truncated == 0) return invalid_argument("input", counts + "): there is nothing to learn from");

@@ -270,7 +270,7 @@ TEST_F(TokenizeTest, ABadRowIsNamedByFileAndLineAndLeavesNothing) {
 
 TEST_F(TokenizeTest, OptionsThatCannotWorkAreRefused) {
     write_input("\n\n");
-    EXPECT_NE(error().find("no document"), std::string::npos);
+    EXPECT_NE(error().find("no line but blank ones in " + options_.inputs[0].string()), std::string::npos);
     write_input(row("a"));
     options_.seq_len = 1;
     EXPECT_NE(error().find("--seq-len"), std::string::npos);

@@ -139,8 +139,10 @@ Error cannot_train(const TokenizerTrainOptions& options, const std::string& word
 void say_what_is_trained(const TokenizerTrainOptions& options, const std::vector<std::string>& sentences) {
     std::size_t bytes = 0;
     for (const std::string& sentence : sentences) bytes += sentence.size();
-    spdlog::info("tokenizer-train: {} pieces from {:.1f} MB of text in {} lines", options.vocab_size,
-                 static_cast<double>(bytes) / 1e6, sentences.size());
+    const bool is_small = bytes < 1'000'000;
+    spdlog::info("tokenizer-train: looks for {} pieces in {:.1f} {} of text, {} lines of at most {} bytes",
+                 options.vocab_size, static_cast<double>(bytes) / (is_small ? 1e3 : 1e6), is_small ? "kB" : "MB",
+                 sentences.size(), kSentenceBytesMax);
 }
 
 Result<std::string> train_model(const TokenizerTrainOptions& options, const std::vector<std::string>& sentences) {

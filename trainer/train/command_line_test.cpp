@@ -167,7 +167,7 @@ TEST_F(CommandLineTest, APipeIsNoInput) {
 TEST_F(CommandLineTest, TrainingATokenizerSaysOnWhatBeforeItBegins) {
     const auto result =
         run({"tokenizer-train", "--input", path("a"), "--vocab-size", "5000", "--out", path("tokenizer")});
-    const auto told = result.err.find("5000 pieces from 0.0 MB of text in 1 lines");
+    const auto told = result.err.find("looks for 5000 pieces in 0.0 kB of text, 1 lines of at most 4000 bytes");
     ASSERT_NE(told, std::string::npos) << result.err;
     EXPECT_NE(result.err.find("is too large", told), std::string::npos) << result.err;
 }
