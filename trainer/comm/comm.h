@@ -73,7 +73,7 @@ class Comm {
         wait(start_all_gather(shard, whole));
     }
 
-    // So that all ranks leave together when one fails: the lowest failing rank gets its own error, all others a code
+    // So that all ranks leave together when one fails: the lowest failing rank gets its own error, all others its code
     // with an empty message; ok if none failed.
     Status agree(const Status& mine);
 };

@@ -128,6 +128,14 @@ TEST(MpiCommTest, AllRanksSeeAFailureAndTheLowestRankTellsIt) {
     EXPECT_TRUE(world->agree({}).ok());
 }
 
+TEST(MpiCommTest, AllRanksFailWithTheCodeOfTheLowest) {
+    const Status mine = world->rank() == 0 ? Status(invalid_argument("data", "it is bad")) : internal_error("worse");
+    const Status seen = world->agree(mine);
+    ASSERT_FALSE(seen.ok());
+    EXPECT_EQ(seen.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(seen.error().message, world->rank() == 0 ? "it is bad" : "");
+}
+
 TEST(MpiCommTest, AllRanksOfThisTestShareTheMachine) {
     EXPECT_EQ(world->ranks_on_node(), world->size());
 }
