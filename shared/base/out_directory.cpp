@@ -64,7 +64,9 @@ Status check_replaceable(const fs::path& out, std::string_view sign,
         if (is_left_over(name, is_name)) continue;
         empty = false;
         if (!is_name(name) || !is_plain_file(entry))
-            return kept(out, "holds " + name + ", which this command did not make");
+            return Error{ErrorCode::kConflict,
+                         out.string() + " holds " + name + ", which this command did not make; name another directory",
+                         "out"};
     }
     if (empty || fs::exists(out / sign, error)) return {};
     return kept(out, "has no " + std::string(sign));

@@ -33,7 +33,9 @@ class ImportCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         if (positions_ > 0) options_.max_position_embeddings = positions_;
         if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
-        return checkpoint::import_model(options_);
+        ATOLL_RETURN_IF_ERROR(checkpoint::import_model(options_));
+        tell_missing_tokenizer(options_.out);
+        return {};
     }
 
   private:

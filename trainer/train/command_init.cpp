@@ -32,7 +32,9 @@ class InitCommand final : public Command {
         const std::array<std::filesystem::path, 2> reads = {options_.config, options_.tokenizer};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         options_.seed = static_cast<std::uint64_t>(as_training_.seed);
-        return checkpoint::init_model(options_);
+        ATOLL_RETURN_IF_ERROR(checkpoint::init_model(options_));
+        tell_missing_tokenizer(options_.out);
+        return {};
     }
 
   private:

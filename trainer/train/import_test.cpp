@@ -35,6 +35,24 @@ TEST_F(ImportProgramTest, ImportedModelsCanBeEvaluated) {
     }
 }
 
+TEST_F(ImportProgramTest, AModelWithoutATokenizerIsTold) {
+    const std::vector<std::string> import = {"import",      "--from", kFixtures / "single",
+                                             "--overwrite", "--out",  path("m")};
+    const std::vector<std::string> init = {"init",  "--config", path("m/config.json"),
+                                           "--out", path("n"),  "--overwrite"};
+    for (auto arguments : {import, init}) {
+        const auto without = run(arguments);
+        ASSERT_EQ(without.exit_code, 0) << without.err;
+        EXPECT_NE(
+            without.err.find(arguments[0] + ": " + path(arguments[0] == "init" ? "n" : "m") + " has no tokenizer"),
+            std::string::npos)
+            << without.err;
+    }
+    auto arguments = import;
+    arguments.insert(arguments.end(), {"--tokenizer", ATOLL_FIXTURES "/tokenizers/small"});
+    EXPECT_EQ(run(arguments).err.find("no tokenizer"), std::string::npos);
+}
+
 TEST_F(ImportProgramTest, WrongInputExitsWithTwoAndWritesNothing) {
     const auto result = run({"import", "--from", kFixtures / "llama2", "--out", path("no")});
     EXPECT_EQ(result.exit_code, 2);

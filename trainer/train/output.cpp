@@ -7,8 +7,10 @@
 #include "shared/base/out_directory.h"
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/save.h"
+#include "trainer/data/tokenizer.h"
 #include "trainer/data/tokenizer_train.h"
 #include "trainer/train/state.h"
+#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -54,20 +56,31 @@ Status named(Status status) {
     return error;
 }
 
-Status check_place(const Look& look, const fs::path& out, std::span<const fs::path> reads) {
+Status refuse(const std::string& message) {
+    return conflict(std::string(kOut) + ": " + message, kOut);
+}
+
+// A model where an adapter is to be written, or the other way round.
+Status check_other_kind(OutputKind kind, const fs::path& out) {
+    if (kind == OutputKind::kTokenizer) return {};
+    const OutputKind other = kind == OutputKind::kModel ? OutputKind::kAdapter : OutputKind::kModel;
+    if (!holds_output(other, out)) return {};
+    return refuse(out.string() + " holds " + look_of(other).name + ", this command writes " + look_of(kind).name +
+                  ": name another directory");
+}
+
+Status check_place(OutputKind kind, const fs::path& out, std::span<const fs::path> reads) {
+    const Look& look = look_of(kind);
     std::vector<fs::path> given;
     for (const fs::path& read : reads)
         if (!read.empty()) given.push_back(read);
     ATOLL_RETURN_IF_ERROR(named(check_reads_stay(out, given)));
+    ATOLL_RETURN_IF_ERROR(check_other_kind(kind, out));
     return named(check_replaceable(out, sign_in(look, out), look.has));
 }
 
 OutputKind kind_of_output(const RunConfig& config) {
     return config.lora_rank > 0 || !config.adapter.empty() ? OutputKind::kAdapter : OutputKind::kModel;
-}
-
-Status refuse(const std::string& message) {
-    return conflict(std::string(kOut) + ": " + message, kOut);
 }
 
 }  // namespace
@@ -79,13 +92,19 @@ bool holds_output(OutputKind kind, const fs::path& out) {
 
 Status check_output(OutputKind kind, const fs::path& out, std::span<const fs::path> reads, bool overwrite) {
     const Look& look = look_of(kind);
-    ATOLL_RETURN_IF_ERROR(check_place(look, out, reads));
+    ATOLL_RETURN_IF_ERROR(check_place(kind, out, reads));
     if (overwrite || !holds_output(kind, out)) return {};
     return refuse(out.string() + " holds " + look.name + " already; --overwrite replaces it");
 }
 
 bool holds_result(const RunConfig& config) {
     return holds_output(kind_of_output(config), config.out);
+}
+
+void tell_missing_tokenizer(const fs::path& model) {
+    const auto tokenizer = data::Tokenizer::open(model);
+    if (tokenizer.ok() || tokenizer.error().code != ErrorCode::kNotFound) return;
+    warn(model.string() + " has no tokenizer, which tokenize and generate need; --tokenizer copies one");
 }
 
 Result<TrainOutput> check_train_output(const RunConfig& config) {
@@ -104,7 +123,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
         ATOLL_RETURN_IF_ERROR(check_output(kind, out, reads, config.overwrite));
         return TrainOutput::kFree;
     }
-    ATOLL_RETURN_IF_ERROR(check_place(look_of(kind), out, reads));
+    ATOLL_RETURN_IF_ERROR(check_place(kind, out, reads));
     if (is_there(state)) return TrainOutput::kState;
     if (!holds_result(config)) return TrainOutput::kNoState;
     ATOLL_TRY(const auto finished, read_finished(out));

@@ -23,6 +23,9 @@ Status check_output(OutputKind kind, const std::filesystem::path& out, std::span
 // Whether --out holds a training's result that can be read: a model, or with adapters an adapter.
 bool holds_result(const RunConfig& config);
 
+// A warning when a model that was made has no tokenizer: later commands need one.
+void tell_missing_tokenizer(const std::filesystem::path& model);
+
 // What a training finds at its --out.
 enum class TrainOutput {
     kFree,      // begins there, in the place of what --overwrite gives up
