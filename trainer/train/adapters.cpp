@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shared/base/list.h"
+#include "shared/base/spelling.h"
 
 namespace atl::train {
 namespace {
@@ -40,7 +41,7 @@ Status check_flags(const RunConfig& config, const model::LoraOptions& adapter) {
         return differs("--lora-rank", std::to_string(adapter.rank));
     }
     if (config.given.contains("lora-alpha") && config.lora_alpha != adapter.alpha) {
-        return differs("--lora-alpha", std::to_string(adapter.alpha));
+        return differs("--lora-alpha", number_text(adapter.alpha));
     }
     if (!config.lora_targets.empty() && sorted_list(config.lora_targets) != adapter.targets) {
         return differs("--lora-targets", "others");

@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <optional>
-#include <sstream>
+#include <set>
 #include <type_traits>
 
 #include "shared/base/list.h"
@@ -141,6 +141,14 @@ std::string refusal(const CLI::App& app, int argc, char** argv, const std::strin
         const std::string meant = did_you_mean(flag, known);
         return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
     }
+    std::set<std::string> given;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const std::string flag = word.substr(0, word.find('='));
+        const CLI::Option* option = app.get_option_no_throw(flag);
+        if (!flag.starts_with("--") || option == nullptr || option->get_items_expected_max() > 1) continue;
+        if (!given.insert(flag).second) return flag + " is given twice";
+    }
     return words;
 }
 
@@ -208,12 +216,6 @@ int run_line(int argc, char** argv, std::span<const CommandEntry> commands) {
 }
 
 }  // namespace
-
-std::string number_text(double value) {
-    std::ostringstream out;
-    out << value;
-    return out.str();
-}
 
 int exit_code(const Status& status) {
     if (status.ok()) return 0;

@@ -47,9 +47,6 @@ struct CommandEntry {
     bool is_of_one_process = false;
 };
 
-// A number as --help shows it: "0.0003".
-std::string number_text(double value);
-
 // 0 success, 2 bad input, 3 not enough memory, 1 any other failure.
 int exit_code(const Status& status);
 

@@ -122,6 +122,10 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
          "--momentum: means nothing without --optimizer sgd"},
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--warmup-steps", "5"},
          "--warmup-steps: 5 are more than the run's 2 steps"},
+        {{"eval", "--model", model, "--data", data, "--threads", "1", "--threads", "2"}, "--threads is given twice"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--adapter", adapter,
+          "--lora-alpha", "8.5"},
+         "--lora-alpha: the adapter that --adapter names has 2;"},
         {{"eval", "--model", model, "--data", data, "--threads", "5000"}, "must be from 1 to 4096"}};
     for (const auto& [arguments, said] : cases) {
         const auto result = run(arguments);

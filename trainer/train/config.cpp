@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
 #include "shared/base/file.h"
 #include "shared/base/spelling.h"
@@ -29,12 +27,6 @@ Parsed parse_number(std::string_view text, T& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (end != text.data() + text.size() || error == std::errc::invalid_argument) return Parsed::kNot;
     return error == std::errc() ? Parsed::kWell : Parsed::kBeyond;
-}
-
-std::string number_text(double number) {
-    std::ostringstream out;
-    out << std::setprecision(10) << number;
-    return out.str();
 }
 
 // "must be from 0 to 65536"

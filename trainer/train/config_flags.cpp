@@ -2,6 +2,7 @@
 #include <array>
 #include <utility>
 
+#include "shared/base/spelling.h"
 #include "trainer/train/commands.h"
 
 namespace atl::train {

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "trainer/checkpoint/adapter.h"
+#include "trainer/train/state.h"
 
 namespace atl::train {
 namespace {
@@ -44,9 +45,15 @@ Status check_directory(const std::string& path, const char* flag) {
 
 Status check_model_path(const std::string& path, const char* flag) {
     ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
-    if (!holds(path, checkpoint::kAdapterConfig) || holds(path, kModelConfig)) return {};
-    return invalid_argument(
-        flag, "'" + path + "' is an adapter: give the model that it was trained on, and --adapter '" + path + "'");
+    if (holds(path, kModelConfig)) return {};
+    if (holds(path, checkpoint::kAdapterConfig)) {
+        return invalid_argument(
+            flag, "'" + path + "' is an adapter: give the model that it was trained on, and --adapter '" + path + "'");
+    }
+    std::error_code error;
+    if (!fs::exists(state_file(path), error)) return {};
+    return invalid_argument(flag, "'" + path + "' holds no model yet: `train --resume` goes on from '" +
+                                      state_file(path).parent_path().string() + "'");
 }
 
 Status check_adapter_path(const std::string& path, const char* flag) {

@@ -73,6 +73,11 @@ TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     EXPECT_EQ(lines_of(first.out).back()["steps"], 1);
     EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
     EXPECT_FALSE(std::filesystem::exists(path("out/model.safetensors")));
+    const auto too_early = run({"eval", "--model", path("out"), "--data", path("data.safetensors")});
+    EXPECT_EQ(too_early.exit_code, 2);
+    EXPECT_NE(too_early.err.find("holds no model yet: `train --resume` goes on from '" + path("out.state")),
+              std::string::npos)
+        << too_early.err;
     const auto exit_file = read_file(path("exit.json"));
     ASSERT_TRUE(exit_file.ok());
     EXPECT_EQ(nlohmann::json::parse(*exit_file)["resumable"], true);
