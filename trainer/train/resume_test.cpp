@@ -442,6 +442,18 @@ TEST_F(ResumeTest, SigtermDuringTheStartEndsWellToo) {
     EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
 }
 
+TEST_F(ResumeTest, ASignalAfterTheSummaryIsTooLateToHarm) {
+    const auto child = start_daemon(command({"train", "--model", path("model"), "--data", path("data.safetensors"),
+                                             "--out", path("out"), "--steps", "2", "--threads", "1"},
+                                            2),
+                                    {path("log"), {}, {}});
+    ASSERT_TRUE(child.ok());
+    ASSERT_TRUE(wait_for(path("log"), "\"summary\":true"));
+    kill(*child, SIGUSR1);  // mpirun passes it on
+    const int status = wait_exit(*child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << read_file(path("log")).value();
+}
+
 TEST_F(ResumeTest, AStateIsGoneOnceARunThatOverwritesItHasBegun) {
     ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
     const pid_t child = start_endless(1, {"--overwrite"});

@@ -50,8 +50,8 @@ StopRequest::StopRequest() : start_(std::chrono::steady_clock::now()) {
 }
 
 StopRequest::~StopRequest() {
+    handle(SIG_IGN);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    handle(SIG_DFL);
 }
 
 bool StopRequest::signalled() const {

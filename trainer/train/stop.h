@@ -15,6 +15,8 @@ class StopRequest {
     // within a workspace on the heap, and the frame of a handler would be written over what lies before it. So this
     // thread, and those that it starts from now on, block these signals; one that only sleeps takes them.
     StopRequest();
+    // There is nothing left to stop: from here on they are ignored, as they would make a run that ended well fail while
+    // MPI winds up.
     ~StopRequest();
     StopRequest(const StopRequest&) = delete;
     StopRequest& operator=(const StopRequest&) = delete;
