@@ -13,15 +13,14 @@ Each case is a directory: config.json, and golden.safetensors with
 The products run in fp64 (transformers keeps its norms and the softmax in fp32) and are stored in fp32.
 """
 
-import json
 import pathlib
 import sys
 
 import torch
-from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import golden_tiles
+from golden_case import config_text, save_case
 
 BATCH, LENGTH, VOCABULARY = 2, 16, 97
 
@@ -108,26 +107,15 @@ def make_case(name, options, out):
         generated = model.generate(ids[:1, :5], attention_mask=torch.ones(1, 5, dtype=torch.long), max_new_tokens=12,
                                    do_sample=False, pad_token_id=0)
         tensors["tokens"] = generated[0, 5:].int()
-    save_case(name, config, tensors, out)
+    text = config_text(config, "LlamaForCausalLM")
+    save_case(out / name, version4_dialect(text) if name in ("llama3_rope", "dynamic_rope") else text, tensors)
 
 
 def make_tiles(out):
     torch.manual_seed(1)
     config = LlamaConfig(**{**COMMON, **TILES})
-    save_case("tiles", config, golden_tiles.golden_tensors(LlamaForCausalLM(config).double().eval()), out)
-
-
-def save_case(name, config, tensors, out):
-    folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
-    text = {key: value for key, value in config.to_dict().items() if key not in ("_attn_implementation",)}
-    text["architectures"] = ["LlamaForCausalLM"]
-    text["dtype"] = "float32"
-    if name in ("llama3_rope", "dynamic_rope"):
-        text = version4_dialect(text)
-    (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True, default=str) + "\n")
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "golden.safetensors")
-    print(name, float(tensors["loss"]))
+    tensors = golden_tiles.golden_tensors(LlamaForCausalLM(config).double().eval())
+    save_case(out / "tiles", config_text(config, "LlamaForCausalLM"), tensors)
 
 
 def main():

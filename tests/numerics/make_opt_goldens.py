@@ -7,15 +7,14 @@ Usage: make_opt_goldens.py OUT_DIR [CASE…]      (needs torch, transformers, sa
 Cases and tensors as in make_llama_goldens.py. The models are in evaluation mode: dropout is off.
 """
 
-import json
 import pathlib
 import sys
 
 import torch
-from safetensors.torch import save_file
 from transformers import OPTConfig, OPTForCausalLM
 
 import golden_tiles
+from golden_case import config_text, save_case
 
 BATCH, LENGTH, VOCABULARY = 2, 16, 97
 
@@ -78,24 +77,14 @@ def make_case(name, options, out):
     for key, parameter in model.named_parameters():
         tensors[f"gradient:{key}"] = parameter.grad.float()
     tensors.update(input_ids=ids.int(), labels=labels.int(), logits=logits.float(), loss=loss.detach().float().view(1))
-    save_case(name, config, tensors, out)
+    save_case(out / name, config_text(config, "OPTForCausalLM"), tensors)
 
 
 def make_tiles(out):
     torch.manual_seed(1)
     config = OPTConfig(**{**COMMON, **TILES})
-    save_case("tiles", config, golden_tiles.golden_tensors(OPTForCausalLM(config).double().eval()), out)
-
-
-def save_case(name, config, tensors, out):
-    folder = out / name
-    folder.mkdir(parents=True, exist_ok=True)
-    text = {key: value for key, value in config.to_dict().items() if key not in ("_attn_implementation",)}
-    text["architectures"] = ["OPTForCausalLM"]
-    text["dtype"] = "float32"
-    (folder / "config.json").write_text(json.dumps(text, indent=1, sort_keys=True, default=str) + "\n")
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "golden.safetensors")
-    print(name, float(tensors["loss"]))
+    tensors = golden_tiles.golden_tensors(OPTForCausalLM(config).double().eval())
+    save_case(out / "tiles", config_text(config, "OPTForCausalLM"), tensors)
 
 
 def main():
