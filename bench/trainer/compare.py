@@ -86,7 +86,8 @@ class Ours:
         (self.directory / "rows.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
 
     def rates(self, flags, steps):
-        launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(self.ranks)] if self.ranks > 1 else []
+        mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(self.ranks)]
+        launch = mpirun if self.ranks > 1 else []
         flags = [flag.format(directory=self.directory) for flag in flags]
         lines = run([*launch, self.trainer, "train", "--model", str(self.directory / "model"), "--data",
                      str(self.directory / "rows.safetensors"), "--out", str(self.directory / "out"), "--overwrite", "--batch-size",

@@ -4,9 +4,9 @@
   step_profile.py [ROW] [--trainer build/release/bin/atoll-trainer] [--seconds 20]
 
 Trains one of compare.py's rows of one process, samples it after its third step and prints the share of the samples by
-kind of work. oneDNN's products with AVX-512 pack one operand inside their arithmetic, which counts as that. The limit: the operations of
-a step (products and attention) at the rate that 512×512 products reach on this machine right before (`mfu` is the part of it
-that is reached, so 1/mfu is what is left to win).
+kind of work. oneDNN's products with AVX-512 pack one operand inside their arithmetic, which counts as that. The limit:
+the operations of a step (products and attention) at the rate that 512×512 products reach on this machine right before
+(`mfu` is the part of it that is reached, so 1/mfu is what is left to win).
 """
 import argparse
 import collections
