@@ -1,7 +1,6 @@
 #include "services/cli/stack/stack.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include "services/cli/output.h"
 #include "services/cli/stack/process.h"
 #include "shared/base/file.h"
+#include "shared/base/file_lock.h"
 
 namespace atl::cli::stack {
 namespace {
@@ -39,8 +39,7 @@ double seconds_since(Clock::time_point start) {
 Result<UniqueFd> lock(const Layout& layout) {
     UniqueFd fd(::open((layout.state / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!fd.valid()) return internal_error("cannot open " + (layout.state / "lock").string());
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
-        return conflict("another `atoll up` or `atoll down` is at work in " + layout.state.string());
+    if (!try_lock(fd)) return conflict("another `atoll up` or `atoll down` is at work in " + layout.state.string());
     return fd;
 }
 
