@@ -209,9 +209,9 @@ class RequestHandler final : public ps::Tcp::Handler {
             parser.reset();
             if (connection->begin()) shared_->callbacks.on_request(std::move(request), connection);
         } catch (const ps::Http::HttpError& error) {
-            refuse(*connection, error.code(), error.reason());
+            return refuse(*connection, error.code(), error.reason());
         } catch (const std::exception&) {
-            refuse(*connection, 400, "the request cannot be read");
+            return refuse(*connection, 400, "the request cannot be read");
         }
         deliver();  // what was answered at once: a client that keeps sending keeps us from the mailbox
     }
@@ -231,7 +231,7 @@ class RequestHandler final : public ps::Tcp::Handler {
     void refuse(PeerConnection& connection, int status, const std::string& why) {
         connection.parser.reset();
         if (connection.begin()) connection.write(shared_->callbacks.refuse(status, why), nullptr, true);
-        transport()->flush();
+        deliver();
     }
 
     std::shared_ptr<Shared> shared_;
