@@ -1,5 +1,7 @@
 #include "trainer/comm/launch.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "trainer/comm/mpi.h"
@@ -12,13 +14,21 @@ long number(const Environment& environment, const char* name) {
     return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
 }
 
+constexpr std::array kSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+constexpr const char* kPmixRank = "PMIX_RANK";  // its size is known to MPI only
+
 }  // namespace
 
+bool started_by_launcher(const Environment& environment) {
+    const auto is_set = [&](const char* name) { return environment(name) != nullptr; };
+    return is_set(kPmixRank) || std::ranges::any_of(kSizes, is_set);
+}
+
 bool started_as_ranks(const Environment& environment) {
-    for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    for (const char* size : kSizes) {
         if (environment(size) != nullptr) return number(environment, size) > 1;
     }
-    return environment("PMIX_RANK") != nullptr;  // its size is known to MPI only
+    return environment(kPmixRank) != nullptr;
 }
 
 std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environment) {
@@ -30,7 +40,7 @@ std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environm
 
 int launcher_rank(const Environment& environment) {
     if (!started_as_ranks(environment)) return 0;
-    for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", kPmixRank, "SLURM_PROCID"}) {
         if (environment(rank) != nullptr) return static_cast<int>(number(environment, rank));
     }
     return 0;
@@ -43,7 +53,7 @@ const char* process_environment(const char* name) {
 Result<std::unique_ptr<Comm>> open_world() {
     if (!started_as_ranks(process_environment)) return make_self();
     std::unique_ptr<Comm> world = make_mpi_world();
-    if (world->size() == 1 && std::getenv("PMIX_RANK") == nullptr) {
+    if (world->size() == 1 && std::getenv(kPmixRank) == nullptr) {
         return invalid_argument("ranks",
                                 "a launcher started several processes, but MPI sees each alone; use mpirun, or srun "
                                 "with --mpi=pmix");

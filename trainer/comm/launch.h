@@ -12,8 +12,11 @@ namespace atl::comm {
 
 using Environment = std::function<const char*(const char*)>;  // as getenv
 
-// True when a launcher (mpirun, srun, a PMI or PMIx one) started this process as one of several ranks. A Slurm batch
+// True when a launcher (mpirun, srun, a PMI or PMIx one) started this process, alone or with others. A Slurm batch
 // script alone does not count: it runs once, whatever SLURM_NTASKS says.
+bool started_by_launcher(const Environment& environment);
+
+// True when it started this process as one of several ranks.
 bool started_as_ranks(const Environment& environment);
 
 // The local rank as the launcher's environment has it, and the variable that says so. That of the launcher which

@@ -40,6 +40,15 @@ TEST(LaunchTest, MpirunAndSrunStartRanks) {
     EXPECT_TRUE(ranks_with({{"PMI_SIZE", "16"}}));
 }
 
+TEST(LaunchTest, ALauncherMayStartOneRankAlone) {
+    const auto launched = [](const Variables& variables) { return started_by_launcher(environment_of(variables)); };
+    EXPECT_TRUE(launched({{"OMPI_COMM_WORLD_SIZE", "1"}}));
+    EXPECT_TRUE(launched({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
+    EXPECT_TRUE(launched({{"PMIX_RANK", "0"}}));
+    EXPECT_FALSE(launched({}));
+    EXPECT_FALSE(launched({{"SLURM_JOB_ID", "12"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}})) << "a batch script";
+}
+
 TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheRank) {
     const std::vector<std::pair<Variables, int>> cases = {
         {{}, 0},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shared/base/cores.h"
+#include "trainer/comm/launch.h"
 #include "trainer/train/warn.h"
 
 namespace atl::train {
@@ -65,7 +66,7 @@ std::string idle_cores_warning(std::span<const std::string> sets, const std::str
 int choose_threads(int threads, comm::Comm& comm) {
     const auto node = comm.on_node();
     const std::vector<std::string> sets = gather_sets(*node);
-    if (comm.rank() == 0 && comm.size() > 1) {
+    if (comm.rank() == 0 && comm::started_by_launcher(comm::process_environment)) {
         const std::string warning = idle_cores_warning(sets, core_set(getppid()), threads);
         if (!warning.empty()) warn(warning);
     }

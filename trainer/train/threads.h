@@ -21,7 +21,8 @@ int thread_share(comm::Comm& node);
 // there are cores) do not get cores that lie idle; else empty. Two processors may be one core.
 std::string idle_cores_warning(std::span<const std::string> sets, const std::string& launcher, int threads);
 
-// `threads`, or when it is 0 thread_share(). Rank 0 gives the warning for its own machine. Every rank takes part.
+// `threads`, or when it is 0 thread_share(). Rank 0 gives the warning for its own machine when a launcher started
+// it: cores that a process alone was kept from were meant. Every rank takes part.
 int choose_threads(int threads, comm::Comm& comm);
 
 }  // namespace atl::train

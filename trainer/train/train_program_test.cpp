@@ -43,15 +43,21 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
 TEST_F(TrainProgramTest, CoresThatALauncherKeptFromItsRanksAreToldOnce) {
     if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
     const auto arguments = train_arguments("out", {"--steps", "1", "--global-batch-size", "2", "--threads", "2"});
-    const auto err_of = [&](const std::string& start) {
-        const auto result = run_under({ATOLL_MPIRUN, "2", "sh", "-c", start, "sh"}, command(arguments, 1));
+    using Words = std::vector<std::string>;
+    const Words bound = {"sh", "-c", "exec taskset -c $(taskset -cp $$ | grep -oE '[0-9]+$') \"$@\"", "sh"};
+    const auto err_of = [&](Words launcher, const Words& start) {
+        launcher.insert(launcher.end(), start.begin(), start.end());
+        const auto result = run_under(launcher, command(arguments, 1));
         EXPECT_EQ(result.exit_code, 0) << result.err;
         return result.err;
     };
-    const std::string bound = err_of("exec taskset -c $(taskset -cp $$ | grep -oE '[0-9]+$') \"$@\"");
-    EXPECT_NE(bound.find("--bind-to none"), std::string::npos) << bound;
-    EXPECT_EQ(bound.find("--bind-to none"), bound.rfind("--bind-to none")) << bound;
-    EXPECT_EQ(err_of("exec \"$@\"").find("--bind-to none"), std::string::npos);
+    for (const char* ranks : {"1", "2"}) {
+        const std::string told = err_of({ATOLL_MPIRUN, ranks}, bound);
+        EXPECT_NE(told.find("--bind-to none"), std::string::npos) << ranks << told;
+        EXPECT_EQ(told.find("--bind-to none"), told.rfind("--bind-to none")) << told;
+    }
+    EXPECT_EQ(err_of({ATOLL_MPIRUN, "2"}, {}).find("--bind-to none"), std::string::npos);
+    EXPECT_EQ(err_of({}, bound).find("--bind-to none"), std::string::npos) << "without a launcher it was meant";
 }
 
 TEST_F(TrainProgramTest, RanksShardingAndAccumulationDoNotChangeTheLosses) {
