@@ -32,6 +32,7 @@ OrderedJson as_json(const Summary& summary) {
                         {"final_loss", has_loss ? OrderedJson(summary.final_loss) : OrderedJson(nullptr)},
                         {"tokens_per_s", summary.tokens_per_s},
                         {"wall_s", summary.wall_s},
+                        {"peak_tflops", or_null(summary.peak_tflops)},
                         {"peak_bytes", summary.peak_bytes},
                         {"resumable", summary.resumable}};
     if (summary.loss_scale > 0) json["loss_scale"] = summary.loss_scale;

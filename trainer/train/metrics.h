@@ -29,6 +29,7 @@ struct Summary {
     double final_loss = 0;  // of the last step that had a target
     double tokens_per_s = 0;
     double wall_s = 0;
+    double peak_tflops = 0;  // of one rank, that mfu was taken of; 0: unknown, printed as null
     std::int64_t peak_bytes = 0;
     bool resumable = false;
     double loss_scale = 0;           // as it stands now; 0: not printed

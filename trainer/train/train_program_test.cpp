@@ -38,6 +38,13 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     EXPECT_EQ(lines[8]["samples"], 64);
     EXPECT_EQ(lines[8]["tokens"], 64 * 15);
     EXPECT_EQ(lines[8]["resumable"], false);
+    EXPECT_GT(lines[8]["peak_tflops"].get<double>(), 0);
+}
+
+TEST_F(TrainProgramTest, TheSummaryHasThePeakThatMfuIsTakenOf) {
+    const auto result = train("out", {"--steps", "1", "--batch-size", "2", "--peak-tflops", "0.25"}, 2);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(lines_of(result.out).back()["peak_tflops"], 0.25);
 }
 
 TEST_F(TrainProgramTest, CoresThatALauncherKeptFromItsRanksAreToldOnce) {

@@ -207,8 +207,12 @@ double Trainer::nominal_targets() const {
     return static_cast<double>(job_.batch.global * job_.seq_len());
 }
 
+std::int64_t Trainer::peak_bytes() const {
+    return static_cast<std::int64_t>(max_over(comm_, static_cast<double>(plan::resident_peak_bytes())));
+}
+
 void Trainer::report_rates(StepMetrics& metrics, double step_s) {
-    metrics.peak_bytes = static_cast<std::int64_t>(max_over(comm_, static_cast<double>(plan::resident_peak_bytes())));
+    metrics.peak_bytes = peak_bytes();
     metrics.tokens_per_s = nominal_targets() / step_s;
     const double forward = job_.directory.model.forward_flops({job_.batch.global, job_.seq_len()});
     if (peak_flops_ <= 0) return;
@@ -274,9 +278,10 @@ Status Trainer::finish() {
     const Status saved = stopped_ ? Status() : save_result();
     saver_.reset();
     if (!saved.ok()) return keep_unsaved(saved);
+    const Summary made = summary();
     if (comm_.rank() != 0) return {};
-    print_line(to_json_line(summary()));
-    if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(summary()) + "\n");
+    print_line(to_json_line(made));
+    if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(made) + "\n");
     return finish_state(job_.config.out, identity_of_result(identity_, job_.config));
 }
 
@@ -291,7 +296,8 @@ Status Trainer::save_result() {
 
 Status Trainer::keep_unsaved(Status failed) {
     stopped_ = save().ok();
-    if (stopped_ && comm_.rank() == 0) print_line(to_json_line(summary()));
+    const Summary made = summary();
+    if (stopped_ && comm_.rank() == 0) print_line(to_json_line(made));
     if (failed.error().message.empty()) return failed;  // another rank tells
     Error error = failed.error();
     error.message += stopped_ ? "; the training is done and its state saved: the same command with --resume saves the "
@@ -309,7 +315,8 @@ Summary Trainer::summary() const {
     summary.final_loss = progress_.final_loss;
     summary.wall_s = progress_.wall_s + now_s() - started_s_;
     summary.tokens_per_s = static_cast<double>(progress_.steps) * nominal_targets() / summary.wall_s;
-    summary.peak_bytes = plan::resident_peak_bytes();
+    summary.peak_tflops = peak_flops_ / comm_.size() / 1e12;
+    summary.peak_bytes = peak_bytes();
     summary.resumable = stopped_;
     if (scales_loss()) summary.loss_scale = progress_.loss_scale.scale;
     summary.skipped_steps = progress_.loss_scale.skipped;

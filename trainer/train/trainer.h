@@ -50,11 +50,12 @@ class Trainer {
     Status save();
     Status save_or_tell();                   // an error says what is lost
     std::string loss_without_state() const;  // when one cannot be saved
+    std::int64_t peak_bytes() const;         // the largest of all ranks; all of them ask
     // Adds what depends on the time that the step took.
     void report_rates(StepMetrics& metrics, double step_s);
     // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
     double nominal_targets() const;
-    Summary summary() const;
+    Summary summary() const;  // all ranks ask
 
     TrainJob& job_;
     std::string identity_;
