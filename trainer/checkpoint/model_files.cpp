@@ -30,15 +30,16 @@ Result<std::string> with_dtype(const std::filesystem::path& path, const std::str
     return config.dump(2) + "\n";
 }
 
-bool is_model_weights(std::string_view name) {
-    return name == "model.safetensors" || name == "model.safetensors.index.json" ||
-           (name.starts_with("model-") && name.ends_with(".safetensors"));
-}
-
 }  // namespace
 
+bool is_weight_file(std::string_view stem, std::string_view name) {
+    if (!name.starts_with(stem)) return false;
+    name.remove_prefix(stem.size());
+    return name == kWeightSuffix || name == kIndexSuffix || (name.starts_with('-') && name.ends_with(kWeightSuffix));
+}
+
 bool is_model_file(std::string_view name) {
-    return name == "config.json" || is_model_weights(name) ||
+    return name == "config.json" || is_weight_file("model", name) ||
            std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 

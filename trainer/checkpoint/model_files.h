@@ -4,12 +4,19 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "shared/base/result.h"
 #include "trainer/checkpoint/load.h"
 
-// The files of a model directory beside its weights. Inside trainer/checkpoint only.
+// The names of a directory's weights, and the files of a model directory beside them. Inside trainer/checkpoint only.
 namespace atl::checkpoint {
+
+inline constexpr char kWeightSuffix[] = ".safetensors";
+inline constexpr char kIndexSuffix[] = ".safetensors.index.json";
+
+// Whether weights of this stem (WeightFiles) may lie in a file of this name: in one file, in shards, or their index.
+bool is_weight_file(std::string_view stem, std::string_view name);
 
 // The dtype that all tensors share, if they do.
 std::optional<DType> common_dtype(std::span<const TensorSpec> tensors);

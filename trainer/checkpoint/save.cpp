@@ -18,8 +18,6 @@ using safetensors::TensorInfo;
 
 // Values converted at a time.
 constexpr std::size_t kConvertedElements = 1U << 18;
-constexpr char kSuffix[] = ".safetensors";
-constexpr char kIndexSuffix[] = ".safetensors.index.json";
 
 std::uint64_t size_of(const TensorSpec& tensor) {
     std::uint64_t size = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
@@ -49,15 +47,10 @@ std::vector<Shard> cut(const std::vector<TensorSpec>& tensors, std::uint64_t sha
 }
 
 std::string shard_name(const std::string& stem, std::size_t index, std::size_t count) {
-    if (count == 1) return stem + kSuffix;
+    if (count == 1) return stem + kWeightSuffix;
     char number[64];
     std::snprintf(number, sizeof number, "-%05zu-of-%05zu", index + 1, count);
-    return stem + number + kSuffix;
-}
-
-bool is_weight_file(const std::string& stem, const std::string& name) {
-    return name == stem + kSuffix || name == stem + kIndexSuffix ||
-           (name.starts_with(stem + "-") && name.ends_with(kSuffix));
+    return stem + number + kWeightSuffix;
 }
 
 std::string make_index(const std::string& stem, const std::vector<TensorSpec>& tensors,
