@@ -7,7 +7,7 @@ namespace {
 
 // What torch.amp.GradScaler(init_scale=65536) has after the same steps.
 TEST(LossScaleTest, DoublesAfterTwoThousandGoodSteps) {
-    LossScale loss{.scale = LossScale::kInitial};
+    LossScale loss{.scale = 65536};
     for (int step = 1; step < 2000; ++step) loss.step_was_good();
     EXPECT_EQ(loss.scale, 65536);
     loss.step_was_good();
@@ -17,7 +17,7 @@ TEST(LossScaleTest, DoublesAfterTwoThousandGoodSteps) {
 }
 
 TEST(LossScaleTest, ASkippedStepHalvesItAndTheCountBeginsAnew) {
-    LossScale loss{.scale = LossScale::kInitial};
+    LossScale loss{.scale = 65536};
     for (int step = 1; step < 2000; ++step) loss.step_was_good();
     loss.step_was_skipped();
     EXPECT_EQ(loss.scale, 32768);
