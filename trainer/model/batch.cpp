@@ -72,47 +72,54 @@ BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& back
 
 Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backend, const BatchRows& rows) {
     ATOLL_RETURN_IF_ERROR(check_rows(rows, largest_));
-    const std::int64_t length = rows.shape.length;
-    const std::span<const std::int32_t> labels = rows.labels.empty() ? rows.input_ids : rows.labels;
     for (std::int64_t sequence = 0; sequence < rows.shape.batch; ++sequence) {
-        const auto first = static_cast<std::size_t>(sequence * length);
-        const auto row_of = [&](std::span<const std::int32_t> all) {
-            return all.empty() ? all : all.subspan(first, static_cast<std::size_t>(length));
-        };
-        const auto row_labels = row_of(labels), segment_ids = row_of(rows.segment_ids);
-        std::size_t start = 0;
-        std::int64_t counted = 0;
-        for (std::size_t t = 0; t < row_labels.size(); ++t) {
-            const std::size_t at = first + t;
-            ATOLL_RETURN_IF_ERROR(check_token(rows.input_ids[at], vocab_size_, "input_ids"));
-            if (labels[at] != kernels::kIgnoredLabel) {
-                ATOLL_RETURN_IF_ERROR(check_token(labels[at], vocab_size_, "labels"));
-            }
-            if (tensor::begins_document(segment_ids, t)) start = t;
-            if (start > 0 && one_document_a_row_) return refuse_packing(length);
-            starts_[at] = static_cast<std::int32_t>(start);
-            positions_[at] = static_cast<std::int32_t>(t - start);
-            const bool has_target = t + 1 < row_labels.size() && tensor::is_target(row_labels, segment_ids, t + 1);
-            targets_[at] = has_target ? labels[at + 1] : kernels::kIgnoredLabel;
-            counted += has_target ? 1 : 0;
-        }
-        counts_[static_cast<std::size_t>(sequence)] = counted;
+        ATOLL_TRY(counts_[static_cast<std::size_t>(sequence)], prepare(rows, sequence));
     }
-    const auto view = [&](const Tensor& storage) {
-        return Tensor(storage.data(), DType::kI32, {rows.shape.batch, length});
+    copy(backend, rows);
+    return std::span<const std::int64_t>(counts_).first(static_cast<std::size_t>(rows.shape.batch));
+}
+
+Result<std::int64_t> BatchBuffers::prepare(const BatchRows& rows, std::int64_t sequence) {
+    const auto length = static_cast<std::size_t>(rows.shape.length);
+    const std::size_t first = static_cast<std::size_t>(sequence) * length;
+    const auto row_of = [&](std::span<const std::int32_t> all) {
+        return all.empty() ? all : all.subspan(first, length);
     };
-    batch_ = {rows.shape,
-              view(storage_.input_ids),
-              view(storage_.targets),
-              view(storage_.positions),
-              view(storage_.segment_starts),
-              storage_.rope_table,
-              rows.first_row};
+    const auto ids = row_of(rows.input_ids), segment_ids = row_of(rows.segment_ids);
+    const auto labels = rows.labels.empty() ? ids : row_of(rows.labels);
+    std::size_t start = 0;
+    std::int64_t counted = 0;
+    for (std::size_t t = 0; t < length; ++t) {
+        ATOLL_RETURN_IF_ERROR(check_token(ids[t], vocab_size_, "input_ids"));
+        if (labels[t] != kernels::kIgnoredLabel) {
+            ATOLL_RETURN_IF_ERROR(check_token(labels[t], vocab_size_, "labels"));
+        }
+        if (tensor::begins_document(segment_ids, t)) start = t;
+        if (start > 0 && one_document_a_row_) return refuse_packing(rows.shape.length);
+        const bool has_target = t + 1 < length && tensor::is_target(labels, segment_ids, t + 1);
+        starts_[first + t] = static_cast<std::int32_t>(start);
+        positions_[first + t] = static_cast<std::int32_t>(t - start);
+        targets_[first + t] = has_target ? labels[t + 1] : kernels::kIgnoredLabel;
+        counted += has_target ? 1 : 0;
+    }
+    return counted;
+}
+
+void BatchBuffers::copy(kernels::Backend& backend, const BatchRows& rows) {
+    const auto view = [&](const Tensor& storage) {
+        return Tensor(storage.data(), DType::kI32, {rows.shape.batch, rows.shape.length});
+    };
+    batch_ = {.shape = rows.shape,
+              .input_ids = view(storage_.input_ids),
+              .targets = view(storage_.targets),
+              .positions = view(storage_.positions),
+              .segment_starts = view(storage_.segment_starts),
+              .rope_table = storage_.rope_table,
+              .first_row = rows.first_row};
     backend.copy_from_host(rows.input_ids.data(), batch_.input_ids);
     backend.copy_from_host(targets_.data(), batch_.targets);
     backend.copy_from_host(positions_.data(), batch_.positions);
     backend.copy_from_host(starts_.data(), batch_.segment_starts);
-    return std::span<const std::int64_t>(counts_).first(static_cast<std::size_t>(rows.shape.batch));
 }
 
 }  // namespace atl::model

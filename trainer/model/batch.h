@@ -59,6 +59,11 @@ class BatchBuffers {
     const Batch& batch() const { return batch_; }
 
   private:
+    // Checks one row and shifts it, into the staging. Returns the number of its counted targets.
+    Result<std::int64_t> prepare(const BatchRows& rows, std::int64_t sequence);
+    // To the device: the rows' ids and what was staged of them.
+    void copy(kernels::Backend& backend, const BatchRows& rows);
+
     BatchShape largest_;
     std::int64_t vocab_size_ = 0;
     bool one_document_a_row_ = false;
