@@ -31,27 +31,8 @@ nlohmann::json mathematics_of(const model::ModelConfig& config) {
               rope.original_max_position_embeddings}}};
 }
 
-// The sha256 of the rows, which is what data.json says where there is one.
-Result<std::string> check_fingerprint(const data::Dataset& dataset) {
-    ATOLL_TRY(std::string found, dataset.sha256());
-    const std::string& told = dataset.info().fingerprint;
-    if (told.empty() || told == found) return found;
-    return conflict("data.json says that the rows have the sha256 " + told + ", but it is " + found +
-                        ": they were damaged or changed; run tokenize again",
-                    dataset.path().string());
-}
-
-}  // namespace
-
-Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm) {
-    const auto mine = comm.rank() == 0 ? check_fingerprint(dataset) : std::string(kDigestCharacters, ' ');
-    ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
-    comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
-    return digest;
-}
-
-Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
-    ATOLL_TRY(const std::string rows, data_fingerprint(job.data.dataset, comm));
+// The settings that the weights depend on, by their flags.
+nlohmann::json flags_of(const TrainJob& job) {
     const RunConfig& config = job.config;
     nlohmann::json flags = {{"steps", job.steps},
                             {"global-batch-size", job.batch.global},
@@ -74,22 +55,46 @@ Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
                             {"loss-scale", config.loss_scale},
                             {"max-grad-norm", config.max_grad_norm},
                             {"quantize", config.quantize}};
-    nlohmann::json model = mathematics_of(job.directory.model.config);
-    model["parameters"] = job.directory.model.parameter_count();
+    if (!job.directory.adapters) return flags;
+    const model::LoraOptions& lora = job.directory.adapters->options;
+    flags.update({{"lora-rank", lora.rank},
+                  {"lora-alpha", lora.alpha},
+                  {"lora-dropout", lora.dropout},
+                  {"lora-targets", lora.targets}});
+    return flags;
+}
+
+// The sha256 of the rows, which is what data.json says where there is one.
+Result<std::string> check_fingerprint(const data::Dataset& dataset) {
+    ATOLL_TRY(std::string found, dataset.sha256());
+    const std::string& told = dataset.info().fingerprint;
+    if (told.empty() || told == found) return found;
+    return conflict("data.json says that the rows have the sha256 " + told + ", but it is " + found +
+                        ": they were damaged or changed; run tokenize again",
+                    dataset.path().string());
+}
+
+}  // namespace
+
+Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm) {
+    const auto mine = comm.rank() == 0 ? check_fingerprint(dataset) : std::string(kDigestCharacters, ' ');
+    ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
+    comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
+    return digest;
+}
+
+Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
+    const ModelDirectory& directory = job.directory;
+    ATOLL_TRY(const std::string rows, data_fingerprint(job.data.dataset, comm));
+    nlohmann::json model = mathematics_of(directory.model.config);
+    model["parameters"] = directory.model.parameter_count();
     model["sha256"] = job.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
-    if (job.directory.adapters) {
-        const model::LoraOptions& lora = job.directory.adapters->options;
-        flags.update({{"lora-rank", lora.rank},
-                      {"lora-alpha", lora.alpha},
-                      {"lora-dropout", lora.dropout},
-                      {"lora-targets", lora.targets}});
-        if (job.directory.adapters->weights) {
-            ATOLL_TRY(adapter["sha256"], adapter_digest(job.directory, comm, config.broadcast_from_rank0));
-        }
+    if (directory.adapters && directory.adapters->weights) {
+        ATOLL_TRY(adapter["sha256"], adapter_digest(directory, comm, job.config.broadcast_from_rank0));
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};
-    return nlohmann::json{{"flags", flags}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
+    return nlohmann::json{{"flags", flags_of(job)}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
 }
 
 std::string identity_of_result(const std::string& identity, const RunConfig& config) {
