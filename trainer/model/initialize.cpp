@@ -6,23 +6,12 @@
 #include <numbers>
 #include <string_view>
 
+#include "trainer/tensor/philox.h"
+
 namespace atl::model {
 namespace {
 
-using Words = std::array<std::uint32_t, 4>;
-
-// Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. SC11).
-Words philox(Words counter, std::uint64_t key_bits) {
-    auto low = static_cast<std::uint32_t>(key_bits), high = static_cast<std::uint32_t>(key_bits >> 32);
-    for (int round = 0; round < 10; ++round) {
-        const std::uint64_t a = 0xD2511F53ULL * counter[0], b = 0xCD9E8D57ULL * counter[2];
-        counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ low, static_cast<std::uint32_t>(b),
-                   static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ high, static_cast<std::uint32_t>(a)};
-        low += 0x9E3779B9U;
-        high += 0xBB67AE85U;
-    }
-    return counter;
-}
+using Words = std::uint32_t[4];
 
 // Two independent standard normal values from two words (Box and Muller).
 std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
@@ -57,9 +46,8 @@ void initialize(const Parameter& parameter, std::uint64_t seed, std::int64_t beg
     const std::uint64_t stream = stream_of(parameter.name);
     for (std::size_t at = 0; at < values.size();) {
         const std::uint64_t element = static_cast<std::uint64_t>(begin) + at, block = element / 4;
-        const Words words = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
-                                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
-                                   seed);
+        Words words;
+        tensor::philox(block, stream, seed, words);
         const auto draws = parameter.init == Init::kUniform ? uniforms(words) : normals(words);
         for (std::size_t lane = element % 4; lane < 4 && at < values.size(); ++lane, ++at) {
             values[at] = static_cast<float>(draws[lane] * parameter.init_deviation);

@@ -10,6 +10,7 @@
 #include "trainer/model/generate.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/resident_model.h"
+#include "trainer/tensor/philox.h"
 
 namespace atl::model {
 namespace {
@@ -80,6 +81,17 @@ TEST(InitializeTest, ValuesAreNormalWithTheGivenDeviation) {
     EXPECT_NEAR(sum / 1e6, 0.0, 0.005);
     EXPECT_NEAR(squares / 1e6, 1.0, 0.01);
     EXPECT_NEAR(fourth / 1e6, 3.0, 0.05);
+}
+
+TEST(InitializeTest, AnElementIsMadeOfItsWordOfTheBlock) {
+    const Parameter parameter{.name = "w", .shape = {8}, .init = Init::kUniform, .init_deviation = 1.0F};
+    std::vector<float> values(8);
+    initialize(parameter, 7, 0, values);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        std::uint32_t words[4];
+        tensor::philox(i / 4, stream_of("w"), 7, words);
+        EXPECT_EQ(values[i], static_cast<float>((words[i % 4] + 0.5) * 0x1p-31 - 1.0)) << i;
+    }
 }
 
 TEST(InitializeTest, NormsBeginAtOne) {

@@ -6,6 +6,7 @@
 #endif
 
 #include "trainer/kernels/cpu/loops.h"
+#include "trainer/tensor/philox.h"
 
 namespace atl::kernels::cpu::ATOLL_INSTRUCTION_SET {
 namespace {
