@@ -107,6 +107,16 @@ std::vector<std::int64_t> parse_eos(ConfigReader& reader) {
     return ids;
 }
 
+// A token that the model cannot make would end no text.
+Status check_eos(const std::vector<std::int64_t>& ids, std::int64_t vocab_size) {
+    for (const std::int64_t id : ids) {
+        if (id < 0 || id >= vocab_size)
+            return invalid_argument("eos_token_id",
+                                    std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocab_size));
+    }
+    return {};
+}
+
 void parse_sizes(ConfigReader& reader, ModelConfig& config) {
     constexpr std::int64_t kMax = INT64_C(1) << 24;
     config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
@@ -186,13 +196,18 @@ Result<std::vector<std::int64_t>> load_eos_token_ids(const std::filesystem::path
                                                      const ModelConfig& config) {
     constexpr const char* kFile = "generation_config.json";
     const auto text = read_file(model_directory / kFile);
-    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return config.eos_token_ids;
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
+        const Status known = check_eos(config.eos_token_ids, config.vocab_size);
+        if (!known.ok()) return in_file(model_directory / "config.json", known.error());
+        return config.eos_token_ids;
+    }
     if (!text.ok()) return text.error();
     const auto object = parse_object(*text, kFile);
     if (!object.ok()) return in_file(model_directory / kFile, object.error());
     ConfigReader reader(*object, "");
     auto ids = parse_eos(reader);
-    if (!reader.status().ok()) return in_file(model_directory / kFile, reader.status().error());
+    const Status status = reader.status().ok() ? check_eos(ids, config.vocab_size) : reader.status();
+    if (!status.ok()) return in_file(model_directory / kFile, status.error());
     return ids;
 }
 

@@ -66,7 +66,8 @@ Result<ModelConfig> parse_config(std::string_view json_text);
 // The same of a model directory's config.json; errors name the file.
 Result<ModelConfig> load_config(const std::filesystem::path& model_directory);
 // The tokens that end a generated text: those of the directory's generation_config.json, where chat models keep the end
-// of a turn, or those of config.json where there is no such file, as transformers has them. Errors name the file.
+// of a turn, or those of config.json where there is no such file, as transformers has them. kInvalidArgument names the
+// file: it cannot be read, or one of them is outside the vocabulary.
 Result<std::vector<std::int64_t>> load_eos_token_ids(const std::filesystem::path& model_directory,
                                                      const ModelConfig& config);
 

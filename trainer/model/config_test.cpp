@@ -211,6 +211,25 @@ TEST(ConfigTest, WhatEndsATextIsReadFromTheGenerationConfigFirst) {
     EXPECT_NE(read("{").error().message.find("generation_config.json"), std::string::npos);
 }
 
+TEST(ConfigTest, WhatEndsATextIsOfTheVocabulary) {
+    const TemporaryDirectory directory;
+    ModelConfig config = parse_config(version5().dump()).value();
+    config.vocab_size = 90;
+    const auto refusal = [&] {
+        const auto ids = load_eos_token_ids(directory.path(), config);
+        return ids.ok() ? "" : ids.error().message;
+    };
+    config.eos_token_ids = {2, 90};
+    EXPECT_NE(refusal().find("/config.json: eos_token_id 90 is outside the vocabulary of 90"), std::string::npos);
+    config.eos_token_ids = {0, 89};
+    EXPECT_EQ(refusal(), "");
+    for (const char* id : {"-1", "90", "9223372036854775807", "18446744073709551615"}) {
+        const std::string text = std::string(R"({"eos_token_id": [2, )") + id + "]}";
+        ASSERT_TRUE(write_file_atomic(directory.path() / "generation_config.json", text).ok());
+        EXPECT_NE(refusal().find("generation_config.json: eos_token_id "), std::string::npos) << id << refusal();
+    }
+}
+
 TEST(ConfigTest, AFilesErrorNamesFileAndKey) {
     const TemporaryDirectory directory;
     EXPECT_EQ(load_config(directory.path()).error().code, ErrorCode::kNotFound);
