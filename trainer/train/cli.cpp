@@ -92,6 +92,7 @@ Status parse(CLI::App& app, std::span<const Flag> flags, int argc, char** argv) 
         CLI::Option* option = nullptr;
         if (is_switch) {
             option = app.add_flag_callback(name, [take] { take("true"); }, flag.help);
+            option->multi_option_policy(CLI::MultiOptionPolicy::Throw);  // as options have it
         } else if (is_list) {  // each of its values has a place: a shell's glob, a flag that comes again
             const auto take_all = [take](const std::vector<std::string>& texts) { std::ranges::for_each(texts, take); };
             option = app.add_option_function<std::vector<std::string>>(name, take_all, flag.help);

@@ -123,6 +123,8 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--warmup-steps", "5"},
          "--warmup-steps: 5 are more than the run's 2 steps"},
         {{"eval", "--model", model, "--data", data, "--threads", "1", "--threads", "2"}, "--threads is given twice"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--resume", "--resume"},
+         "--resume is given twice"},
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--adapter", adapter,
           "--lora-alpha", "8.5"},
          "--lora-alpha: the adapter that --adapter names has 2;"},

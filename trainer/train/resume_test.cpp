@@ -383,7 +383,7 @@ TEST_F(FullDiskTest, TheOldModelStaysWhenTheNewOneDoesNotFit) {
     ASSERT_EQ(train("out", {"--steps", "1", "--save-dtype", "fp32"}).exit_code, 0);
     const std::string good = weights("out");
     const auto files = files_in("out");
-    const auto result = train_without_room({"--steps", "2", "--save-dtype", "fp32", "--overwrite"});
+    const auto result = train_without_room({"--steps", "2", "--save-dtype", "fp32"});
     EXPECT_EQ(result.exit_code, 1) << result.err;
     EXPECT_NE(result.err.find("model.safetensors"), std::string::npos) << result.err;
     EXPECT_EQ(weights("out") == good, true);
