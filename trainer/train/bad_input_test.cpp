@@ -326,11 +326,24 @@ TEST_F(BadInputTest, WhatMeansNothingIsRefusedOrTold) {
     EXPECT_EQ(high.err,
               "atoll-trainer train: --lora-rank 999 is more than a matrix of 16 rows or columns can have: "
               "--lora-rank 16 says as much in less\n");
-    const auto large = train("large", {"--steps", "1", "--train-samples", "7", "--batch-size", "100"});
-    EXPECT_EQ(large.exit_code, 0);
-    EXPECT_EQ(large.err,
-              "atoll-trainer train: a step takes 100 rows and there are 7: each step sees rows several "
-              "times\n");
+}
+
+TEST_F(BadInputTest, AStepThatSeesRowsSeveralTimesIsToldWithWhatMakesItSmaller) {
+    const auto told_of_two_rows = [&](std::vector<std::string> flags, int ranks = 1) {
+        flags.insert(flags.end(), {"--steps", "1", "--train-samples", "2"});
+        const auto result = train("large", flags, ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result.err;
+    };
+    EXPECT_EQ(told_of_two_rows({"--batch-size", "100"}),
+              "atoll-trainer train: a step takes 100 rows and there are 2: each step sees rows several times; give a "
+              "lower --batch-size\n");
+    const auto says = [](const std::string& told, const std::string& words) {
+        EXPECT_NE(told.find("several times; " + words + "\n"), std::string::npos) << told;
+    };
+    says(told_of_two_rows({"--grad-accum", "8"}), "give a lower --grad-accum");
+    says(told_of_two_rows({"--global-batch-size", "8", "--batch-size", "4"}), "give a lower --global-batch-size");
+    says(told_of_two_rows({}, 3), "start fewer ranks");
 }
 
 TEST_F(BadInputTest, AnUnknownCommandListsTheCommands) {

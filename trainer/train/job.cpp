@@ -146,6 +146,13 @@ void warn_of_rank(const model::Model& model, std::int64_t rank) {
              " rows or columns can have: --lora-rank " + std::to_string(least) + " says as much in less");
 }
 
+// What to do that a step takes fewer rows.
+std::string smaller_step(const TrainJob& job) {
+    if (job.batch.micro * job.batch.accumulation == 1) return "start fewer ranks";
+    if (job.config.global_batch_size > 0) return "give a lower --global-batch-size";
+    return job.config.batch_size > 1 ? "give a lower --batch-size" : "give a lower --grad-accum";
+}
+
 // Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
 Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, comm::Comm& comm) {
     constexpr std::size_t kLongest = 128;  // of a name
@@ -233,7 +240,7 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
     ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
     if (comm.rank() == 0 && job.batch.global > job.data.rows && job.steps > 0)
         warn("a step takes " + std::to_string(job.batch.global) + " rows and there are " +
-             std::to_string(job.data.rows) + ": each step sees rows several times");
+             std::to_string(job.data.rows) + ": each step sees rows several times; " + smaller_step(job));
     return job;
 }
 
