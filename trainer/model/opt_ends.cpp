@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer/model/chunked_loss.h"
+#include "trainer/model/model.h"
 #include "trainer/model/opt_blocks.h"
 
 namespace atl::model {
