@@ -18,7 +18,9 @@ constexpr auto kLlamaKeys = std::to_array<std::string_view>(
     {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
      "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "initializer_range",
      "tie_word_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "hidden_act", "attention_bias", "mlp_bias",
-     "attention_dropout", "pretraining_tp"});
+     "attention_dropout", "pretraining_tp", "rope_interleaved",
+     // Harmless: in the configurations of Llama 1, Llama 2 and SmolLM2.
+     "max_sequence_length", "max_length", "is_llama_config", "transformers.js_config"});
 
 // Keys that don't change what is computed here (or that are read for every model).
 constexpr auto kSharedKeys = std::to_array<std::string_view>(
@@ -58,7 +60,7 @@ Result<Architecture> architecture_of(ConfigReader& reader) {
 
 // What Llama models may have in transformers and this code does not compute.
 void refuse_unbuilt(ConfigReader& reader) {
-    for (const char* key : {"attention_bias", "mlp_bias"}) {
+    for (const char* key : {"attention_bias", "mlp_bias", "rope_interleaved"}) {
         if (reader.boolean(key, false)) reader.fail(key, "true is not built");
     }
     if (const auto activation = reader.text("hidden_act", "silu"); activation != "silu" && activation != "swish") {

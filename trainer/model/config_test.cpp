@@ -112,8 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"model_type", {{"architectures", nullptr}, {"model_type", "gpt2"}}},
         Wrong{"model_type", {{"model_type", "mistral"}}}, Wrong{"model_type", {{"model_type", 1}}},
         Wrong{"attention_bias", {{"attention_bias", true}}}, Wrong{"mlp_bias", {{"mlp_bias", true}}},
-        Wrong{"hidden_act", {{"hidden_act", "gelu"}}}, Wrong{"attention_dropout", {{"attention_dropout", 0.1}}},
-        Wrong{"pretraining_tp", {{"pretraining_tp", 2}}}, Wrong{"sliding_window", {{"sliding_window", 128}}},
+        Wrong{"rope_interleaved", {{"rope_interleaved", true}}}, Wrong{"hidden_act", {{"hidden_act", "gelu"}}},
+        Wrong{"attention_dropout", {{"attention_dropout", 0.1}}}, Wrong{"pretraining_tp", {{"pretraining_tp", 2}}},
+        Wrong{"sliding_window", {{"sliding_window", 128}}},
         Wrong{"quantization_config", {{"quantization_config", {{"bits", 4}}}}},
         Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},
         Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "longrope"}}}}},
@@ -164,6 +165,20 @@ TEST(ConfigTest, WhatOptModelsMayHaveAndIsNotBuiltIsRefusedByName) {
         const auto config = parse_config(object.dump());
         ASSERT_FALSE(config.ok()) << change;
         EXPECT_EQ(config.error().field, change.begin().key()) << config.error().message;
+    }
+}
+
+// Of the config.json files of huggyllama/llama-7b, the first Llama-2-7b-hf and SmolLM2-135M.
+TEST(ConfigTest, KeysOfPublishedLlamasThatChangeNothingAreTaken) {
+    const auto plain = parse_config(version5().dump()).value().rope_frequencies();
+    for (const json& change :
+         {json{{"max_sequence_length", 2048}}, json{{"max_length", 4096}}, json{{"is_llama_config", true}},
+          json{{"rope_interleaved", false}}, json{{"transformers.js_config", {{"dtype", "q4"}}}}}) {
+        json object = version5();
+        object.merge_patch(change);
+        const auto config = parse_config(object.dump());
+        ASSERT_TRUE(config.ok()) << config.error().field;
+        EXPECT_EQ(config->rope_frequencies(), plain) << change;
     }
 }
 
