@@ -47,6 +47,48 @@ TEST_F(TrainProgramTest, TheSummaryHasThePeakThatMfuIsTakenOf) {
     EXPECT_EQ(lines_of(result.out).back()["peak_tflops"], 0.25);
 }
 
+// Counted token by token: a multiply-add is 2, and token t sees t + 1 keys.
+TEST_F(TrainProgramTest, MfuAndHfuAreSharesOfThePeakByTheTextbooksCount) {
+    constexpr double kRows = 4, kTokens = 16, kVocabulary = 90, kHidden = 32, kInner = 48;
+    constexpr double kHeads = 4, kKeyHeads = 2, kChannels = 8;
+    double layer = 0;  // of one row
+    double head = 0;
+    for (int t = 0; t < static_cast<int>(kTokens); ++t) {
+        const double query_and_output = 2 * kHidden * kHeads * kChannels;
+        const double key_and_value = 2 * kHidden * kKeyHeads * kChannels;
+        const double gate_up_and_down = 3 * kHidden * kInner;
+        const double scores_and_mean = 2 * kHeads * (t + 1) * kChannels;
+        layer += 2 * (query_and_output + key_and_value + gate_up_and_down + scores_and_mean);
+        head += 2 * kHidden * kVocabulary;
+    }
+    const double forward = kRows * (2 * layer + head);
+    struct Case {
+        std::vector<std::string> flags;
+        int ranks;
+        double used;      // operations of a step
+        double repeated;  // and those that are made again
+    };
+    const std::vector<Case> cases = {
+        {{}, 1, 3 * forward, 0},
+        {{}, 2, 3 * forward, 0},
+        {{"--lora-rank", "2"}, 1, 2 * forward, 0},
+        {{"--activation-checkpointing", "selective"}, 1, 3 * forward, kRows * layer},
+        {{"--activation-checkpointing", "full"}, 1, 3 * forward, kRows * 2 * layer},
+        {{"--activation-checkpointing", "full", "--lora-rank", "2"}, 1, 2 * forward, kRows * 2 * layer}};
+    int number = 0;
+    for (const auto& [flags, ranks, used, repeated] : cases) {
+        std::vector<std::string> all = {"--steps", "1", "--global-batch-size", "4", "--peak-tflops", "0.5"};
+        all.insert(all.end(), flags.begin(), flags.end());
+        const auto result = train("out" + std::to_string(++number), all, ranks);
+        ASSERT_EQ(result.exit_code, 0) << result.err;
+        const auto step = lines_of(result.out).at(0);
+        const double step_s = kRows * kTokens / step["tokens_per_s"].get<double>();
+        const double at_peak = step_s * ranks * 0.5e12;
+        EXPECT_NEAR(step["mfu"].get<double>() * at_peak / used, 1, 1e-9) << step;
+        EXPECT_NEAR(step["hfu"].get<double>() * at_peak / (used + repeated), 1, 1e-9) << step;
+    }
+}
+
 TEST_F(TrainProgramTest, CoresThatALauncherKeptFromItsRanksAreToldOnce) {
     if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one core";
     const auto arguments = train_arguments("out", {"--steps", "1", "--global-batch-size", "2", "--threads", "2"});
