@@ -17,6 +17,14 @@ long number(const Environment& environment, const char* name) {
 constexpr std::array kSizes = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 constexpr const char* kPmixRank = "PMIX_RANK";  // its size is known to MPI only
 
+// How many processes the launcher says that it started; 0 where it does not say.
+long launched_processes(const Environment& environment) {
+    for (const char* size : kSizes) {
+        if (environment(size) != nullptr) return number(environment, size);
+    }
+    return 0;
+}
+
 }  // namespace
 
 bool started_by_launcher(const Environment& environment) {
@@ -25,10 +33,8 @@ bool started_by_launcher(const Environment& environment) {
 }
 
 bool started_as_ranks(const Environment& environment) {
-    for (const char* size : kSizes) {
-        if (environment(size) != nullptr) return number(environment, size) > 1;
-    }
-    return environment(kPmixRank) != nullptr;
+    const long processes = launched_processes(environment);
+    return processes > 1 || (processes == 0 && environment(kPmixRank) != nullptr);
 }
 
 std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environment) {
@@ -52,8 +58,9 @@ const char* process_environment(const char* name) {
 
 Result<std::unique_ptr<Comm>> open_world() {
     if (!started_as_ranks(process_environment)) return make_self();
+    const bool are_several = launched_processes(process_environment) > 1;  // before MPI, which sets variables too
     std::unique_ptr<Comm> world = make_mpi_world();
-    if (world->size() == 1 && std::getenv(kPmixRank) == nullptr) {
+    if (are_several && world->size() == 1) {
         return invalid_argument("ranks",
                                 "a launcher started several processes, but MPI sees each alone; use mpirun, or srun "
                                 "with --mpi=pmix");

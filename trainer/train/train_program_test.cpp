@@ -109,6 +109,30 @@ TEST_F(TrainProgramTest, CoresThatALauncherKeptFromItsRanksAreToldOnce) {
     EXPECT_EQ(err_of({}, bound).find("--bind-to none"), std::string::npos) << "without a launcher it was meant";
 }
 
+TEST_F(TrainProgramTest, ProcessesOfALauncherThatMpiSeesAloneAreRefused) {
+    using Words = std::vector<std::string>;
+    const auto started = [&](const Words& launcher) {
+        Words starter = {"env"};
+        starter.insert(starter.end(), launcher.begin(), launcher.end());
+        return run_under(starter, command(train_arguments("out", {"--steps", "1", "--global-batch-size", "2"}), 1));
+    };
+    const std::vector<Words> apart = {
+        {"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"},  // srun without --mpi=pmix
+        {"PMI_SIZE=2", "PMI_RANK=0"},                  // the launcher of another MPI
+    };
+    for (const Words& launcher : apart) {
+        const auto refused = started(launcher);
+        EXPECT_EQ(refused.exit_code, 2) << launcher[0] << refused.err;
+        EXPECT_NE(refused.err.find("MPI sees each alone"), std::string::npos) << launcher[0] << refused.err;
+    }
+    const std::vector<Words> together = {
+        {"SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0"},
+        {"SLURM_NTASKS=2", "SLURM_PROCID=0", ATOLL_MPIRUN, "2"},          // in a batch script
+        {"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0", ATOLL_MPIRUN, "1"},  // in a step
+    };
+    for (const Words& launcher : together) EXPECT_EQ(started(launcher).exit_code, 0) << launcher[0];
+}
+
 TEST_F(TrainProgramTest, RanksShardingAndAccumulationDoNotChangeTheLosses) {
     const std::vector<std::string> steps = {"--steps", "6", "--global-batch-size", "8", "--lr", "3e-3"};
     const auto flags = [&](std::vector<std::string> more) {
