@@ -30,11 +30,15 @@ class StateFile {
     // directory, no room.
     static Result<StateFile> create(const std::filesystem::path& directory, const std::string& name,
                                     std::span<const std::int64_t> record_bytes);
+    StateFile(StateFile&&) = default;
+    StateFile& operator=(StateFile&&) = default;
+    virtual ~StateFile() = default;
 
     // Records [first, first + count), one behind the other, each padded to whole pages; the buffer begins at a page.
-    // Errors name the file and what went wrong: of the device, an end that came early, a checksum that differs.
-    Status read(std::size_t first, std::size_t count, std::byte* buffer) const;
-    Status write(std::size_t first, std::size_t count, const std::byte* buffer);
+    // Errors name the file and what went wrong: of the device, an end that came early, a checksum that differs. Virtual
+    // so that a test can hold a transfer up.
+    virtual Status read(std::size_t first, std::size_t count, std::byte* buffer) const;
+    virtual Status write(std::size_t first, std::size_t count, const std::byte* buffer);
 
     const std::filesystem::path& path() const { return path_; }
 
