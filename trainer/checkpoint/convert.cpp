@@ -9,6 +9,7 @@
 #endif
 
 #include "shared/base/check.h"
+#include "shared/base/float16.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -33,43 +34,12 @@ bool all_finite_floats(const float* values, std::size_t count) {
     return bad == 0;
 }
 
-float widen_half(std::uint16_t half) {
-    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
-    const std::uint32_t magnitude = half & 0x7fffU;
-    // A float with the half's bits shifted is 2^-112 of its value; NaN and infinity need their own exponent.
-    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
-    const std::uint32_t bits =
-        magnitude >= kF16Exponent ? (kF32Exponent | (magnitude << 13)) : std::bit_cast<std::uint32_t>(scaled);
-    return std::bit_cast<float>(bits | sign);
-}
-
-std::uint16_t narrow_half(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
-    const std::uint32_t magnitude = bits & 0x7fffffffU;
-    if (magnitude > kF32Exponent) return static_cast<std::uint16_t>(sign | 0x7e00U);       // NaN
-    if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | kF16Exponent);  // rounds to 65536 or more
-    if (magnitude < 0x38800000U) {
-        // Below 2^-14 halves are multiples of 2^-24; adding 0.5, whose last bit is 2^-24, rounds to one.
-        const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
-        return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000U));
-    }
-    const std::uint32_t odd = (magnitude >> 13) & 1U;
-    return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000U + 0xfffU + odd) >> 13));
-}
-
-std::uint16_t narrow_bf16(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if ((bits & 0x7fffffffU) > kF32Exponent) return static_cast<std::uint16_t>((bits >> 16) | 0x40U);  // NaN stays NaN
-    return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
-}
-
 void widen_halves_portable(const std::uint16_t* from, float* to, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) to[i] = widen_half(from[i]);
+    for (std::size_t i = 0; i < count; ++i) to[i] = widen_f16(from[i]);
 }
 
 void narrow_halves_portable(const float* from, std::uint16_t* to, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) to[i] = narrow_half(from[i]);
+    for (std::size_t i = 0; i < count; ++i) to[i] = narrow_f16(from[i]);
 }
 
 #if defined(__x86_64__)
@@ -116,7 +86,7 @@ bool widen_block(DType dtype, const std::byte* bytes, float* out, std::size_t co
         widen_halves(bits, out, count);
         return all_finite(bits, count, kF16Exponent);
     }
-    for (std::size_t i = 0; i < count; ++i) out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16);
+    for (std::size_t i = 0; i < count; ++i) out[i] = widen_bf16(bits[i]);
     return all_finite(bits, count, kBF16Exponent);
 }
 

@@ -39,14 +39,6 @@ double sum_of_squares(const float* x, std::int64_t count) {
     return reduce<true>(x, count);
 }
 
-inline std::uint32_t bits_of(float value) {
-    return __builtin_bit_cast(std::uint32_t, value);
-}
-
-inline float float_of(std::uint32_t bits) {
-    return __builtin_bit_cast(float, bits);
-}
-
 // One instruction a vector where there is one.
 void f16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
     std::int64_t i = 0;
@@ -59,43 +51,19 @@ void f16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std:
         store(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + i))));
     }
 #endif
-    for (; i < count; ++i) {
-        const std::uint32_t half = from[i];
-        const std::uint32_t magnitude = (half & 0x7fffU) << 13;
-        // Multiplying by 2^112 rebases the exponent and is exact for subnormal halves too.
-        const float rebased = float_of(magnitude) * 0x1p112F;
-        const std::uint32_t finite = bits_of(rebased);
-        const std::uint32_t special = magnitude | 0x7f800000U;  // infinity, NaN
-        to[i] = float_of((magnitude >= 0x0f800000U ? special : finite) | (half & 0x8000U) << 16);
-    }
+    for (; i < count; ++i) to[i] = widen_f16(from[i]);
 }
 
 void f32_to_f16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t bits = bits_of(from[i]);
-        const std::uint32_t magnitude = bits & 0x7fffffffU;
-        // Subnormal halves: adding 0.5 rounds to multiples of 2^−24, to nearest even, in the low bits.
-        const std::uint32_t small = bits_of(float_of(magnitude) + 0.5F) - 0x3f000000U;
-        const std::uint32_t normal = (magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-        const std::uint32_t nan = 0x7e00U, infinity = 0x7c00U;
-        std::uint32_t half = magnitude < 0x38800000U ? small : normal;
-        half = magnitude >= 0x477ff000U ? infinity : half;
-        half = magnitude > 0x7f800000U ? nan : half;
-        to[i] = static_cast<std::uint16_t>(half | (bits >> 16 & 0x8000U));
-    }
+    for (std::int64_t i = 0; i < count; ++i) to[i] = narrow_f16(from[i]);
 }
 
 void bf16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = float_of(static_cast<std::uint32_t>(from[i]) << 16);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = widen_bf16(from[i]);
 }
 
 void f32_to_bf16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t bits = bits_of(from[i]);
-        const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-        const std::uint32_t nan = (bits >> 16) | 0x40U;
-        to[i] = static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
-    }
+    for (std::int64_t i = 0; i < count; ++i) to[i] = narrow_bf16(from[i]);
 }
 
 void adamw(const AdamWFactors& factors, float* __restrict weights, const float* __restrict gradients,

@@ -5,6 +5,7 @@
 #include <immintrin.h>  // its functions are always inlined
 #endif
 
+#include "shared/base/float16.h"
 #include "trainer/kernels/cpu/loops.h"
 #include "trainer/tensor/philox.h"
 

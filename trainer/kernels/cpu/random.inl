@@ -22,5 +22,6 @@ void random_halves(std::uint64_t seed, std::int64_t step, std::int64_t begin, st
 
 void round_to_bf16(const float* __restrict from, const std::uint16_t* __restrict random, std::uint16_t* __restrict to,
                    std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>((bits_of(from[i]) + random[i]) >> 16);
+    for (std::int64_t i = 0; i < count; ++i)
+        to[i] = static_cast<std::uint16_t>((__builtin_bit_cast(std::uint32_t, from[i]) + random[i]) >> 16);
 }
