@@ -37,7 +37,10 @@ class EvalCommand final : public Command {
     }
 
     DataChoice evaluation_data() const {
-        return {config_.data, "--data", config_.val_samples, config_.cross_document_attention == "on"};
+        return {.path = config_.data,
+                .flag = "--data",
+                .samples_max = config_.val_samples,
+                .join_documents = config_.cross_document_attention == "on"};
     }
 
     Result<std::unique_ptr<RunMemory>> prepare(const ModelDirectory& directory, const CheckedData& data,

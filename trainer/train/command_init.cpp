@@ -16,10 +16,12 @@ class InitCommand final : public Command {
         return {{"config", "config.json of the model", &options_.config, true},
                 {"tokenizer", "directory whose tokenizer files are copied", &options_.tokenizer},
                 {"out", "model directory to make", &options_.out, true},
-                {"seed", "of the random weights; the default is 0", Flag::Assign([this](std::string_view text) {
+                {.name = "seed",
+                 .help = "of the random weights; the default is 0",
+                 .target = Flag::Assign([this](std::string_view text) {
                      return assign(as_training_, *find_option("seed", kTrain), text);
                  }),
-                 false, false, "INT"},
+                 .kind = "INT"},
                 {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"dtype", "fp32|fp16|bf16; the default is config.json's",
                  Flag::Assign([this](std::string_view text) -> Status {

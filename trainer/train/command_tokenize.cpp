@@ -9,7 +9,7 @@ namespace atl::train {
 namespace {
 
 Flag choice(const char* name, const char* help, const char* kind, const char* fallback, Flag::Assign assign) {
-    return {name, help, std::move(assign), false, false, kind, fallback};
+    return {.name = name, .help = help, .target = std::move(assign), .kind = kind, .fallback = fallback};
 }
 
 class TokenizeCommand final : public Command {
@@ -49,8 +49,10 @@ class TokenizeCommand final : public Command {
                        ATOLL_TRY(options_.split, data::parse_split(text));
                        return {};
                    }),
-            {"validation-percent", "of the documents, 1 to 99, chosen by their hash; with --split train or validation",
-             Flag::Assign([this](std::string_view text) -> Status { return read_percent(text); }), false, false, "INT"},
+            {.name = "validation-percent",
+             .help = "of the documents, 1 to 99, chosen by their hash; with --split train or validation",
+             .target = Flag::Assign([this](std::string_view text) -> Status { return read_percent(text); }),
+             .kind = "INT"},
             {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
             {"threads", "the default is the cores that this process may use", &threads_}};
     }

@@ -49,8 +49,11 @@ std::int64_t share_bytes(comm::Comm& comm) {
 }  // namespace
 
 plan::Settings settings_of(const TrainJob& job) {
-    return {job.config.sharding, job.batch.micro, job.batch.accumulation, job.config.activation_checkpointing,
-            job.config.offload_optimizer};
+    return {.sharding = job.config.sharding,
+            .batch_size = job.batch.micro,
+            .grad_accum = job.batch.accumulation,
+            .activation_checkpointing = job.config.activation_checkpointing,
+            .offload_optimizer = job.config.offload_optimizer};
 }
 
 plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& settings, kernels::Backend& backend, int rank,

@@ -196,11 +196,17 @@ Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
 }
 
 DataChoice training_data(const RunConfig& config) {
-    return {config.data, "--data", config.train_samples, config.cross_document_attention == "on"};
+    return {.path = config.data,
+            .flag = "--data",
+            .samples_max = config.train_samples,
+            .join_documents = config.cross_document_attention == "on"};
 }
 
 DataChoice validation_data(const RunConfig& config) {
-    return {config.val_data, "--val-data", config.val_samples, config.cross_document_attention == "on"};
+    return {.path = config.val_data,
+            .flag = "--val-data",
+            .samples_max = config.val_samples,
+            .join_documents = config.cross_document_attention == "on"};
 }
 
 Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
