@@ -298,6 +298,18 @@ TEST_F(TrainProgramTest, RanksOfTwoKindsAreNeverDeterministicAndAlwaysTold) {
     EXPECT_EQ(alike.err.find("computes with"), std::string::npos) << alike.err;
 }
 
+TEST_F(TrainProgramTest, TheEnvironmentOfOneDnnChoosesNoOtherKernels) {
+    if (run({"report"}).out.find("cpu (avx512, oneDNN ") == std::string::npos) GTEST_SKIP() << "oneDNN is not in use";
+    make_wide_model("model");  // whose products are of several blocks with narrower kernels
+    const std::vector<std::string> flags = {"--steps", "2", "--global-batch-size", "4", "--deterministic"};
+    const auto whole = train("whole", flags);
+    for (const char* variable : {"ONEDNN_MAX_CPU_ISA=AVX2", "DNNL_MAX_CPU_ISA=AVX2"}) {
+        const auto capped = run_under({"env", variable}, command(train_arguments("capped", flags), 1));
+        EXPECT_EQ(member(capped.out, "loss"), member(whole.out, "loss")) << variable << capped.err;
+        EXPECT_EQ(weights("capped") == weights("whole"), true) << variable;
+    }
+}
+
 TEST_F(TrainProgramTest, WeightsThatRank0SendsAreThoseThatEachRankReads) {
     const std::vector<std::string> steps = {"--steps", "2", "--global-batch-size", "4", "--sharding", "full_shard"};
     auto broadcast = steps;
