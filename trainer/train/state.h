@@ -24,6 +24,7 @@ struct Progress {
 
     // Steps that changed the weights: what the optimizer counts.
     std::int64_t updates() const { return steps - loss_scale.skipped; }
+    bool operator==(const Progress&) const = default;
 };
 
 // "OUT.state/state.safetensors".
