@@ -9,8 +9,7 @@ namespace {
 namespace fs = std::filesystem;
 
 Status kept(const fs::path& out, const std::string& why) {
-    return Error{ErrorCode::kConflict, out.string() + " " + why + "; name another directory, or remove this one",
-                 "out"};
+    return conflict(out.string() + " " + why + "; name another directory", "out");
 }
 
 bool is_plain_file(const fs::directory_entry& entry) {
@@ -46,11 +45,6 @@ Status check_reads_stay(const fs::path& out, std::span<const fs::path> reads) {
     return {};
 }
 
-Status check_replaceable(const fs::path& out, std::string_view sign, std::span<const std::string_view> names) {
-    return check_replaceable(out, sign,
-                             [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); });
-}
-
 Status check_replaceable(const fs::path& out, std::string_view sign,
                          const std::function<bool(std::string_view)>& is_name) {
     std::error_code error;
@@ -64,12 +58,10 @@ Status check_replaceable(const fs::path& out, std::string_view sign,
         if (is_left_over(name, is_name)) continue;
         empty = false;
         if (!is_name(name) || !is_plain_file(entry))
-            return Error{ErrorCode::kConflict,
-                         out.string() + " holds " + name + ", which this command did not make; name another directory",
-                         "out"};
+            return kept(out, "holds " + name + ", which this command did not make");
     }
     if (empty || fs::exists(out / sign, error)) return {};
-    return kept(out, "has no " + std::string(sign));
+    return kept(out, "is not empty and has no " + std::string(sign));
 }
 
 }  // namespace atl

@@ -15,10 +15,8 @@ namespace atl {
 Status check_reads_stay(const std::filesystem::path& out, std::span<const std::filesystem::path> reads);
 
 // kConflict when `out` is there and is neither an empty directory nor one that holds `sign` (the file that tells what
-// it is) and nothing but files of these names: replacing it would lose something of somebody else's. What a killed
-// process left while it wrote (".saving…", ".NAME.XXXXXX") does not count.
-Status check_replaceable(const std::filesystem::path& out, std::string_view sign,
-                         std::span<const std::string_view> names);
+// it is) and nothing but files that `is_name` knows: replacing it would lose something of somebody else's. What a
+// killed process left while it wrote (".saving…", ".NAME.XXXXXX") does not count.
 Status check_replaceable(const std::filesystem::path& out, std::string_view sign,
                          const std::function<bool(std::string_view)>& is_name);
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <initializer_list>
@@ -146,13 +145,12 @@ Status PartialRun::add(const PartRecord& part) {
     return {};
 }
 
-Status check_data_replaceable(const std::filesystem::path& target) {
-    constexpr std::array<std::string_view, 2> kFiles = {kDataInfo, "data.safetensors"};
-    return check_replaceable(target, kDataInfo, kFiles);
+bool is_data_file(std::string_view name) {
+    return name == kDataInfo || name == "data.safetensors";
 }
 
 Status PartialRun::put_in_place() {
-    ATOLL_RETURN_IF_ERROR(check_data_replaceable(target_));  // again: hours may have passed
+    ATOLL_RETURN_IF_ERROR(check_replaceable(target_, kDataInfo, is_data_file));  // again: hours may have passed
     std::error_code error;
     const auto old = path_ / "old";
     std::filesystem::remove_all(old, error);

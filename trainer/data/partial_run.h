@@ -29,8 +29,8 @@ struct PartRecord {
 
 inline constexpr std::string_view kDataInfo = "data.json";  // the file that tells a data directory
 
-// kConflict: something is at `target` that is neither a data directory nor an empty one.
-Status check_data_replaceable(const std::filesystem::path& target);
+// Whether a data directory has a file of this name.
+bool is_data_file(std::string_view name);
 
 // The directory OUT.partial, in which a data directory comes to be: data/ (what OUT will be), spool/, run.json (what
 // the result depends on), parts.jsonl (a PartRecord a line, written when what it tells of is on the disk). One process
@@ -49,8 +49,10 @@ class PartialRun {
     std::filesystem::path data() const { return path_ / "data"; }
     std::filesystem::path spool() const { return path_ / "spool"; }
 
-    Status put_in_place();  // data/ becomes OUT, in the place of a data directory that is there; the rest goes
-    Status discard();       // the directory goes, unless others put something there
+    // data/ becomes OUT, in the place of a data directory that is there; the rest goes. kConflict: OUT is neither that
+    // nor empty.
+    Status put_in_place();
+    Status discard();  // the directory goes, unless others put something there
 
   private:
     PartialRun() = default;

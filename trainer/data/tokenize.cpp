@@ -6,7 +6,6 @@
 
 #include "shared/base/cores.h"
 #include "shared/base/file.h"
-#include "shared/base/out_directory.h"
 #include "shared/log/log.h"
 #include "trainer/data/data_writer.h"
 #include "trainer/data/encoder.h"
@@ -22,18 +21,6 @@ namespace {
 
 constexpr std::int64_t kSeqLenMax = 1 << 20;
 
-// Neither what is read nor anything but a data directory is ever replaced.
-Status check_out(const TokenizeOptions& options) {
-    std::vector<std::filesystem::path> reads = options.inputs;
-    reads.push_back(options.tokenizer);
-    ATOLL_RETURN_IF_ERROR(check_reads_stay(options.out, reads));
-    ATOLL_RETURN_IF_ERROR(check_data_replaceable(options.out));
-    std::error_code ignored;
-    const bool is_there = std::filesystem::exists(options.out / kDataInfo, ignored);
-    if (!is_there || options.overwrite) return {};
-    return conflict(options.out.string() + " holds data already; --overwrite replaces it", "out");
-}
-
 Status check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) return invalid_argument("input", "--input names no file");
     if (options.seq_len < 2 || options.seq_len > kSeqLenMax)
@@ -42,7 +29,7 @@ Status check_options(const TokenizeOptions& options) {
         return invalid_argument("validation-percent", "--validation-percent must be between 0 and 100");
     if (options.part_bytes < 1) return invalid_argument("part-bytes", "--part-bytes must be at least 1");
     if (options.threads < 0) return invalid_argument("threads", "--threads must not be negative");
-    return check_out(options);
+    return {};
 }
 
 // What the bytes of the result depend on. Inputs are told by name, size and time.

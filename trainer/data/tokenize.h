@@ -35,8 +35,7 @@ struct TokenizeOptions {
     std::filesystem::path tokenizer;            // a directory with a tokenizer
     std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
     std::string text_template = "{{text}}";
-    std::filesystem::path out;  // the data directory to make
-    bool overwrite = false;     // replaces a data directory; nothing else is ever replaced
+    std::filesystem::path out;  // the data directory to make, in the place of one that is there
     std::int64_t seq_len = 0;   // tokens a row
     Batching batching = Batching::kPacking;
     std::optional<LossOn> loss_on;  // not given: the answers when the template marks any, else all
@@ -66,8 +65,7 @@ struct TokenizeReport {
 // Writes a data directory (trainer/README.md describes it). The bytes depend on the input and the options, not on the
 // number of threads. `out` appears complete or not at all. A process that was killed leaves its parts in OUT.partial,
 // and the same call goes on behind them. kInvalidArgument names file:line of a bad row, or says that no token
-// would count in the loss, and leaves nothing; kConflict:
-// something is at `out`, or another process is making it.
+// would count in the loss, and leaves nothing; kConflict: something else is at `out`, or another process is making it.
 Result<TokenizeReport> tokenize(const TokenizeOptions& options);
 
 // The report as the one JSON line that the command prints.

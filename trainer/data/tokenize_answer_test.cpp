@@ -21,7 +21,6 @@ class TokenizeAnswerTest : public testing::Test {
         use_tokenizer("small");
         options_.inputs = {directory_.path() / "in.jsonl"};
         options_.out = directory_.path() / "out";
-        options_.overwrite = true;
         options_.progress = false;
         options_.seq_len = 64;
         options_.text_template = "{{q}}\n{{#answer}}{{a}}{{/answer}}";
@@ -116,7 +115,6 @@ TEST_F(TokenizeAnswerTest, TargetsAreTheTokensThatCountBehindOneOfTheirDocument)
 
 TEST_F(TokenizeAnswerTest, WhereNoTokenCountsNothingIsWritten) {
     options_.batching = Batching::kPadding;
-    options_.overwrite = false;
     options_.seq_len = 4;  // the questions are longer
     const auto report = tokenize(options_);
     ASSERT_FALSE(report.ok());

@@ -151,7 +151,6 @@ TEST_F(TokenizeTest, TheBytesDoNotDependOnTheNumberOfThreads) {
     const TokenizeReport one = run();
     const std::string expected = bytes();
     const std::string expected_info = info().dump();
-    options_.overwrite = true;
     for (const int threads : {2, 5}) {
         options_.threads = threads;
         EXPECT_EQ(run().fingerprint, one.fingerprint);
@@ -173,7 +172,6 @@ TEST_F(TokenizeTest, TheSplitsPartTheDocumentsByTheHashOfTheirText) {
     write_input(text);
     options_.text_template = "doc:: {{text}}";
     options_.validation_percent = 20;
-    options_.overwrite = true;
     options_.split = Split::kValidation;
     EXPECT_EQ(run().documents, validation);
     EXPECT_GT(validation, 60);
@@ -183,32 +181,6 @@ TEST_F(TokenizeTest, TheSplitsPartTheDocumentsByTheHashOfTheirText) {
     EXPECT_EQ(info()["split"], "train");
     options_.split = Split::kAll;
     EXPECT_EQ(run().documents, 500);
-}
-
-TEST_F(TokenizeTest, OverwritingTakesNothingButADataDirectory) {
-    write_input(row("Il treno"));
-    const auto refused = [&](const std::filesystem::path& out) {
-        options_.out = out;
-        options_.overwrite = true;
-        const auto report = tokenize(options_);
-        return !report.ok() && report.error().field == "out";
-    };
-    const auto root = directory_.path();
-    EXPECT_TRUE(refused(options_.inputs[0])) << "its own input";
-    EXPECT_TRUE(refused(root)) << "what holds the input";
-    EXPECT_TRUE(std::filesystem::exists(options_.inputs[0]));
-    check(write_file_atomic(root / "file", "").ok(), "cannot write a test's file");
-    EXPECT_TRUE(refused(root / "file"));
-    std::filesystem::copy(options_.tokenizer, root / "tokenizer");
-    EXPECT_TRUE(refused(root / "tokenizer")) << "a foreign directory";
-    options_.tokenizer = root / "tokenizer";
-    EXPECT_TRUE(refused(root / "tokenizer")) << "the tokenizer in use";
-    EXPECT_TRUE(std::filesystem::exists(root / "tokenizer/tokenizer.model"));
-    options_.out = root / "data";
-    run();
-    check(write_file_atomic(root / "data/notes.txt", "mine").ok(), "cannot write a test's file");
-    EXPECT_TRUE(refused(root / "data"));
-    EXPECT_EQ(read_file(root / "data/notes.txt").value(), "mine");
 }
 
 TEST_F(TokenizeTest, WhatCameToBeMeanwhileIsNotReplaced) {
@@ -282,15 +254,10 @@ TEST_F(TokenizeTest, OptionsThatCannotWorkAreRefused) {
     EXPECT_NE(error().find("tokenizer.model"), std::string::npos);
 }
 
-TEST_F(TokenizeTest, DataThatIsThereIsReplacedOnlyOnRequest) {
+TEST_F(TokenizeTest, DataThatIsThereIsReplaced) {
     write_input(row("a"));
     const TokenizeReport first = run();
     write_input(row("b"));
-    const auto refused = tokenize(options_);
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
-    EXPECT_EQ(info()["fingerprint"], first.fingerprint);
-    options_.overwrite = true;
     EXPECT_NE(run().fingerprint, first.fingerprint);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 2) << "out and in.jsonl";
 }

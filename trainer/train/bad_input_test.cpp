@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -344,6 +345,34 @@ TEST_F(BadInputTest, AStepThatSeesRowsSeveralTimesIsToldWithWhatMakesItSmaller) 
     says(told_of_two_rows({"--grad-accum", "8"}), "give a lower --grad-accum");
     says(told_of_two_rows({"--global-batch-size", "8", "--batch-size", "4"}), "give a lower --global-batch-size");
     says(told_of_two_rows({}, 3), "start fewer ranks");
+}
+
+TEST_F(BadInputTest, ADirectoryOfAnotherKindIsNamedWithWhatToGive) {
+    ASSERT_EQ(train("out", {"--steps", "2", "--lora-rank", "2", "--time-limit", kAtOnce}).exit_code, 0);
+    ASSERT_EQ(train("adapter", {"--steps", "1", "--lora-rank", "2"}).exit_code, 0);
+    ASSERT_TRUE(write_file_atomic(path("in.jsonl"), R"({"text": "Il treno"})").ok());
+    const std::string tokenizer = ATOLL_FIXTURES "/tokenizers/small";
+    ASSERT_EQ(run({"tokenize", "--tokenizer", tokenizer, "--input", path("in.jsonl"), "--out", path("data"),
+                   "--seq-len", "16"})
+                  .exit_code,
+              0);
+    const std::string is_state = "' is the state of a training: give that training's --out, the name without .state";
+    const std::string unfinished = " yet: `train --resume` goes on from '" + path("out.state") + "'";
+    const std::string a_model = ": give a directory with a model", an_adapter = ": give a directory with an adapter";
+    const std::vector<std::array<std::string, 3>> cases = {
+        {path("out"), "' holds no model" + unfinished, "' holds no adapter" + unfinished},
+        {path("out.state"), is_state, is_state},
+        {path("adapter.state"), is_state, is_state},
+        {path("data"), "' holds tokenized data" + a_model, "' holds tokenized data" + an_adapter},
+        {tokenizer, "' holds a tokenizer" + a_model, "' holds a tokenizer" + an_adapter}};
+    const auto eval = [&](const std::string& model, const std::string& adapter) {
+        return run({"eval", "--model", model, "--data", path("data.safetensors"), "--adapter", adapter});
+    };
+    for (const auto& [given, for_model, for_adapter] : cases) {
+        expect_refused(eval(given, path("adapter")), "--model: '" + given + for_model);
+        expect_refused(eval(path("model"), given), "--adapter: '" + given + for_adapter);
+    }
+    expect_refused(eval(path("model"), path("model")), "--adapter: '" + path("model") + "' holds a model" + an_adapter);
 }
 
 TEST_F(BadInputTest, AnUnknownCommandListsTheCommands) {

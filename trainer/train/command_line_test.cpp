@@ -94,7 +94,7 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
         {{"eval", "--model", weights + "/a", "--data", data}, "--model: "},
         {{"eval", "--model", model, "--data", model}, "--data: '" + model + "' holds no data.json"},
         {{"eval", "--model", model, "--data", data, "--adapter", adapter_weights}, "--adapter: '" + adapter_weights},
-        {{"eval", "--model", model, "--data", data, "--adapter", model}, "--adapter: '" + model + "' is no adapter"},
+        {{"eval", "--model", model, "--data", data, "--adapter", model}, "--adapter: '" + model + "' holds a model"},
         {{"generate", "--model", adapter, "--prompt", "a"}, "--model: '" + adapter + "' is an adapter: give the model"},
         {{"merge", "--model", weights, "--adapter", adapter, "--out", path("m")}, "--model: '" + weights},
         {{"merge", "--model", model, "--adapter", adapter_weights, "--out", path("m")}, "--adapter: '"},

@@ -4,6 +4,7 @@
 #include "trainer/data/tokenize.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/metrics.h"
+#include "trainer/train/output.h"
 
 namespace atl::train {
 namespace {
@@ -25,7 +26,7 @@ class TokenizeCommand final : public Command {
              "newline, \\t a tab, \\\\ a backslash",
              &options_.text_template},
             {"out", "data directory to make", &options_.out, true},
-            {"overwrite", "replace a data directory that is there", &options_.overwrite},
+            {"overwrite", "replace a data directory that is there", &overwrite_},
             {"seq-len", "tokens a row", &options_.seq_len, true},
             choice("batching", "what a row holds", "packing|padding", "packing",
                    [this](std::string_view text) -> Status {
@@ -59,6 +60,9 @@ class TokenizeCommand final : public Command {
 
     Status run() override {
         ATOLL_RETURN_IF_ERROR(check_split());
+        std::vector<std::filesystem::path> reads = options_.inputs;
+        reads.push_back(options_.tokenizer);
+        ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kData, options_.out, reads, overwrite_));
         if (threads_ < 0 || threads_ > 4096) return invalid_argument("--threads", "must be at least 1");
         options_.threads = static_cast<int>(threads_);
         ATOLL_TRY(const data::TokenizeReport report, data::tokenize(options_));
@@ -88,6 +92,7 @@ class TokenizeCommand final : public Command {
 
     data::TokenizeOptions options_;
     std::int64_t threads_ = 0;
+    bool overwrite_ = false;
 };
 
 }  // namespace

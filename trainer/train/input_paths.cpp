@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "trainer/checkpoint/adapter.h"
+#include "trainer/train/output.h"
 #include "trainer/train/state.h"
 
 namespace atl::train {
@@ -41,6 +42,22 @@ Status check_directory(const std::string& path, const char* flag) {
     return invalid_argument(flag, "'" + path + "' is a file; give the directory that holds it");
 }
 
+// A directory of another kind than is wanted, or one that a training is still to write to.
+Status check_kind(const std::string& path, OutputKind wanted, const char* flag) {
+    const auto kind = kind_of(path);
+    if (kind == OutputKind::kState)
+        return invalid_argument(
+            flag, "'" + path + "' is " + name_of(*kind) + ": give that training's --out, the name without .state");
+    if (kind && kind != wanted)
+        return invalid_argument(
+            flag, "'" + path + "' holds " + name_of(*kind) + ": give a directory with " + name_of(wanted));
+    const fs::path state = state_file(path);
+    std::error_code error;
+    if (!fs::exists(state, error)) return {};
+    return invalid_argument(flag, "'" + path + "' holds " + (wanted == OutputKind::kModel ? "no model" : "no adapter") +
+                                      " yet: `train --resume` goes on from '" + state.parent_path().string() + "'");
+}
+
 }  // namespace
 
 Status check_model_path(const std::string& path, const char* flag) {
@@ -50,15 +67,13 @@ Status check_model_path(const std::string& path, const char* flag) {
         return invalid_argument(
             flag, "'" + path + "' is an adapter: give the model that it was trained on, and --adapter '" + path + "'");
     }
-    std::error_code error;
-    if (!fs::exists(state_file(path), error)) return {};
-    return invalid_argument(flag, "'" + path + "' holds no model yet: `train --resume` goes on from '" +
-                                      state_file(path).parent_path().string() + "'");
+    return check_kind(path, OutputKind::kModel, flag);
 }
 
 Status check_adapter_path(const std::string& path, const char* flag) {
     ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
     if (holds(path, checkpoint::kAdapterConfig)) return {};
+    ATOLL_RETURN_IF_ERROR(check_kind(path, OutputKind::kAdapter, flag));
     return invalid_argument(flag, "'" + path + "' is no adapter: it holds no " + checkpoint::kAdapterConfig);
 }
 

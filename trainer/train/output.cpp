@@ -1,12 +1,15 @@
 #include "trainer/train/output.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "shared/base/out_directory.h"
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/save.h"
+#include "trainer/data/partial_run.h"
 #include "trainer/data/tokenizer.h"
 #include "trainer/data/tokenizer_train.h"
 #include "trainer/train/state.h"
@@ -27,14 +30,21 @@ struct Look {
     bool (*has)(std::string_view file);
 };
 
+// In this order: a model may have a tokenizer.
+constexpr std::array kOutputKinds = {OutputKind::kModel, OutputKind::kAdapter, OutputKind::kData, OutputKind::kState,
+                                     OutputKind::kTokenizer};
+
 const Look& look_of(OutputKind kind) {
-    static const Look model = {
-        "a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", checkpoint::is_model_file};
-    static const Look adapter = {
-        "an adapter", {"adapter_config.json"}, "adapter_config.json", checkpoint::is_adapter_file};
-    static const Look tokenizer = {
-        "a tokenizer", {"tokenizer.model"}, "tokenizer.model", data::is_trained_tokenizer_file};
-    return kind == OutputKind::kModel ? model : kind == OutputKind::kAdapter ? adapter : tokenizer;
+    static const std::array<Look, kOutputKinds.size()> looks = {
+        {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", checkpoint::is_model_file},
+         {"an adapter", {"adapter_config.json"}, "adapter_config.json", checkpoint::is_adapter_file},
+         {"tokenized data", {"data.json"}, "data.json", data::is_data_file},
+         {"the state of a training", {"state.safetensors", "finished.json"}, "state.safetensors", is_state_file},
+         {"a tokenizer",
+          {"tokenizer.model", "tokenizer.json", "vocab.json"},
+          "tokenizer.model",
+          data::is_trained_tokenizer_file}}};
+    return looks[static_cast<std::size_t>(kind)];
 }
 
 bool is_there(const fs::path& path) {
@@ -42,10 +52,10 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, error);
 }
 
-std::string sign_in(const Look& look, const fs::path& out) {
+std::optional<std::string> sign_in(const Look& look, const fs::path& out) {
     for (const std::string& sign : look.signs)
         if (is_there(out / sign)) return sign;
-    return look.signs.front();
+    return std::nullopt;
 }
 
 Status named(Status status) {
@@ -60,12 +70,11 @@ Status refuse(const std::string& message) {
     return conflict(std::string(kOut) + ": " + message, kOut);
 }
 
-// A model where an adapter is to be written, or the other way round.
+// A model where an adapter is to be written, and so on.
 Status check_other_kind(OutputKind kind, const fs::path& out) {
-    if (kind == OutputKind::kTokenizer) return {};
-    const OutputKind other = kind == OutputKind::kModel ? OutputKind::kAdapter : OutputKind::kModel;
-    if (!holds_output(other, out)) return {};
-    return refuse(out.string() + " holds " + look_of(other).name + ", this command writes " + look_of(kind).name +
+    const auto there = kind_of(out);
+    if (!there || *there == kind) return {};
+    return refuse(out.string() + " holds " + name_of(*there) + ", this command writes " + name_of(kind) +
                   ": name another directory");
 }
 
@@ -76,7 +85,7 @@ Status check_place(OutputKind kind, const fs::path& out, std::span<const fs::pat
         if (!read.empty()) given.push_back(read);
     ATOLL_RETURN_IF_ERROR(named(check_reads_stay(out, given)));
     ATOLL_RETURN_IF_ERROR(check_other_kind(kind, out));
-    return named(check_replaceable(out, sign_in(look, out), look.has));
+    return named(check_replaceable(out, sign_in(look, out).value_or(look.signs.front()), look.has));
 }
 
 OutputKind kind_of_output(const RunConfig& config) {
@@ -85,16 +94,25 @@ OutputKind kind_of_output(const RunConfig& config) {
 
 }  // namespace
 
+const char* name_of(OutputKind kind) {
+    return look_of(kind).name;
+}
+
+std::optional<OutputKind> kind_of(const fs::path& directory) {
+    const auto found = std::ranges::find_if(
+        kOutputKinds, [&](OutputKind kind) { return sign_in(look_of(kind), directory).has_value(); });
+    return found == kOutputKinds.end() ? std::nullopt : std::optional(*found);
+}
+
 bool holds_output(OutputKind kind, const fs::path& out) {
     const Look& look = look_of(kind);
-    return is_there(out / sign_in(look, out)) && is_there(out / look.gate);
+    return sign_in(look, out) && is_there(out / look.gate);
 }
 
 Status check_output(OutputKind kind, const fs::path& out, std::span<const fs::path> reads, bool overwrite) {
-    const Look& look = look_of(kind);
     ATOLL_RETURN_IF_ERROR(check_place(kind, out, reads));
     if (overwrite || !holds_output(kind, out)) return {};
-    return refuse(out.string() + " holds " + look.name + " already; --overwrite replaces it");
+    return refuse(out.string() + " holds " + name_of(kind) + " already; --overwrite replaces it");
 }
 
 bool holds_result(const RunConfig& config) {
@@ -128,7 +146,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     if (!holds_result(config)) return TrainOutput::kNoState;
     ATOLL_TRY(const auto finished, read_finished(out));
     if (finished) return TrainOutput::kFinished;
-    return refuse(out.string() + " holds " + look_of(kind).name +
+    return refuse(out.string() + " holds " + name_of(kind) +
                   ", but neither a state to go on from nor the record of a run that made it; --overwrite replaces it")
         .error();
 }

@@ -1,16 +1,26 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 
 #include "shared/base/result.h"
 #include "trainer/train/config.h"
 
-// What may stand at --out. One rule for all commands: nothing, or an empty directory; with --overwrite also a directory
-// of the kind that the command makes, with nothing else in it. Never anything that the command reads.
+// What a directory is, and what may stand at --out. One rule for all commands: nothing, or an empty directory; with
+// --overwrite also a directory of the kind that the command makes, with nothing else in it. Never anything that the
+// command reads.
 namespace atl::train {
 
-enum class OutputKind { kModel, kAdapter, kTokenizer };
+// What a command makes. A state is what a training has beside its --out.
+enum class OutputKind { kModel, kAdapter, kData, kState, kTokenizer };
+
+// "a model"
+const char* name_of(OutputKind kind);
+
+// What a directory is by the file that tells it, which may lack others; absent: none of them. A model may have a
+// tokenizer.
+std::optional<OutputKind> kind_of(const std::filesystem::path& directory);
 
 // Whether `out` holds one of them that can be read.
 bool holds_output(OutputKind kind, const std::filesystem::path& out);

@@ -10,10 +10,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const fs::path kTokenizers = ATOLL_FIXTURES "/tokenizers";
+const std::string kTokenizer = kTokenizers / "small";
+
 // What may stand at --out, for all commands.
 class OutputProgramTest : public ProgramTest {
   protected:
-    OutputProgramTest() { EXPECT_TRUE(write_file_atomic(path("text.txt"), "one two three four five\n").ok()); }
+    OutputProgramTest() {
+        EXPECT_TRUE(write_file_atomic(path("text.txt"), "one two three four five\n").ok());
+        EXPECT_TRUE(write_file_atomic(path("text.jsonl"), R"({"text": "one two three"})").ok());
+    }
 
     // Each command's arguments but --out.
     std::vector<std::string> training(std::vector<std::string> more = {}) const {
@@ -27,10 +33,13 @@ class OutputProgramTest : public ProgramTest {
     std::vector<std::string> tokenizer() const {
         return {"tokenizer-train", "--input", path("text.txt"), "--vocab-size", "280"};
     }
+    std::vector<std::string> tokenizing(const std::string& from = kTokenizer) const {
+        return {"tokenize", "--tokenizer", from, "--input", path("text.jsonl"), "--seq-len", "8"};
+    }
     std::vector<std::string> import() const { return {"import", "--from", ATOLL_FIXTURES "/torch/single"}; }
     std::vector<std::string> merge() const { return {"merge", "--model", path("model"), "--adapter", path("adapter")}; }
     std::vector<std::vector<std::string>> commands() const {
-        return {training(), training({"--lora-rank", "2"}), init(), tokenizer(), import(), merge()};
+        return {training(), training({"--lora-rank", "2"}), init(), tokenizer(), tokenizing(), import(), merge()};
     }
 
     CommandResult into(const std::string& out, std::vector<std::string> arguments,
@@ -76,11 +85,11 @@ TEST_F(OutputProgramTest, NothingForeignIsReplacedByAnyCommand) {
     ASSERT_TRUE(write_file_atomic(path("noted/notes.txt"), "mine").ok());
     for (const auto& command : commands()) {
         expect_refused(into("file", command, {"--overwrite"}), "is no directory");
-        const bool writes_adapter = std::ranges::find(command, "--lora-rank") != command.end();
+        const bool writes_model = command != training({"--lora-rank", "2"}) && !command[0].starts_with("token");
         for (const std::string foreign : {"notes", "noted"}) {
             const auto before = files(foreign);
             expect_refused(into(foreign, command, {"--overwrite"}),
-                           writes_adapter && foreign == "noted" ? "writes an adapter" : "did not make");
+                           writes_model || foreign == "notes" ? "did not make" : "holds a model, this command writes");
             EXPECT_EQ(files(foreign) == before, true) << command[0];
         }
     }
@@ -90,6 +99,7 @@ TEST_F(OutputProgramTest, WhatACommandReadsIsNeverReplaced) {
     ASSERT_EQ(into("adapter", training({"--lora-rank", "2"})).exit_code, 0);
     fs::create_directories(path("texts"));
     fs::copy(path("text.txt"), path("texts/text.txt"));
+    fs::copy(kTokenizer, path("tokenizer"));
     const auto before = files(".");
     const auto all_stays = [&](const std::string& out, const std::vector<std::string>& command) {
         expect_refused(into(out, command, {"--overwrite"}), "what the command reads");
@@ -104,6 +114,8 @@ TEST_F(OutputProgramTest, WhatACommandReadsIsNeverReplaced) {
     all_stays("model", merge());
     all_stays("adapter", merge());
     all_stays("texts", {"tokenizer-train", "--input", path("texts/text.txt"), "--vocab-size", "280"});
+    all_stays("text.jsonl", tokenizing());
+    all_stays("tokenizer", tokenizing(path("tokenizer")));
     all_stays("model", {"init", "--config", path("model/config.json"), "--seed", "2"});
     all_stays("model", {"init", "--config", path("config.json"), "--tokenizer", path("model"), "--seed", "2"});
     all_stays("model", {"import", "--from", path("model")});
@@ -115,10 +127,35 @@ TEST_F(OutputProgramTest, AnotherKindOfResultIsNotMixedIn) {
     expect_refused(into("old", training({"--lora-rank", "2"}), {"--overwrite"}),
                    "holds a model, this command writes an adapter");
     expect_refused(into("adapter", training(), {"--overwrite"}), "holds an adapter, this command writes a model");
-    expect_refused(into("old", tokenizer(), {"--overwrite"}), "did not make");
+    expect_refused(into("old", tokenizer(), {"--overwrite"}), "holds a model, this command writes a tokenizer");
+    expect_refused(into("old", tokenizing(), {"--overwrite"}), "holds a model, this command writes tokenized data");
     ASSERT_TRUE(write_file_atomic(path("old/tokenizer.model"), "of the old model").ok());
     ASSERT_EQ(into("old", training(), {"--overwrite"}).exit_code, 0);
     EXPECT_FALSE(fs::exists(path("old/tokenizer.model"))) << "the new model has none";
+}
+
+TEST_F(OutputProgramTest, WhatIsThereIsNamedAndNobodyIsToldToRemoveIt) {
+    ASSERT_EQ(into("out", training()).exit_code, 0);
+    ASSERT_EQ(into("data", tokenizing()).exit_code, 0);
+    for (const char* tokenizer : {"small", "gpt2", "opt"}) fs::copy(kTokenizers / tokenizer, path(tokenizer));
+    fs::create_directory(path("config"));
+    fs::copy(path("config.json"), path("config"));
+    const auto before = files(".");
+    const std::vector<std::pair<std::string, std::string>> cases = {
+        {"small", "small holds a tokenizer, this command writes a model: name another directory"},
+        {"gpt2", "gpt2 holds a tokenizer, this"},
+        {"opt", "opt holds a tokenizer, this"},
+        {"data", "data holds tokenized data, this"},
+        {"out.state", "out.state holds the state of a training, this"},
+        {"config", "config is not empty and has no model.safetensors; name another directory"}};
+    for (const auto& [out, said] : cases) {
+        for (const auto& command : {training(), init(), import()}) {
+            const auto result = into(out, command, {"--overwrite"});
+            expect_refused(result, said);
+            EXPECT_EQ(result.err.find("remove"), std::string::npos) << result.err;
+        }
+    }
+    EXPECT_EQ(files(".") == before, true);
 }
 
 TEST_F(OutputProgramTest, WhatAKilledRunLeftIsNotForeign) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "trainer/train/loss_scale.h"
 #include "trainer/train/parameter_store.h"
@@ -29,6 +30,9 @@ struct Progress {
 
 // "OUT.state/state.safetensors".
 std::filesystem::path state_file(const std::filesystem::path& out);
+
+// Whether that directory has a file of this name.
+bool is_state_file(std::string_view name);
 
 // Makes that directory and takes what a killed process left in it: a run that could not save there is told before its
 // first step. On one rank.

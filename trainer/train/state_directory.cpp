@@ -15,10 +15,6 @@ std::filesystem::path finished_file(const std::filesystem::path& out) {
     return state_file(out).parent_path() / "finished.json";
 }
 
-bool is_state_file(std::string_view name) {
-    return name == "state.safetensors" || name == "finished.json";
-}
-
 Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
@@ -35,6 +31,10 @@ std::filesystem::path state_file(const std::filesystem::path& out) {
     std::filesystem::path directory = (out.has_filename() ? out : out.parent_path());
     directory += ".state";
     return directory / "state.safetensors";
+}
+
+bool is_state_file(std::string_view name) {
+    return name == "state.safetensors" || name == "finished.json";
 }
 
 Status prepare_state(const std::filesystem::path& out) {
