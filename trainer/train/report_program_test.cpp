@@ -1,7 +1,8 @@
-// What `report` says of the kernels, and of the ranks that a launcher started.
+// What `report` says of the kernels, and of the ranks that a launcher started; and that `verify` checks those kernels.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "trainer/train/program_fixture.h"
 
@@ -87,6 +88,25 @@ TEST(ReportTest, AProcessAloneIsRankZeroOfOne) {
     EXPECT_EQ(ranks[0]["ranks_on_node"], 1);
     EXPECT_EQ(ranks[0]["local_rank"], 0);
     EXPECT_EQ(ranks[0]["variables"].value("ROCR_VISIBLE_DEVICES", "unset"), "") << "set, and hides all";
+}
+
+TEST(VerifyTest, EveryInstructionSetOfThisMachinePassesTheSameChecks) {
+    const auto result = run_command({ATOLL_TRAINER, "verify"});
+    ASSERT_TRUE(result.ok() && result->exit_code == 0) << (result.ok() ? result->err : result.error().message);
+    std::map<std::string, std::set<std::string>> checks;
+    for (const auto& line : lines_of(result->out)) {
+        EXPECT_EQ(line["ok"], true) << line;
+        EXPECT_LE(line["error"].get<double>(), line["tolerance"].get<double>()) << line;
+        const auto instructions = line["instructions"].get<std::string>();
+        EXPECT_TRUE(line["kernels"].get<std::string>().starts_with("cpu (" + instructions + ", ")) << line;
+        checks[instructions].insert(line["check"]);
+    }
+    const auto offered = report(1, "exec $0 report")["cpu"]["instructions"].get<std::vector<std::string>>();
+    EXPECT_EQ(checks.size(), offered.size());
+    for (const std::string& instructions : offered) {
+        EXPECT_TRUE(checks[instructions].contains("gradient of head")) << instructions;
+        EXPECT_EQ(checks[instructions], checks[offered.front()]) << instructions;
+    }
 }
 
 }  // namespace

@@ -202,13 +202,20 @@ CheckResult check_gradient(TinyRun& run, std::size_t group) {
 }  // namespace
 
 Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report) {
+    int failures = 0;
+    const auto tell = [&](const CheckResult& result) {
+        failures += result.ok() ? 0 : 1;
+        report(result);
+    };
     for (const Product& product : products()) {
         ATOLL_TRY(const CheckResult result, check_matmul(backend, product));
-        report(result);
+        tell(result);
     }
     ATOLL_TRY(const auto run, TinyRun::make(backend));
-    for (std::size_t group = 0; group < run->group_count(); ++group) report(check_gradient(*run, group));
-    return {};
+    for (std::size_t group = 0; group < run->group_count(); ++group) tell(check_gradient(*run, group));
+    if (failures == 0) return {};
+    return internal_error(std::to_string(failures) + " checks of " + backend.name() +
+                          " failed: this machine computes wrong numbers");
 }
 
 }  // namespace atl::train
