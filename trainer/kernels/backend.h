@@ -196,7 +196,8 @@ class Backend {
 };
 
 // The CPU with that many threads (≥ 1). An empty instruction set means that of ATOLL_INSTRUCTION_SET in the
-// environment, else the widest that this machine has. kInvalidArgument when it is not offered here.
+// environment, else the widest that this machine has. kInvalidArgument when it is not offered here, kUnavailable when
+// the system does not give so many threads.
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {});
 // What this build and machine offer, widest first: "avx512", "avx2", "baseline".
 std::vector<std::string> cpu_instruction_sets();

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdlib>
 #include <string_view>
+#include <system_error>
 
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/cpu/cpu_backend.h"
@@ -73,7 +74,12 @@ std::vector<std::string> cpu_product_libraries() {
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set) {
     if (threads < 1) return invalid_argument("threads", "must be at least 1");
     ATOLL_TRY(const InstructionSet set, choose_instruction_set(instruction_set));
-    return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), set.sgemm(), threads));
+    try {
+        return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), set.sgemm(), threads));
+    } catch (const std::system_error& error) {
+        return unavailable("cannot start " + std::to_string(threads) + " threads: " + error.code().message() +
+                           "; give fewer --threads, or raise the limits on processes and memory (ulimit -u, -v)");
+    }
 }
 
 }  // namespace atl::kernels

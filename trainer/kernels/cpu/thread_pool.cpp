@@ -20,10 +20,19 @@ void pause_briefly() {
 
 ThreadPool::ThreadPool(int threads) {
     check(threads >= 1, "a thread pool has at least one thread");
-    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+    try {
+        for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+    } catch (...) {
+        stop();  // those that there are, which are waited for before the exception goes on
+        throw;
+    }
 }
 
 ThreadPool::~ThreadPool() {
+    stop();
+}
+
+void ThreadPool::stop() {
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;

@@ -16,7 +16,7 @@ namespace atl::kernels::cpu {
 // one thread everything runs inline. One loop at a time, from one thread.
 class ThreadPool {
   public:
-    explicit ThreadPool(int threads);
+    explicit ThreadPool(int threads);  // throws std::system_error when the system has no thread left
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
@@ -44,6 +44,7 @@ class ThreadPool {
     };
 
     void run(const Loop& loop);
+    void stop();
     void work(int thread);
     void take_tiles(int thread);
 

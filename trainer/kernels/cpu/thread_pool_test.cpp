@@ -1,9 +1,16 @@
 #include "trainer/kernels/cpu/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
 #include <vector>
+
+#include "trainer/kernels/backend.h"
 
 namespace atl::kernels::cpu {
 namespace {
@@ -31,6 +38,27 @@ TEST(ThreadPoolTest, NoTwoTilesShareAThreadNumberAtOnce) {
         });
     }
     EXPECT_EQ(clashes, 0);
+}
+
+// In a process with room for some threads' stacks, not for so many.
+[[noreturn]] void start_too_many() {
+    constexpr rlim_t kRoom = rlim_t{64} << 20;
+    alarm(60);  // it waited for ever
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + kRoom;
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+    const auto backend = make_cpu_backend(4000);
+    if (!backend.ok()) std::cerr << backend.error().message << std::endl;
+    std::_Exit(backend.ok() ? 0 : 1);
+}
+
+TEST(ThreadPoolTest, ThreadsThatCannotAllBeStartedAreAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need the memory that the test forbids";
+#endif
+    EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(1), "cannot start 4000 threads: .*; give fewer --threads");
 }
 
 }  // namespace
