@@ -66,6 +66,12 @@ struct OptimizerRange {
 // shapes are programmer's errors. A storage format is fp32, fp16 or bf16: weights may be kept in one; all computing and
 // all results are fp32. Results do not depend on the number of threads. "accumulate" adds to what the output
 // holds instead of overwriting it. Outputs do not alias inputs unless said so.
+//
+// Host code (MPI, files, memcpy) touches a tensor's memory only after synchronize(), or a call that waits, and is done
+// (a transfer: waited for) before the next call that uses the same part of it. So allocate() must give memory that host
+// and device reach at one address, each while the other is at work elsewhere in it: on a GPU pinned or managed memory.
+// Device memory would not do even with an MPI that reads it: the processor adds up the sums over ranks and moves an
+// offloaded optimizer between memory and its file.
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -74,11 +80,11 @@ class Backend {
 
     // --- memory ---
     // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend
-    // must outlive the memory.
+    // must outlive the memory; freeing it waits for the calls that use it.
     virtual Result<tensor::Memory> allocate(std::int64_t bytes) = 0;
-    virtual void copy(const Tensor& from, const Tensor& to) = 0;  // same dtype and element count, any shape
-    virtual void copy_from_host(const void* from, const Tensor& to) = 0;
-    virtual void copy_to_host(const Tensor& from, void* to) = 0;
+    virtual void copy(const Tensor& from, const Tensor& to) = 0;          // same dtype and element count, any shape
+    virtual void copy_from_host(const void* from, const Tensor& to) = 0;  // `from` may be reused when it returns
+    virtual void copy_to_host(const Tensor& from, void* to) = 0;          // waits for the result
     virtual void zero(const Tensor& x) = 0;
     virtual void synchronize() = 0;  // returns when everything asked for is done
 

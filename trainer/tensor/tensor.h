@@ -26,8 +26,8 @@ constexpr std::int64_t size_bytes(DType dtype, std::int64_t count = 1) {
 }
 
 // A non-owning, row-major view: up to four dimensions, the last one dense. Cheap to copy. A const Tensor is a view that
-// cannot be pointed elsewhere; the elements it shows may be written. `data` may be device memory: only a Backend reads
-// it.
+// cannot be pointed elsewhere; the elements it shows may be written. `data` may be a device's memory: kernels/backend.h
+// says when the host may touch it.
 class Tensor {
   public:
     Tensor() = default;

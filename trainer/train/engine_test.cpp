@@ -13,8 +13,10 @@
 #include "shared/base/file.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/initialize.h"
+#include "trainer/train/deferred_backend.h"
 #include "trainer/train/exact_squares.h"
 #include "trainer/train/gather_pieces.h"
+#include "trainer/train/gathered_weights.h"
 #include "trainer/train/layout.h"
 #include "trainer/train/state.h"
 #include "trainer/train/storage.h"
@@ -71,6 +73,7 @@ struct Variant {
     tensor::DType moments = tensor::DType::kF32;
     optim::Kind optimizer = optim::Kind::kAdamW;
     bool offloaded = false;
+    bool late = false;  // the device: see DeferredBackend
 };
 
 struct Outcome {
@@ -79,11 +82,37 @@ struct Outcome {
     double eval_loss = 0;
 };
 
+std::unique_ptr<kernels::Backend> make_backend(bool late) {
+    auto backend = kernels::make_cpu_backend(1);
+    check(backend.ok(), "no backend");
+    if (late) return std::make_unique<DeferredBackend>(std::move(backend).value());
+    return std::move(backend).value();
+}
+
+// put(at, values) of elements [begin, begin + count) of a group.
+template <class Put>
+void initialize_range(const model::ParameterGroup& group, std::int64_t begin, std::int64_t count, const Put& put) {
+    for (const Piece& piece : pieces_of(group, begin, count)) {
+        std::vector<float> values(static_cast<std::size_t>(piece.count));
+        model::initialize(group.parameters[piece.parameter], 5, piece.begin, values);
+        put(piece.at, std::span<const float>(values));
+    }
+}
+
+void initialize_weights(const ParameterStore& store, std::size_t group, kernels::Backend& backend) {
+    const Tensor& weights = store.weights(group);
+    initialize_range(store.model().groups[group], store.begin_of(weights, group), weights.element_count(),
+                     [&](std::int64_t at, std::span<const float> values) {
+                         const auto count = static_cast<std::int64_t>(values.size());
+                         check(store_values(values, flat_range(weights, at, count), backend), "does not fit");
+                     });
+}
+
 // A few steps of AdamW by the parts of a run, without files.
 class Run {
   public:
     Run(comm::Comm& comm, const Variant& variant)
-        : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend()) {
+        : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend(variant.late)) {
         for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
         optimizer_.moments_dtype = variant.moments;
         optimizer_.kind = variant.optimizer;
@@ -127,38 +156,19 @@ class Run {
     }
 
   private:
-    static std::unique_ptr<kernels::Backend> make_backend() {
-        auto backend = kernels::make_cpu_backend(1);
-        check(backend.ok(), "no backend");
-        return std::move(backend).value();
-    }
-
     void initialize() {
         ParameterStore& store = memory_->store();
         store.clear_moments(*backend_);
         for (std::size_t group = 0; group < store.group_count(); ++group) {
-            const Tensor& weights = store.weights(group);
-            initialize(group, store.begin_of(weights, group), weights.element_count(),
-                       [&](std::int64_t at, std::span<const float> values) {
-                           const auto count = static_cast<std::int64_t>(values.size());
-                           check(store_values(values, flat_range(weights, at, count), *backend_), "does not fit");
-                       });
+            initialize_weights(store, group, *backend_);
             if (!store.has_masters(group)) continue;
             constexpr auto kMasters = ParameterStore::Saved::kExactWeights;
             const ParameterStore::Range range = store.range_of(kMasters, group);
-            initialize(group, range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
-                const Status written = store.write(*backend_, kMasters, group, at, std::as_bytes(values));
-                check(written.ok(), "the masters are not written");
-            });
-        }
-    }
-
-    template <class Put>
-    void initialize(std::size_t group, std::int64_t begin, std::int64_t count, const Put& put) {
-        for (const Piece& piece : pieces_of(model_.groups[group], begin, count)) {
-            std::vector<float> values(static_cast<std::size_t>(piece.count));
-            model::initialize(model_.groups[group].parameters[piece.parameter], 5, piece.begin, values);
-            put(piece.at, std::span<const float>(values));
+            initialize_range(
+                model_.groups[group], range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
+                    const Status written = store.write(*backend_, kMasters, group, at, std::as_bytes(values));
+                    check(written.ok(), "the masters are not written");
+                });
         }
     }
 
@@ -207,8 +217,8 @@ class Run {
         GradientReduce& gradients = memory_->engine().gradients();
         gradients.finish(*backend_, *ranks_);
         comm_.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
-        const double squares = gradient_squares();
         gradients.share(*ranks_);
+        const double squares = gradient_squares();
         const double scale = 8 / targets;
         const double norm = std::sqrt(squares) * scale;
         const Status updated = memory_->store().update(*backend_, ranks_->copy(), optimizer_,
@@ -375,6 +385,46 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
             }
         }
     }
+}
+
+TEST(LateDeviceTest, TrainsTheSameBits) {
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+        Variant by_rows{sharding, Recompute::kSelective, 2, true, std::min(2, world->size())};
+        Variant offloaded = by_rows;
+        by_rows.fixed_tree_rows = 12;
+        offloaded.storage = tensor::DType::kBF16;
+        offloaded.offloaded = true;
+        for (Variant variant : {by_rows, offloaded}) {
+            SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << variant.offloaded);
+            const Outcome at_once = run_world(variant);
+            variant.late = true;
+            const Outcome late = run_world(variant);
+            EXPECT_EQ(late.losses, at_once.losses);
+            EXPECT_EQ(late.weights, at_once.weights);
+            EXPECT_EQ(late.eval_loss, at_once.eval_loss);
+        }
+    }
+}
+
+// Of what follows two steps of a text, by weights that the ranks share.
+std::vector<float> generated_logits(bool late) {
+    const model::Model model = tiny_model(true);
+    const auto backend = make_backend(late);
+    const Division division = divide(Sharding::kFullShard, world->rank(), world->size());
+    const auto weights = GatheredWeights::allocate(*backend, model, division, *world).value();
+    for (std::size_t group = 0; group < model.groups.size(); ++group) {
+        initialize_weights(weights->store(), group, *backend);
+    }
+    auto generation = model::Generation::start(model, *backend, *weights, 3, 4).value();
+    std::vector<float> logits(kVocabulary);
+    generation.step(std::vector<std::int32_t>{1, 2, 3}, logits);
+    generation.step(std::vector<std::int32_t>{4}, logits);
+    return logits;
+}
+
+TEST(LateDeviceTest, GeneratesTheSameBits) {
+    EXPECT_EQ(generated_logits(true), generated_logits(false));
 }
 
 // Flips a bit of this process' offloaded state, whose file has no name any more.

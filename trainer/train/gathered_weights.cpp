@@ -13,6 +13,7 @@ void GatheredWeights::lay_out(const Division& division) {
 Result<std::unique_ptr<GatheredWeights>> GatheredWeights::allocate(kernels::Backend& backend, const model::Model& model,
                                                                    const Division& division, comm::Comm& copy) {
     std::unique_ptr<GatheredWeights> weights(new GatheredWeights(model, copy));
+    weights->backend_ = &backend;
     weights->lay_out(division);
     ATOLL_TRY(tensor::Memory memory, backend.allocate(weights->arena_.peak_bytes()));
     weights->arena_ = Arena(std::move(memory));
@@ -29,9 +30,9 @@ std::int64_t GatheredWeights::need_bytes(const model::Model& model, const Divisi
 
 void GatheredWeights::begin_block(std::size_t block) {
     block_ = block;
-    of_block_ = gather_.acquire(copy_, block);
+    of_block_ = gather_.acquire(*backend_, copy_, block);
     // Not beyond the last: nothing may be under way when the text ends.
-    if (block + 1 < model_.blocks.size()) gather_.prefetch(copy_, block + 1);
+    if (block + 1 < model_.blocks.size()) gather_.prefetch(*backend_, copy_, block + 1);
 }
 
 Tensor GatheredWeights::weights(std::size_t group) {

@@ -13,7 +13,7 @@ namespace atl::train {
 // gathered from the ranks of `copy`, of which all must generate alike. Not movable: its parts point to each other.
 class GatheredWeights final : public model::WeightSource {
   public:
-    // Room for them; the weights are zeros. kResourceExhausted: there is not that much memory. `model` and `copy` must
+    // Room for them; the weights are zeros. kResourceExhausted: there is not that much memory. The references must
     // outlive it.
     static Result<std::unique_ptr<GatheredWeights>> allocate(kernels::Backend& backend, const model::Model& model,
                                                              const Division& division, comm::Comm& copy);
@@ -31,6 +31,7 @@ class GatheredWeights final : public model::WeightSource {
     void lay_out(const Division& division);
 
     const model::Model& model_;
+    kernels::Backend* backend_ = nullptr;  // null: only measured
     comm::Comm& copy_;
     Arena arena_;
     ParameterStore store_;

@@ -225,6 +225,7 @@ void GradientReduce::finish(kernels::Backend& backend, RankGroups& ranks) {
     complete(backend, ranks, lanes_[1 - lane_]);  // the older one first: all ranks wait in the order they began
     complete(backend, ranks, lanes_[lane_]);
     if (ranks.replicas() != nullptr && !by_rows()) copies_.finish(*ranks.replicas());
+    backend.synchronize();
     std::ranges::fill(reduced_, 0);
 }
 

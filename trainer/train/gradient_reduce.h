@@ -56,7 +56,7 @@ class GradientReduce {
 
     // After the last micro-step: waits, so that every ParameterStore::gradient_shard holds the sum over ranks.
     void finish(kernels::Backend& backend, RankGroups& ranks);
-    // Where every rank updates all weights it needs all gradients: exchanges the shards.
+    // After that, where every rank updates all weights and so needs all gradients: exchanges the shards.
     void share(RankGroups& ranks) const;
 
   private:

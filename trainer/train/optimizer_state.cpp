@@ -181,7 +181,8 @@ OptimizerState::Piece OptimizerState::piece_in(const Chunk& chunk, std::byte* bu
     return piece;
 }
 
-void OptimizerState::update(std::size_t group, const std::function<void(const Piece&)>& change) {
+void OptimizerState::update(kernels::Backend& backend, std::size_t group,
+                            const std::function<void(const Piece&)>& change) {
     if (!layout_.offloaded || part_count(group) == 0) {
         Piece piece{0, layout_.counts[group], {}};
         for (std::size_t part = 0; part < kPartCount && !layout_.offloaded; ++part) {
@@ -192,13 +193,15 @@ void OptimizerState::update(std::size_t group, const std::function<void(const Pi
     }
     if (status_.ok()) status_ = flush();
     for (std::size_t chunk = first_chunks_[group]; chunk < first_chunks_[group + 1]; ++chunk) {
+        backend.synchronize();  // the chunk before is complete and may be written
         std::byte* const buffer = stream_->next();
         if (buffer != nullptr && status_.ok()) change(piece_in(chunks_[chunk], buffer));
     }
 }
 
-Status OptimizerState::end_update() {
+Status OptimizerState::end_update(kernels::Backend& backend) {
     if (stream_ == nullptr) return {};
+    backend.synchronize();
     const Status streamed = stream_->finish();
     return status_.ok() ? streamed : status_;
 }

@@ -60,8 +60,8 @@ class OptimizerState {
     };
     // Shows all pieces of a group, to be changed in place. In a step every group has its turn, in their order, and then
     // end_update() says how it went; after an error no piece is shown any more.
-    void update(std::size_t group, const std::function<void(const Piece&)>& change);
-    Status end_update();
+    void update(kernels::Backend& backend, std::size_t group, const std::function<void(const Piece&)>& change);
+    Status end_update(kernels::Backend& backend);
 
   private:
     // Elements [begin, begin + count) of a group, which are neighbouring records of the file, one a part.

@@ -51,7 +51,7 @@ TEST_P(OptimizerStateTest, KeepsWhatIsWrittenAcrossChunksAndUpdates) {
     EXPECT_EQ(masters(199999, 2), (std::vector<float>{0, 1}));
     EXPECT_EQ(masters(262143, 2), (std::vector<float>{62144, 62145})) << "over a chunk's end";
     std::int64_t seen = 0;
-    state_.update(0, [&](const OptimizerState::Piece& piece) {
+    state_.update(*backend_, 0, [&](const OptimizerState::Piece& piece) {
         EXPECT_EQ(piece.begin, seen);
         seen += piece.count;
         EXPECT_EQ(piece[Part::kFirstMoment].dtype(), tensor::DType::kBF16);
@@ -59,12 +59,12 @@ TEST_P(OptimizerStateTest, KeepsWhatIsWrittenAcrossChunksAndUpdates) {
         backend_->copy(piece[Part::kFirstMoment], piece[Part::kSecondMoment]);
     });
     EXPECT_EQ(seen, kLong);
-    state_.update(2, [&](const OptimizerState::Piece& piece) {
+    state_.update(*backend_, 2, [&](const OptimizerState::Piece& piece) {
         EXPECT_EQ(piece.count, 100);
         EXPECT_TRUE(piece[Part::kMasters].empty());
         EXPECT_EQ(piece[Part::kSecondMoment].element_count(), 100);
     });
-    ASSERT_TRUE(state_.end_update().ok());
+    ASSERT_TRUE(state_.end_update(*backend_).ok());
     EXPECT_EQ(masters(199999, 2), (std::vector<float>{1, 2}));
     EXPECT_EQ(masters(kLong - 1, 1), std::vector<float>{1});
 }

@@ -120,14 +120,15 @@ Status ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const
                               const Update& update) {
     for (std::size_t group = 0; group < cuts_.size(); ++group) {
         if (!trains(group)) continue;
-        state_.update(
-            group, [&](const OptimizerState::Piece& piece) { update_piece(backend, optimizer, update, group, piece); });
+        state_.update(backend, group, [&](const OptimizerState::Piece& piece) {
+            update_piece(backend, optimizer, update, group, piece);
+        });
         if (shards_moments(sharding()) && !shards_weights(sharding())) {
             backend.synchronize();
             comm.all_gather(weight_shard(group).bytes(), weights(group).bytes());
         }
     }
-    return state_.end_update();
+    return state_.end_update(backend);
 }
 
 void ParameterStore::update_piece(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,

@@ -42,8 +42,11 @@ WeightGather::Slot* WeightGather::find(std::size_t block) {
     return found == slots_.end() ? nullptr : &*found;
 }
 
-void WeightGather::begin(comm::Comm& comm, Slot& slot, std::size_t block) {
+void WeightGather::begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block) {
     finish(comm, slot);
+    // The device may still be writing the weights, or reading this slot for the block before. An event after that
+    // block, waited for once the next one is asked for, would leave a GPU no gap between the two.
+    backend.synchronize();
     slot.block = block;
     slot.weights.clear();
     std::int64_t at = 0;
@@ -60,21 +63,21 @@ void WeightGather::finish(comm::Comm& comm, Slot& slot) {
     slot.transfers.clear();
 }
 
-std::span<const Tensor> WeightGather::acquire(comm::Comm& comm, std::size_t block) {
+std::span<const Tensor> WeightGather::acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
     if (!resident_.empty()) return resident_[block];
     Slot* slot = find(block);
     if (slot == nullptr) {
         slot = &slots_[1 - last_];
-        begin(comm, *slot, block);
+        begin(backend, comm, *slot, block);
     }
     finish(comm, *slot);
     last_ = static_cast<std::size_t>(slot - slots_.data());
     return slot->weights;
 }
 
-void WeightGather::prefetch(comm::Comm& comm, std::size_t block) {
+void WeightGather::prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
     if (!resident_.empty() || find(block) != nullptr) return;
-    begin(comm, slots_[1 - last_], block);
+    begin(backend, comm, slots_[1 - last_], block);
 }
 
 void WeightGather::invalidate() {

@@ -17,9 +17,9 @@ class WeightGather {
 
     // The whole weights of the block's groups, in the order of Block::groups(); valid until another block is acquired
     // twice over. Waits for a gather that prefetch() began, or gathers now.
-    std::span<const Tensor> acquire(comm::Comm& comm, std::size_t block);
+    std::span<const Tensor> acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
     // Begins the gather, unless the block's weights are there. Overwrites the buffer that was not acquired last.
-    void prefetch(comm::Comm& comm, std::size_t block);
+    void prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
     // The weights have changed: nothing gathered is worth anything any more.
     void invalidate();
 
@@ -32,7 +32,7 @@ class WeightGather {
         std::vector<comm::Transfer> transfers;  // under way
     };
     Slot* find(std::size_t block);
-    void begin(comm::Comm& comm, Slot& slot, std::size_t block);
+    void begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block);
     static void finish(comm::Comm& comm, Slot& slot);
 
     const ParameterStore* store_ = nullptr;
