@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <tuple>
 
 #include "tests/numerics/golden.h"
@@ -24,7 +25,21 @@ std::vector<float> floats(const safetensors::File& file, const std::string& name
     return values;
 }
 
-// An instruction set, and the folder of a model's goldens: "" for Llama, "opt/".
+// A model's goldens.
+struct Case {
+    std::string folder, config;
+    std::vector<std::string> targets;
+    std::size_t gradients;
+};
+const std::vector<std::string> kAll = {"all-linear"}, kAllAndHead = {"all-linear", "lm_head"};
+const std::map<std::string, Case> kCases = {
+    {"llama", {"", "training/", kAll, 2 * 2 * 7}},
+    {"llama_heads", {"heads/", "lora/heads/", kAllAndHead, 2 * (2 * 7 + 1)}},
+    {"opt", {"opt/", "training/opt/", kAll, 2 * (2 * 6 + 2)}},
+    {"opt_heads", {"opt/heads/", "lora/opt/heads/", kAllAndHead, 2 * (2 * 6 + 3)}},
+};
+
+// An instruction set, and one of the cases.
 class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
   protected:
     LoraGoldenTest() {
@@ -37,9 +52,9 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
     }
 
     model::ResidentModel load(double alpha) const {
-        const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/training/" + folder_).value();
+        const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
         model::Model model = model::make_model(config).value();
-        check(model::add_adapters(model, {4, alpha, 0, {"all-linear"}}).ok(), "no adapters");
+        check(model::add_adapters(model, {4, alpha, 0, case_.targets}).ok(), "no adapters");
         model::ResidentModel resident(std::move(model), *backend_);
         for (const model::ParameterGroup& group : resident.model().groups) {
             for (const model::Parameter& parameter : group.parameters) {
@@ -56,8 +71,8 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
     model::BatchRows rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
     double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
 
-    const std::string folder_ = std::get<1>(GetParam());
-    const std::string directory_ = std::string(ATOLL_GOLDEN_DIR) + "/lora/" + folder_;
+    const Case& case_ = kCases.at(std::get<1>(GetParam()));
+    const std::string directory_ = std::string(ATOLL_GOLDEN_DIR) + "/lora/" + case_.folder;
     const safetensors::File adapter_ =
         safetensors::File::open(directory_ + "adapter/adapter_model.safetensors").value();
     const safetensors::File golden_ = safetensors::File::open(directory_ + "golden.safetensors").value();
@@ -77,7 +92,7 @@ TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
             EXPECT_LE(relative_l2(model.gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
                 << tensor.name;
         }
-        EXPECT_EQ(gradients, folder_.empty() ? 2 * 7 * 2U : 2 * 6 * 2U);
+        EXPECT_EQ(gradients, case_.gradients);
     }
 }
 
@@ -101,9 +116,9 @@ TEST_P(LoraGoldenTest, AnotherScaleIsFarOff) {
 
 INSTANTIATE_TEST_SUITE_P(All, LoraGoldenTest,
                          ::testing::Combine(::testing::ValuesIn(kernels::cpu_instruction_sets()),
-                                            ::testing::Values("", "opt/")),
+                                            ::testing::Values("llama", "llama_heads", "opt", "opt_heads")),
                          [](const auto& instance) {
-                             return std::get<0>(instance.param) + (std::get<1>(instance.param).empty() ? "" : "_opt");
+                             return std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
                          });
 
 }  // namespace

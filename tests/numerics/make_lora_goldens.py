@@ -6,13 +6,15 @@ Usage: make_lora_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transformers,
 
 The bases are those of `atoll-trainer init --seed 3` with goldens/training/config.json and goldens/training/opt/config.json
 (the same bits everywhere), the rows are those of make_training_goldens.py. Writes into OUT_DIR, and into OUT_DIR/opt,
-  adapter/              an adapter on every linear of the layers as peft saves it (fp32), with an A and a B that are not
-                        zero
+  adapter/              an adapter on every linear but a tied head as peft saves it (fp32), with an A and a B that are
+                        not zero
   golden.safetensors    of the first four rows: "loss", "gradient:NAME" of each A and B; "merged:NAME" of two weights
                         after merge_and_unload
   steps.json            {"loss": [20], "grad_norm": [20]} of AdamW from that adapter
   steps_dropout.json    the same with peft's lora_dropout at 0.25, where what is dropped is what atoll-trainer drops with
                         --seed 7
+and into OUT_DIR/heads and OUT_DIR/opt/heads the same of models whose head is not tied, with adapters on the heads too;
+config.json there is theirs.
 """
 
 import json
@@ -30,11 +32,14 @@ from transformers import LlamaForCausalLM, OPTForCausalLM
 
 from make_training_goldens import BATCH, LENGTH, ROWS, STEPS, VOCABULARY, rows
 
+LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+OPT = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "project_in", "project_out"]
 CASES = {  # directory: (model, linears, weights whose merged values are kept)
-    "": (LlamaForCausalLM, ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-         ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"]),
-    "opt": (OPTForCausalLM, ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"],
-            ["model.decoder.layers.0.self_attn.v_proj.weight", "model.decoder.layers.1.fc2.weight"]),
+    "": (LlamaForCausalLM, LLAMA, ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"]),
+    "heads": (LlamaForCausalLM, [*LLAMA, "lm_head"], ["lm_head.weight"]),
+    "opt": (OPTForCausalLM, OPT, ["model.decoder.layers.0.self_attn.v_proj.weight",
+                                  "model.decoder.layers.1.fc2.weight"]),
+    "opt/heads": (OPTForCausalLM, [*OPT, "lm_head"], ["lm_head.weight", "model.decoder.project_in.weight"]),
 }
 DROPOUT, SEED = 0.25, 7
 
@@ -133,8 +138,8 @@ def make_case(kind, targets, merged, config, trainer, out):
     model = adapted()
     ids, labels = rows()
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    assert sorted(n.replace(".default", "") for n in trained) == sorted(
-        load_file(str(out / "adapter" / "adapter_model.safetensors")))
+    saved = load_file(str(out / "adapter" / "adapter_model.safetensors"))  # with an adapted head the base's own too
+    assert {n.replace(".default", "") for n in trained} == {n for n in saved if ".base_layer." not in n}
     loss = loss_of(model, ids[:BATCH], labels[:BATCH])
     loss.backward()
     golden = {"loss": loss.detach().reshape(1).float()}
@@ -148,11 +153,22 @@ def make_case(kind, targets, merged, config, trainer, out):
     (out / "steps_dropout.json").write_text(steps_of(drop(adapted())))
 
 
+def config_of(directory, training, out):
+    if not directory.endswith("heads"):
+        return training / directory / "config.json"
+    (out / directory).mkdir(exist_ok=True)
+    config = json.loads((training / directory.removesuffix("heads") / "config.json").read_text())
+    config["tie_word_embeddings"] = False
+    path = out / directory / "config.json"
+    path.write_text(json.dumps(config, indent=1) + "\n")
+    return path
+
+
 def main():
     out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     for directory, (kind, targets, merged) in CASES.items():
-        make_case(kind, targets, merged, out.parent / "training" / directory / "config.json", trainer, out / directory)
+        make_case(kind, targets, merged, config_of(directory, out.parent / "training", out), trainer, out / directory)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,12 @@ GroupView::GroupView(const ParameterGroup& group, const Tensor& weights, const T
     check(gradients.empty() || gradients.element_count() >= group.element_count, "the gradients are not of this group");
 }
 
+GroupView GroupView::accumulating() const {
+    GroupView view = *this;
+    view.accumulate_ = true;
+    return view;
+}
+
 Tensor GroupView::view(const Tensor& flat, std::size_t first, std::size_t count) const {
     const Parameter& begin = group_->parameters.at(first);
     const DType dtype = flat.dtype() == DType::kU8 ? begin.stored : flat.dtype();

@@ -71,6 +71,7 @@ class GroupView {
     Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
     Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }
     bool accumulate() const { return accumulate_; }
+    GroupView accumulating() const;                      // the same, but the block adds to its gradients
     bool trains() const { return !gradients_.empty(); }  // in a backward pass: false when the group is frozen
 
   private:
@@ -100,6 +101,7 @@ struct Context {
     // In training what adapters' dropout draws from; absent: nothing is dropped. What is dropped depends on this, on
     // where a row stands in the training's order and on the linear's name, so not on the ranks.
     std::optional<std::uint64_t> dropout_seed = {};
+    std::int64_t first_token = 0;  // of the batch, where a block handles its rows in pieces: also for dropout
     // Called between the products, so that the driver's transfers get on while a block computes; null: nobody is.
     const std::function<void()>* between = nullptr;
     void between_products() const {
@@ -136,12 +138,13 @@ class Block {
     virtual const std::vector<std::size_t>& groups() const = 0;
 
     // What adapters may be given to; their matrices are in the first of the groups. The adapters that were made for
-    // them are in another group, which becomes the block's second.
+    // them are in another group, which becomes the block's last.
     virtual std::span<LinearRun> linears() { return {}; }
     virtual void use_adapters(std::size_t group) {
         check(false, "a block without linears has no adapters");
         (void)group;
     }
+    virtual bool is_layer() const { return false; }  // whose matrices may be kept in a quantised format
 
     // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact. In
     // evaluation (`saves` false) forward has scratch for what it would keep.

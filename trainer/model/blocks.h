@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/model/block.h"
+#include "trainer/model/chunked_loss.h"
 #include "trainer/model/config.h"
 #include "trainer/model/linear.h"
 
@@ -50,6 +51,7 @@ class DecoderBlock final : public Block {
     const std::vector<std::size_t>& groups() const override { return groups_; }
     std::span<LinearRun> linears() override { return linears_; }
     void use_adapters(std::size_t group) override { groups_.push_back(group); }
+    bool is_layer() const override { return true; }
     std::int64_t saved_bytes(const BatchShape& shape) const override;
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
@@ -93,9 +95,6 @@ class DecoderBlock final : public Block {
     FeedForwardScratch cut_feed_forward(tensor::Arena& arena, std::int64_t rows) const;
     kernels::AttentionShape attention_shape(const BatchShape& shape) const;
 
-    // [N, n·r] for the adapters of a run; empty when it has none.
-    Tensor cut_low(tensor::Arena& arena, std::size_t run, std::int64_t rows, tensor::Category category) const;
-
     using Groups = std::span<const GroupView>;  // the layer's, then its adapters'
     void attention_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
                            LayerCache* cache) const;
@@ -117,8 +116,10 @@ class DecoderBlock final : public Block {
 // rows never exist together. With a tied embedding lm_head is the embedding's group.
 class HeadBlock final : public Block {
   public:
-    // `table` is the index of the matrix [V, C] in the last of the groups.
-    HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table);
+    // groups: that of the norm, and that of the matrix [V, C] where it is another, `table`'s; there it is the matrix
+    // number `index`.
+    HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, const ParameterGroup& table,
+              std::size_t index);
     const std::string& name() const override { return name_; }
     const std::vector<std::size_t>& groups() const override { return groups_; }
     std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
@@ -127,6 +128,9 @@ class HeadBlock final : public Block {
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
                   const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    // The matrix, unless it is the embedding's.
+    std::span<LinearRun> linears() override { return is_tied_ ? std::span<LinearRun>() : std::span(&table_, 1); }
+    void use_adapters(std::size_t group) override { groups_.push_back(group); }
     bool backward_includes_forward() const override { return true; }
     void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;
@@ -138,13 +142,15 @@ class HeadBlock final : public Block {
     struct Scratch {
         Tensor normed;  // [N, C]
         Tensor rstd;    // [N]
-        Tensor logits;  // [chunk, V], then their gradient
+        LossScratch loss;
     };
     Scratch cut_scratch(tensor::Arena& arena, const BatchShape& shape) const;
+    std::size_t own_groups() const { return is_tied_ ? 2 : 1; }  // those before the adapters
 
     std::string name_ = "head";
     std::vector<std::size_t> groups_;
-    std::size_t table_;
+    bool is_tied_;  // the matrix is that of another group, the last without adapters
+    LinearRun table_;
     std::int64_t hidden_, vocabulary_;
     float epsilon_;
 };

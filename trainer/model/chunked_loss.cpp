@@ -1,6 +1,8 @@
 #include "trainer/model/chunked_loss.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 
 namespace atl::model {
 namespace {
@@ -9,44 +11,68 @@ namespace {
 constexpr std::int64_t kChunkElements = 2 << 20;
 constexpr std::int64_t kChunkRowsMin = 64;
 
+// What a chunk of rows reads and writes.
+struct Chunk {
+    Context context;
+    Tensor features, targets, losses, logits, low, low_gradient;
+};
+
+void for_each_chunk(const Context& context, const Tensor& features, const LossScratch& scratch, const Loss& loss,
+                    const std::function<void(const Chunk& chunk)>& handle) {
+    const std::int64_t rows = features.rows(), most = scratch.logits.rows();
+    const Tensor targets = context.batch.targets.reshape({rows, 1}), losses = loss.token_losses.reshape({rows, 1});
+    for (std::int64_t begin = 0; begin < rows; begin += most) {
+        const std::int64_t count = std::min(most, rows - begin);
+        const auto first = [&](const Tensor& x) { return x.empty() ? x : x.row_range(0, count); };
+        const auto part = [&](const Tensor& x) { return x.row_range(begin, count); };
+        Chunk chunk{context,
+                    part(features),
+                    part(targets),
+                    part(losses),
+                    first(scratch.logits),
+                    first(scratch.low),
+                    first(scratch.low_gradient)};
+        chunk.context.first_token = begin;
+        handle(chunk);
+    }
+}
+
 }  // namespace
 
 std::int64_t loss_chunk_rows(const BatchShape& shape, std::int64_t vocabulary) {
     return std::min(shape.rows(), std::max(kChunkRowsMin, kChunkElements / vocabulary));
 }
 
-void chunked_loss_forward(const Context& context, const Tensor& features, const Tensor& table, const Tensor& logits,
-                          const Loss& loss) {
-    kernels::Backend& backend = context.backend;
-    const std::int64_t rows = features.rows(), chunk = logits.rows();
-    const Tensor targets = context.batch.targets.reshape({rows, 1}), losses = loss.token_losses.reshape({rows, 1});
-    for (std::int64_t begin = 0; begin < rows; begin += chunk) {
-        const std::int64_t count = std::min(chunk, rows - begin);
-        const Tensor some = logits.row_range(0, count);
-        backend.matmul(features.row_range(begin, count), false, table, true, some, false);
-        backend.cross_entropy_forward(some, targets.row_range(begin, count), losses.row_range(begin, count));
-        context.between_products();
-    }
+LossScratch cut_loss(tensor::Arena& arena, const LinearRun& table, const BatchShape& shape, std::int64_t vocabulary) {
+    using tensor::Category;
+    const std::int64_t rows = loss_chunk_rows(shape, vocabulary);
+    return {.logits = arena.allocate(Category::kWorkspace, tensor::DType::kF32, {rows, vocabulary}),
+            .low = table.cut_low(arena, rows, Category::kWorkspace),
+            .low_gradient = table.cut_low(arena, rows, Category::kWorkspace)};
 }
 
-void chunked_loss_backward(const Context& context, const Tensor& features, const Tensor& table, const Tensor& logits,
-                           const Loss& loss, const Tensor& table_gradient, bool accumulate,
+void chunked_loss_forward(const Context& context, const LinearRun& table, std::span<const GroupView> groups,
+                          const Tensor& features, const LossScratch& scratch, const Loss& loss) {
+    for_each_chunk(context, features, scratch, loss, [&](const Chunk& chunk) {
+        table.forward(chunk.context, groups, chunk.features, chunk.logits, chunk.low);
+        context.backend.cross_entropy_forward(chunk.logits, chunk.targets, chunk.losses);
+    });
+}
+
+void chunked_loss_backward(const Context& context, const LinearRun& table, std::span<const GroupView> groups,
+                           const Tensor& features, const LossScratch& scratch, const Loss& loss,
                            const Tensor& feature_gradients) {
-    kernels::Backend& backend = context.backend;
-    const std::int64_t rows = features.rows(), chunk = logits.rows();
-    const Tensor targets = context.batch.targets.reshape({rows, 1}), losses = loss.token_losses.reshape({rows, 1});
-    for (std::int64_t begin = 0; begin < rows; begin += chunk) {
-        const std::int64_t count = std::min(chunk, rows - begin);
-        const Tensor some = logits.row_range(0, count), from = features.row_range(begin, count);
-        backend.matmul(from, false, table, true, some, false);
-        backend.cross_entropy_backward(some, targets.row_range(begin, count), loss.gradient_scale,
-                                       losses.row_range(begin, count));
-        if (!table_gradient.empty()) {
-            backend.matmul(some, true, from, false, table_gradient, begin > 0 || accumulate);
-        }
-        backend.matmul(some, false, table, false, feature_gradients.row_range(begin, count), false);
-        context.between_products();
-    }
+    const std::array added = {groups[0].accumulating(), groups[1].accumulating()};
+    for_each_chunk(context, features, scratch, loss, [&](const Chunk& chunk) {
+        const std::int64_t begin = chunk.context.first_token, rows = chunk.features.rows();
+        table.forward(chunk.context, groups, chunk.features, chunk.logits, chunk.low);
+        context.backend.cross_entropy_backward(chunk.logits, chunk.targets, loss.gradient_scale, chunk.losses);
+        table.low_gradient(chunk.context, groups, chunk.logits, chunk.low_gradient);
+        table.weight_gradient(chunk.context, begin > 0 ? std::span<const GroupView>(added) : groups, chunk.logits,
+                              chunk.features, chunk.low, chunk.low_gradient);
+        table.input_gradient(chunk.context, groups, chunk.logits, chunk.low_gradient,
+                             feature_gradients.row_range(begin, rows));
+    });
 }
 
 void last_rows(const Context& context, const Tensor& x, const Tensor& last) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "trainer/kernels/op_test_support.h"
 #include "trainer/model/initialize.h"
+#include "trainer/model/lora.h"
 #include "trainer/model/resident_model.h"
 
 namespace atl::model {
@@ -66,9 +68,18 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
         batch_.targets = kernels::integers(targets_);
     }
     Loss loss() { return {losses_.tensor, 0.25F}; }
+    static ParameterGroup table_group() {
+        ParameterGroup group{.name = "head", .parameters = {}};
+        group.add({.name = "lm_head.weight", .shape = {kVocabulary, kChannels}});
+        return group;
+    }
+    std::array<GroupView, 2> views(const Tensor& table_gradient, bool accumulate) const {
+        return {GroupView(group_, table_.tensor, table_gradient, accumulate), GroupView()};
+    }
     void backward(const Tensor& table_gradient, bool accumulate) {
-        chunked_loss_backward(context_, features_.tensor, table_.tensor, logits_.tensor, loss(), table_gradient,
-                              accumulate, feature_gradients_.tensor);
+        chunked_loss_backward(context_, run_, views(table_gradient, accumulate), features_.tensor,
+                              {.logits = logits_.tensor, .low = {}, .low_gradient = {}}, loss(),
+                              feature_gradients_.tensor);
     }
 
     const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(2, GetParam()).value();
@@ -77,6 +88,8 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
     const Context context_{.backend = *backend_, .workspace = workspace_, .batch = batch_};
     const Owned features_ = kernels::random({kRows, kChannels}, 1),
                 table_ = kernels::random({kVocabulary, kChannels}, 2);
+    const ParameterGroup group_ = table_group();
+    const LinearRun run_{group_, 0, 1};
     std::vector<std::int32_t> targets_;
     Owned logits_{{kChunk, kVocabulary}}, losses_{{kRows}}, feature_gradients_{{kRows, kChannels}};
     Owned table_gradient_{{kVocabulary, kChannels}, 2.0F};
@@ -84,7 +97,8 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(ChunkedLossTest, LossesAndGradientsOfThreeChunksAreTheDefinition) {
     const FullLoss expected(features_, table_, targets_, 0.25);
-    chunked_loss_forward(context_, features_.tensor, table_.tensor, logits_.tensor, loss());
+    chunked_loss_forward(context_, run_, views({}, false), features_.tensor,
+                         {.logits = logits_.tensor, .low = {}, .low_gradient = {}}, loss());
     EXPECT_LE(relative_l2(losses_, expected.losses), kLossTolerance);
     losses_.values.assign(kRows, -1.0F);
     backward(table_gradient_.tensor, false);
@@ -119,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, ChunkedLossTest, ::testing::ValuesIn(kernels::cpu_
                          [](const auto& instance) { return instance.param; });
 
 // The smallest model whose loss is cut: a chunk has 64 rows at least.
-class LargeVocabularyTest : public ::testing::TestWithParam<bool> {
+class LargeVocabularyTest : public ::testing::TestWithParam<std::string> {
   protected:
     static constexpr std::int64_t kSequences = 3, kLength = 50;
 
@@ -133,13 +147,17 @@ class LargeVocabularyTest : public ::testing::TestWithParam<bool> {
         config.num_key_value_heads = 1;
         config.head_dim = 4;
         config.max_position_embeddings = 64;
-        config.tie_word_embeddings = GetParam();
+        config.tie_word_embeddings = GetParam() == "Tied";
         return config;
     }
     ResidentModel load() {
-        ResidentModel resident(make_model(config()).value(), *backend_);
+        Model model = make_model(config()).value();
+        if (GetParam() == "Adapted")
+            check(add_adapters(model, {.rank = 2, .alpha = 3, .dropout = 0, .targets = {"lm_head"}}).ok(), "adapters");
+        ResidentModel resident(std::move(model), *backend_);
         for (const auto& group : resident.model().groups) {
             for (Parameter parameter : group.parameters) {
+                if (parameter.init == Init::kZeros) parameter.init = Init::kNormal;
                 parameter.init_deviation = 0.3F;
                 initialize(parameter, 3, 0, resident.weight(parameter.name));
             }
@@ -167,6 +185,7 @@ TEST_P(LargeVocabularyTest, ABatchOfThreeChunksIsItsSequencesOneByOne) {
     }
     EXPECT_NEAR(loss * kSequences / sum, 1, 1e-6);
     for (const auto& group : whole.model().groups) {
+        if (group.frozen) continue;
         for (const Parameter& parameter : group.parameters) {
             const auto one = alone.gradient(parameter.name), all = whole.gradient(parameter.name);
             double difference = 0, size = 0;
@@ -179,8 +198,8 @@ TEST_P(LargeVocabularyTest, ABatchOfThreeChunksIsItsSequencesOneByOne) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LargeVocabularyTest, ::testing::Bool(),
-                         [](const auto& instance) { return instance.param ? "Tied" : "Untied"; });
+INSTANTIATE_TEST_SUITE_P(All, LargeVocabularyTest, ::testing::Values("Tied", "Untied", "Adapted"),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace atl::model

@@ -78,14 +78,9 @@ DecoderBlock::Saved DecoderBlock::cut_saved(Arena& arena, const BatchShape& shap
         .hidden = cut({rows, hidden_}),
         .hidden_rstd = cut({rows}),
         .gate_up = cut({rows, 2 * feed_forward_}),
-        .low = {cut_low(arena, kQkvRun, rows, category), cut_low(arena, kOutRun, rows, category),
-                cut_low(arena, kGateUpRun, rows, category), cut_low(arena, kDownRun, rows, category)},
+        .low = {linears_[kQkvRun].cut_low(arena, rows, category), linears_[kOutRun].cut_low(arena, rows, category),
+                linears_[kGateUpRun].cut_low(arena, rows, category), linears_[kDownRun].cut_low(arena, rows, category)},
     };
-}
-
-Tensor DecoderBlock::cut_low(Arena& arena, std::size_t run, std::int64_t rows, Category category) const {
-    const std::int64_t columns = linears_[run].low_columns();
-    return columns == 0 ? Tensor() : arena.allocate(category, DType::kF32, {rows, columns});
 }
 
 std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
@@ -103,16 +98,16 @@ DecoderBlock::AttentionScratch DecoderBlock::cut_attention(Arena& arena, std::in
     if (!backward) return scratch;
     scratch.attention_gradient = cut(heads_ * head_channels_);
     scratch.qkv_gradient = cut((heads_ + 2 * kv_heads_) * head_channels_);
-    scratch.qkv_low_gradient = cut_low(arena, kQkvRun, rows, Category::kWorkspace);
-    scratch.out_low_gradient = cut_low(arena, kOutRun, rows, Category::kWorkspace);
+    scratch.qkv_low_gradient = linears_[kQkvRun].cut_low(arena, rows, Category::kWorkspace);
+    scratch.out_low_gradient = linears_[kOutRun].cut_low(arena, rows, Category::kWorkspace);
     return scratch;
 }
 
 DecoderBlock::FeedForwardScratch DecoderBlock::cut_feed_forward(Arena& arena, std::int64_t rows) const {
     return {.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_}),
             .activation = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_}),
-            .gate_up_low_gradient = cut_low(arena, kGateUpRun, rows, Category::kWorkspace),
-            .down_low_gradient = cut_low(arena, kDownRun, rows, Category::kWorkspace)};
+            .gate_up_low_gradient = linears_[kGateUpRun].cut_low(arena, rows, Category::kWorkspace),
+            .down_low_gradient = linears_[kDownRun].cut_low(arena, rows, Category::kWorkspace)};
 }
 
 std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const {

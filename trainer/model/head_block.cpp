@@ -12,9 +12,11 @@ using tensor::DType;
 
 }  // namespace
 
-HeadBlock::HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table)
+HeadBlock::HeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, const ParameterGroup& table,
+                     std::size_t index)
     : groups_(std::move(groups)),
-      table_(table),
+      is_tied_(groups_.size() > 1),
+      table_(table, index, 1),
       hidden_(config.hidden_size),
       vocabulary_(config.vocab_size),
       epsilon_(static_cast<float>(config.norm_eps)) {}
@@ -25,18 +27,21 @@ HeadBlock::Scratch HeadBlock::cut_scratch(Arena& arena, const BatchShape& shape)
     };
     return {.normed = cut({shape.rows(), hidden_}),
             .rstd = cut({shape.rows()}),
-            .logits = cut({loss_chunk_rows(shape, vocabulary_), vocabulary_})};
+            .loss = cut_loss(arena, table_, shape, vocabulary_)};
 }
 
 std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape);
-    return arena.peak_bytes();
+    return arena.peak_bytes() + table_.workspace_bytes(loss_chunk_rows(shape, vocabulary_));
 }
 
 std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                               std::int64_t) const {
-    return workspace_bytes(backend, shape, false) + tensor::aligned(shape.batch * hidden_ * 4);
+    Arena arena = Arena::measuring();
+    arena.allocate(Category::kWorkspace, DType::kF32, {shape.batch, hidden_});
+    table_.cut_low(arena, shape.batch, Category::kWorkspace);
+    return workspace_bytes(backend, shape, false) + arena.peak_bytes();
 }
 
 void HeadBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor&,
@@ -44,7 +49,8 @@ void HeadBlock::forward(const Context& context, std::span<const GroupView> group
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     context.backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
-    chunked_loss_forward(context, scratch.normed, groups.back().weight(table_), scratch.logits, *loss);
+    chunked_loss_forward(context, table_, with_adapters(groups, own_groups() - 1, own_groups()), scratch.normed,
+                         scratch.loss, *loss);
 }
 
 void HeadBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte*,
@@ -53,8 +59,8 @@ void HeadBlock::backward(const Context& context, std::span<const GroupView> grou
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     context.backend.rmsnorm_forward(input, norm.weight(0), epsilon_, scratch.normed, scratch.rstd);
-    chunked_loss_backward(context, scratch.normed, groups.back().weight(table_), scratch.logits, *loss,
-                          groups.back().gradient(table_), groups.back().accumulate(), input_gradient);
+    chunked_loss_backward(context, table_, with_adapters(groups, own_groups() - 1, own_groups()), scratch.normed,
+                          scratch.loss, *loss, input_gradient);
     context.backend.rmsnorm_backward(input, norm.weight(0), scratch.rstd, input_gradient, {}, input_gradient,
                                      norm.gradient(0), norm.accumulate());
 }
@@ -67,7 +73,8 @@ void HeadBlock::infer(const Context& context, std::span<const GroupView> groups,
     const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, hidden_});
     context.backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
     last_rows(context, scratch.normed, last);
-    context.backend.matmul(last, false, groups.back().weight(table_), true, output, false);
+    table_.forward(context, with_adapters(groups, own_groups() - 1, own_groups()), last, output,
+                   table_.cut_low(context.workspace, shape.batch, Category::kWorkspace));
 }
 
 double HeadBlock::forward_flops(const BatchShape& shape) const {

@@ -5,6 +5,11 @@
 #include "trainer/model/initialize.h"
 
 namespace atl::model {
+
+std::array<GroupView, 2> with_adapters(std::span<const GroupView> groups, std::size_t matrices, std::size_t own) {
+    return {groups[matrices], groups.size() > own ? groups[own] : GroupView()};
+}
+
 LinearRun::LinearRun(const ParameterGroup& base, std::size_t first, std::size_t count) : first_(first), count_(count) {
     inputs_ = base.parameters[first].shape[1];
     for (std::size_t index = first; index < first + count; ++index) outputs_ += base.parameters[index].shape[0];
@@ -48,6 +53,11 @@ void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, Pa
     }
 }
 
+Tensor LinearRun::cut_low(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const {
+    if (adapters_.empty()) return {};
+    return arena.allocate(category, tensor::DType::kF32, {rows, static_cast<std::int64_t>(adapters_.size()) * rank_});
+}
+
 Tensor LinearRun::cut_dropped(tensor::Arena& arena, std::int64_t rows) const {
     return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, inputs_});
 }
@@ -60,7 +70,8 @@ std::int64_t LinearRun::workspace_bytes(std::int64_t rows) const {
 }
 
 void LinearRun::drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const {
-    const std::int64_t first_element = context.batch.first_row * context.batch.shape.length * inputs_;
+    const std::int64_t first_token = context.batch.first_row * context.batch.shape.length + context.first_token;
+    const std::int64_t first_element = first_token * inputs_;
     context.backend.dropout({dropout_, *context.dropout_seed, adapter.stream, first_element}, x, out);
 }
 
@@ -91,12 +102,10 @@ void LinearRun::multiply_back(const Context& context, const GroupView& base, con
     }
 }
 
-void LinearRun::forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
-                        const Tensor& low) const {
-    kernels::Backend& backend = context.backend;
-    multiply(context, groups[0], x, y);
-    context.between_products();
+void LinearRun::low(const Context& context, std::span<const GroupView> groups, const Tensor& x,
+                    const Tensor& low) const {
     if (adapters_.empty()) return;
+    kernels::Backend& backend = context.backend;
     if (drops(context)) {
         const tensor::Arena::Scope scope(context.workspace);
         const Tensor dropped = cut_dropped(context.workspace, x.rows());
@@ -108,10 +117,17 @@ void LinearRun::forward(const Context& context, std::span<const GroupView> group
         backend.matmul(x, false, groups[1].stacked_weight(first_a_, adapters_.size()), true, low, false);
     }
     backend.scale(low, scale_);
+}
+
+void LinearRun::forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
+                        const Tensor& low) const {
+    multiply(context, groups[0], x, y);
+    context.between_products();
+    this->low(context, groups, x, low);
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
-        backend.matmul(low_of(low, i), false, groups[1].weight(adapter.b), true,
-                       y.column_range(adapter.column, adapter.columns), true);
+        context.backend.matmul(low_of(low, i), false, groups[1].weight(adapter.b), true,
+                               y.column_range(adapter.column, adapter.columns), true);
     }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,6 +10,10 @@
 #include "trainer/model/lora.h"
 
 namespace atl::model {
+
+// The views that a linear's run takes, of those that its block was lent: its matrices', and that of the block's
+// adapters, which comes after the block's `own` groups when there are any.
+std::array<GroupView, 2> with_adapters(std::span<const GroupView> groups, std::size_t matrices, std::size_t own);
 
 // Neighbouring matrices of a block's first group that share their input (query, key and value): one matrix product,
 // with low-rank adapters from the block's second group on some of them.
@@ -25,10 +30,15 @@ class LinearRun {
     // Adds the parameters of the adapters that `options` asks for to `adapters`.
     void adapt(const ParameterGroup& base, const LoraOptions& options, ParameterGroup& adapters);
 
-    std::int64_t low_columns() const { return static_cast<std::int64_t>(adapters_.size()) * rank_; }
+    // low or its gradient, [rows, n·r]; empty without adapters.
+    Tensor cut_low(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const;
     // The most scratch that a call below takes.
     std::int64_t workspace_bytes(std::int64_t rows) const;
 
+    // The views below are those of the matrices' group and of the adapters'.
+    //
+    // low, for a backward pass that did not keep it.
+    void low(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& low) const;
     // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes low for backward.
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
                  const Tensor& low) const;

@@ -9,6 +9,7 @@ namespace atl::model {
 namespace {
 
 constexpr std::string_view kAllLinear = "all-linear";
+constexpr std::string_view kHead = "lm_head";  // which peft's "all-linear" leaves out
 constexpr std::string_view kWeight = ".weight";
 
 bool answers_to(std::string_view module, std::string_view target) {
@@ -16,37 +17,37 @@ bool answers_to(std::string_view module, std::string_view target) {
     return module.size() == target.size() || module[module.size() - target.size() - 1] == '.';
 }
 
-// Says what the linears of a layer are called.
-Status unknown_target(const Model& model, const std::string& target) {
-    std::string names;
+// The full names of all linears, in order.
+std::vector<std::string> linears_of(const Model& model) {
+    std::vector<std::string> all;
     for (const auto& block : model.blocks) {
         for (const LinearRun& run : block->linears()) {
-            for (const std::string& module : run.modules(model.groups[block->groups().front()])) {
-                names += (names.empty() ? "" : ", ") + module.substr(module.rfind('.') + 1);
-            }
+            for (std::string& module : run.modules(model.groups[block->groups().front()]))
+                all.push_back(std::move(module));
         }
-        if (!names.empty()) break;
     }
-    return invalid_argument("--lora-targets",
-                            "'" + target + "' is no linear of this model's layers; those are " + names);
+    return all;
 }
 
-bool has_target(const Model& model, const std::string& target) {
-    for (const auto& block : model.blocks) {
-        for (const LinearRun& run : block->linears()) {
-            for (const std::string& module : run.modules(model.groups[block->groups().front()])) {
-                if (answers_to(module, target)) return true;
-            }
-        }
+// Says what the linears are called.
+Status unknown_target(const std::vector<std::string>& linears, const std::string& target) {
+    std::vector<std::string> names;
+    std::string text;
+    for (const std::string& module : linears) {
+        const std::string name = module.substr(module.rfind('.') + 1);  // all of it, without a dot
+        if (std::ranges::find(names, name) != names.end()) continue;
+        names.push_back(name);
+        text += (text.empty() ? "" : ", ") + name;
     }
-    return false;
+    return invalid_argument("--lora-targets", "'" + target + "' is no linear of this model; those are " + text);
 }
 
 }  // namespace
 
 bool LoraOptions::covers(std::string_view module) const {
-    return std::ranges::any_of(
-        targets, [&](const std::string& target) { return target == kAllLinear || answers_to(module, target); });
+    return std::ranges::any_of(targets, [&](const std::string& target) {
+        return target == kAllLinear ? module != kHead : answers_to(module, target);
+    });
 }
 
 std::string module_of(const Parameter& parameter) {
@@ -55,15 +56,17 @@ std::string module_of(const Parameter& parameter) {
 }
 
 Status add_adapters(Model& model, const LoraOptions& options) {
+    const std::vector<std::string> linears = linears_of(model);
     for (const std::string& target : options.targets) {
-        if (target != kAllLinear && !has_target(model, target)) return unknown_target(model, target);
+        const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
+        if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);
     }
     for (ParameterGroup& group : model.groups) group.frozen = true;
     for (const auto& block : model.blocks) {
-        const std::span<LinearRun> linears = block->linears();
-        if (linears.empty()) continue;
+        const std::span<LinearRun> runs = block->linears();
+        if (runs.empty()) continue;
         ParameterGroup adapters{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};
-        for (LinearRun& run : linears) run.adapt(model.groups[block->groups().front()], options, adapters);
+        for (LinearRun& run : runs) run.adapt(model.groups[block->groups().front()], options, adapters);
         if (adapters.parameters.empty()) continue;
         block->use_adapters(model.groups.size());
         model.groups.push_back(std::move(adapters));

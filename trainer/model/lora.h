@@ -16,10 +16,10 @@ struct LoraOptions {
     std::int64_t rank = 0;
     double alpha = 0;
     double dropout = 0;                // in [0, 1)
-    std::vector<std::string> targets;  // "q_proj", "layers.0.mlp.up_proj", or "all-linear"
+    std::vector<std::string> targets;  // "q_proj", "layers.0.mlp.up_proj"; or "all-linear": all but lm_head
 
     float scale() const { return static_cast<float>(alpha / static_cast<double>(rank)); }
-    // Whether a linear of a decoder layer gets an adapter; `module` is its full name, "model.layers.0.mlp.up_proj". A
+    // Whether a linear gets an adapter; `module` is its full name, "model.layers.0.mlp.up_proj". A
     // target names it whole or by its last parts.
     bool covers(std::string_view module) const;
 };
@@ -28,8 +28,8 @@ struct LoraOptions {
 std::string module_of(const Parameter& parameter);
 
 struct Model;
-// Freezes all groups of the model and gives each layer its adapters: groups of their own, after the others.
-// kInvalidArgument names a target that no linear of the layers answers to.
+// Freezes all groups of the model and gives each block its adapters: groups of their own, after the others.
+// kInvalidArgument names a target that no linear answers to. A head that is the embedding's matrix is none.
 Status add_adapters(Model& model, const LoraOptions& options);
 
 }  // namespace atl::model

@@ -44,7 +44,9 @@ Model make_llama(const ModelConfig& config) {
         model.blocks.push_back(std::make_unique<DecoderBlock>(config, layer, model.groups.size() - 1));
     }
     model.groups.push_back(head_group(config));
-    model.blocks.push_back(std::make_unique<HeadBlock>(config, head_groups(model), config.tie_word_embeddings ? 0 : 1));
+    const std::vector<std::size_t> groups = head_groups(model);
+    model.blocks.push_back(
+        std::make_unique<HeadBlock>(config, groups, model.groups[groups.back()], config.tie_word_embeddings ? 0 : 1));
     return model;
 }
 
@@ -53,14 +55,15 @@ Model make_opt(const ModelConfig& config) {
     Model model{.config = config, .groups = {}, .blocks = {}};
     model.groups.push_back(embedding_group(config, "model.decoder.embed_tokens.weight"));
     model.groups.push_back(OptEmbeddingBlock::make_positions_group(config));
-    model.blocks.push_back(std::make_unique<OptEmbeddingBlock>(config, std::vector<std::size_t>{0, 1}));
+    model.blocks.push_back(std::make_unique<OptEmbeddingBlock>(config, std::vector<std::size_t>{1, 0}));
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
         model.groups.push_back(OptBlock::make_group(config, layer));
         model.blocks.push_back(std::make_unique<OptBlock>(config, layer, model.groups.size() - 1));
     }
     model.groups.push_back(OptHeadBlock::make_group(config));
-    const std::size_t table = config.tie_word_embeddings ? 0 : model.groups.back().parameters.size() - 1;
-    model.blocks.push_back(std::make_unique<OptHeadBlock>(config, head_groups(model), table));
+    const std::vector<std::size_t> groups = head_groups(model);
+    const ParameterGroup& table = model.groups[groups.back()];
+    model.blocks.push_back(std::make_unique<OptHeadBlock>(config, groups, table, table.parameters.size() - 1));
     return model;
 }
 
@@ -79,7 +82,7 @@ std::vector<std::string> ignorable_tensors(const ModelConfig& config) {
 void quantize_layers(Model& model, tensor::DType format) {
     for (ParameterGroup& group : model.groups) group.frozen = group.frozen || !group.is_adapter;
     for (const auto& block : model.blocks) {
-        if (!block->linears().empty()) model.groups[block->groups().front()].quantize(format);
+        if (block->is_layer()) model.groups[block->groups().front()].quantize(format);
     }
 }
 

@@ -107,14 +107,10 @@ OptBlock::Saved OptBlock::cut_saved(Arena& arena, const BatchShape& shape, Categ
         .hidden = cut({rows, hidden_}),
         .hidden_moments = cut({rows, 2}),
         .activation = cut({rows, feed_forward_}),
-        .low = {cut_low(arena, kQkv, rows, category), cut_low(arena, kOut, rows, category),
-                cut_low(arena, kFirstRun, rows, category), cut_low(arena, kSecondRun, rows, category)},
+        .low = {linears_[kQkv].cut_low(arena, rows, category), linears_[kOut].cut_low(arena, rows, category),
+                linears_[kFirstRun].cut_low(arena, rows, category),
+                linears_[kSecondRun].cut_low(arena, rows, category)},
     };
-}
-
-Tensor OptBlock::cut_low(Arena& arena, std::size_t run, std::int64_t rows, Category category) const {
-    const std::int64_t columns = linears_[run].low_columns();
-    return columns == 0 ? Tensor() : arena.allocate(category, DType::kF32, {rows, columns});
 }
 
 std::int64_t OptBlock::saved_bytes(const BatchShape& shape) const {
@@ -132,8 +128,8 @@ OptBlock::AttentionScratch OptBlock::cut_attention(Arena& arena, std::int64_t ro
     if (!backward) return scratch;
     scratch.attention_gradient = cut(hidden_);
     scratch.qkv_gradient = cut(3 * hidden_);
-    scratch.qkv_low_gradient = cut_low(arena, kQkv, rows, Category::kWorkspace);
-    scratch.out_low_gradient = cut_low(arena, kOut, rows, Category::kWorkspace);
+    scratch.qkv_low_gradient = linears_[kQkv].cut_low(arena, rows, Category::kWorkspace);
+    scratch.out_low_gradient = linears_[kOut].cut_low(arena, rows, Category::kWorkspace);
     return scratch;
 }
 
@@ -142,8 +138,8 @@ OptBlock::FeedForwardScratch OptBlock::cut_feed_forward(Arena& arena, std::int64
     scratch.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_});
     if (!backward) return scratch;
     scratch.activation_gradient = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_});
-    scratch.first_low_gradient = cut_low(arena, kFirstRun, rows, Category::kWorkspace);
-    scratch.second_low_gradient = cut_low(arena, kSecondRun, rows, Category::kWorkspace);
+    scratch.first_low_gradient = linears_[kFirstRun].cut_low(arena, rows, Category::kWorkspace);
+    scratch.second_low_gradient = linears_[kSecondRun].cut_low(arena, rows, Category::kWorkspace);
     return scratch;
 }
 

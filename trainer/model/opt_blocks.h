@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/model/block.h"
+#include "trainer/model/chunked_loss.h"
 #include "trainer/model/config.h"
 #include "trainer/model/linear.h"
 
@@ -19,7 +20,7 @@ namespace atl::model {
 // project_in P is C.
 class OptEmbeddingBlock final : public Block {
   public:
-    // `groups`: the table's, then that of the positions and project_in.
+    // `groups`: that of the positions and project_in, then the table's.
     OptEmbeddingBlock(const ModelConfig& config, std::vector<std::size_t> groups);
     static ParameterGroup make_positions_group(const ModelConfig& config);
 
@@ -36,19 +37,24 @@ class OptEmbeddingBlock final : public Block {
     std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                        std::int64_t keys_max) const override;
     double forward_flops(const BatchShape& shape) const override;
+    std::span<LinearRun> linears() override { return project_in_; }
+    void use_adapters(std::size_t group) override { groups_.push_back(group); }
 
   private:
     struct Scratch {
-        Tensor tokens;           // [N, P]
-        Tensor token_gradients;  // [N, P]; with project_in only
-        Tensor positions;        // [N, C]; without project_in tokens again
+        Tensor tokens;             // [N, P]
+        Tensor token_gradients;    // [N, P]; with project_in only
+        Tensor positions;          // [N, C]; without project_in tokens again
+        Tensor low, low_gradient;  // of project_in's adapter
     };
     Scratch cut_scratch(tensor::Arena& arena, std::int64_t rows) const;
+    void project_backward(const Context& context, std::span<const GroupView> groups,
+                          const Tensor& output_gradient) const;
 
     std::string name_ = "embedding";
     std::vector<std::size_t> groups_;
+    std::vector<LinearRun> project_in_;  // or nothing
     std::int64_t hidden_, embedding_, positions_;
-    bool projects_;
 };
 
 // h = x + out_proj(attention(qkv_proj(norm(x))));  y = h + fc2(relu(fc1(norm(h)))).
@@ -61,6 +67,7 @@ class OptBlock final : public Block {
     const std::vector<std::size_t>& groups() const override { return groups_; }
     std::span<LinearRun> linears() override { return linears_; }
     void use_adapters(std::size_t group) override { groups_.push_back(group); }
+    bool is_layer() const override { return true; }
     std::int64_t saved_bytes(const BatchShape& shape) const override;
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
@@ -100,8 +107,6 @@ class OptBlock final : public Block {
     Saved cut_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
     AttentionScratch cut_attention(tensor::Arena& arena, std::int64_t rows, bool backward) const;
     FeedForwardScratch cut_feed_forward(tensor::Arena& arena, std::int64_t rows, bool backward) const;
-    // [N, n·r] for the adapters of a run; empty when it has none.
-    Tensor cut_low(tensor::Arena& arena, std::size_t run, std::int64_t rows, tensor::Category category) const;
     kernels::AttentionShape attention_shape(const BatchShape& shape) const;
 
     using Groups = std::span<const GroupView>;  // the layer's, then its adapters'
@@ -126,8 +131,9 @@ class OptBlock final : public Block {
 // tied embedding lm_head is the embedding's group.
 class OptHeadBlock final : public Block {
   public:
-    // `table` is the index of the matrix [V, P] in the last of the groups.
-    OptHeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table);
+    // As HeadBlock's; its matrix is [V, P].
+    OptHeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, const ParameterGroup& table,
+                 std::size_t index);
     static ParameterGroup make_group(const ModelConfig& config);
 
     const std::string& name() const override { return name_; }
@@ -138,6 +144,9 @@ class OptHeadBlock final : public Block {
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte* saved,
                   const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    // project_out, and the matrix unless it is the embedding's.
+    std::span<LinearRun> linears() override { return std::span(linears_).subspan(is_tied_ ? 1 : 0); }
+    void use_adapters(std::size_t group) override { groups_.push_back(group); }
     bool backward_includes_forward() const override { return true; }
     void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;
@@ -151,17 +160,22 @@ class OptHeadBlock final : public Block {
         Tensor moments;            // [N, 2]
         Tensor features;           // [N, P]: normed, or project_out of it
         Tensor feature_gradients;  // [N, P]; with project_out only
-        Tensor logits;             // [chunk, V]
+        Tensor low, low_gradient;  // of project_out's adapter
+        LossScratch loss;
     };
     Scratch cut_scratch(tensor::Arena& arena, const BatchShape& shape) const;
-    void compute_features(const Context& context, const GroupView& group, const Tensor& input,
+    void compute_features(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                           const Scratch& scratch) const;
+    std::size_t own_groups() const { return is_tied_ ? 2 : 1; }  // those before the adapters
+    bool projects() const { return linears_.size() > 1; }
+    const LinearRun& table() const { return linears_[0]; }
+    const LinearRun& project_out() const { return linears_[1]; }
 
     std::string name_ = "head";
     std::vector<std::size_t> groups_;
-    std::size_t table_;
+    bool is_tied_;                    // the matrix is that of another group, the last without adapters
+    std::vector<LinearRun> linears_;  // the matrix, then project_out if there is one
     std::int64_t hidden_, embedding_, vocabulary_;
-    bool projects_;
     float epsilon_;
 };
 

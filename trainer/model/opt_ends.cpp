@@ -1,6 +1,7 @@
 // OPT's first and last block.
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "trainer/model/chunked_loss.h"
@@ -19,6 +20,8 @@ constexpr std::int64_t kPositionOffset = 2;
 // Places in the group of positions, and in that of the head.
 enum : std::size_t { kPositionTable, kProjectIn };
 enum : std::size_t { kLastNorm, kLastNormBias, kProjectOut };
+// Of the embedding block's groups.
+enum : std::size_t { kPositions, kTokens, kAdapters };
 
 Parameter opt_matrix(const ModelConfig& config, const char* name, std::int64_t rows, std::int64_t columns) {
     return {.name = name, .shape = {rows, columns}, .init_deviation = static_cast<float>(config.initializer_range)};
@@ -34,8 +37,10 @@ OptEmbeddingBlock::OptEmbeddingBlock(const ModelConfig& config, std::vector<std:
     : groups_(std::move(groups)),
       hidden_(config.hidden_size),
       embedding_(config.embedding_size()),
-      positions_(config.max_position_embeddings),
-      projects_(embedding_ != hidden_) {}
+      positions_(config.max_position_embeddings) {
+    const ParameterGroup group = make_positions_group(config);
+    if (group.parameters.size() > kProjectIn) project_in_.emplace_back(group, kProjectIn, 1);
+}
 
 ParameterGroup OptEmbeddingBlock::make_positions_group(const ModelConfig& config) {
     ParameterGroup group{.name = "positions", .parameters = {}};
@@ -50,16 +55,22 @@ OptEmbeddingBlock::Scratch OptEmbeddingBlock::cut_scratch(Arena& arena, std::int
     const auto cut = [&](std::int64_t columns) {
         return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
     };
-    Scratch scratch{.tokens = cut(embedding_), .token_gradients = {}, .positions = {}};
-    scratch.token_gradients = projects_ ? cut(embedding_) : Tensor();
-    scratch.positions = projects_ ? cut(hidden_) : scratch.tokens;
+    Scratch scratch;
+    scratch.tokens = cut(embedding_);
+    scratch.positions = scratch.tokens;
+    for (const LinearRun& project : project_in_) {
+        scratch.token_gradients = cut(embedding_);
+        scratch.positions = cut(hidden_);
+        scratch.low = project.cut_low(arena, rows, Category::kWorkspace);
+        scratch.low_gradient = project.cut_low(arena, rows, Category::kWorkspace);
+    }
     return scratch;
 }
 
 std::int64_t OptEmbeddingBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape.rows());
-    return arena.peak_bytes();
+    return arena.peak_bytes() + (project_in_.empty() ? 0 : project_in_[0].workspace_bytes(shape.rows()));
 }
 
 std::int64_t OptEmbeddingBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
@@ -73,13 +84,14 @@ void OptEmbeddingBlock::forward(const Context& context, std::span<const GroupVie
     const Batch& batch = context.batch;
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, batch.shape.rows());
-    if (projects_) {
-        backend.embedding_forward(groups[0].weight(0), batch.input_ids, scratch.tokens);
-        backend.matmul(scratch.tokens, false, groups[1].weight(kProjectIn), true, output, false);
-    } else {
-        backend.embedding_forward(groups[0].weight(0), batch.input_ids, output);
+    const bool projects = !project_in_.empty();
+    backend.embedding_forward(groups[kTokens].weight(0), batch.input_ids, projects ? scratch.tokens : output);
+    if (projects) {
+        const auto own = with_adapters(groups, kPositions, kAdapters);
+        project_in_[0].forward(context, own, scratch.tokens, output, scratch.low);
     }
-    backend.embedding_forward(used_positions(groups[1].weight(kPositionTable)), batch.positions, scratch.positions);
+    const Tensor table = used_positions(groups[kPositions].weight(kPositionTable));
+    backend.embedding_forward(table, batch.positions, scratch.positions);
     backend.add(output, scratch.positions, output);
 }
 
@@ -87,20 +99,33 @@ void OptEmbeddingBlock::backward(const Context& context, std::span<const GroupVi
                                  const Tensor& output_gradient, const Tensor&, const Loss*) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
-    const Tensor table = groups[1].gradient(kPositionTable);
-    if (!groups[1].accumulate()) backend.zero(table);  // its unused rows too
-    backend.embedding_backward(batch.positions, output_gradient, used_positions(table), true);
-    if (!projects_) {
-        backend.embedding_backward(batch.input_ids, output_gradient, groups[0].gradient(0), groups[0].accumulate());
-        return;
+    const GroupView &positions = groups[kPositions], &tokens = groups[kTokens];
+    if (positions.trains()) {
+        const Tensor table = positions.gradient(kPositionTable);
+        if (!positions.accumulate()) backend.zero(table);  // its unused rows too
+        backend.embedding_backward(batch.positions, output_gradient, used_positions(table), true);
     }
+    if (!project_in_.empty()) return project_backward(context, groups, output_gradient);
+    if (tokens.trains())
+        backend.embedding_backward(batch.input_ids, output_gradient, tokens.gradient(0), tokens.accumulate());
+}
+
+void OptEmbeddingBlock::project_backward(const Context& context, std::span<const GroupView> groups,
+                                         const Tensor& output_gradient) const {
+    kernels::Backend& backend = context.backend;
+    const Batch& batch = context.batch;
+    const GroupView& tokens = groups[kTokens];
+    const LinearRun& project = project_in_[0];
+    const auto own = with_adapters(groups, kPositions, kAdapters);
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, batch.shape.rows());
-    backend.embedding_forward(groups[0].weight(0), batch.input_ids, scratch.tokens);
-    backend.matmul(output_gradient, true, scratch.tokens, false, groups[1].gradient(kProjectIn),
-                   groups[1].accumulate());
-    backend.matmul(output_gradient, false, groups[1].weight(kProjectIn), false, scratch.token_gradients, false);
-    backend.embedding_backward(batch.input_ids, scratch.token_gradients, groups[0].gradient(0), groups[0].accumulate());
+    backend.embedding_forward(tokens.weight(0), batch.input_ids, scratch.tokens);
+    project.low(context, own, scratch.tokens, scratch.low);
+    project.low_gradient(context, own, output_gradient, scratch.low_gradient);
+    project.weight_gradient(context, own, output_gradient, scratch.tokens, scratch.low, scratch.low_gradient);
+    if (!tokens.trains()) return;
+    project.input_gradient(context, own, output_gradient, scratch.low_gradient, scratch.token_gradients);
+    backend.embedding_backward(batch.input_ids, scratch.token_gradients, tokens.gradient(0), tokens.accumulate());
 }
 
 void OptEmbeddingBlock::infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
@@ -109,17 +134,21 @@ void OptEmbeddingBlock::infer(const Context& context, std::span<const GroupView>
 }
 
 double OptEmbeddingBlock::forward_flops(const BatchShape& shape) const {
-    return projects_ ? 2.0 * static_cast<double>(shape.rows()) * static_cast<double>(hidden_ * embedding_) : 0.0;
+    if (project_in_.empty()) return 0;
+    return 2.0 * static_cast<double>(shape.rows()) * static_cast<double>(hidden_ * embedding_);
 }
 
-OptHeadBlock::OptHeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, std::size_t table)
+OptHeadBlock::OptHeadBlock(const ModelConfig& config, std::vector<std::size_t> groups, const ParameterGroup& table,
+                           std::size_t index)
     : groups_(std::move(groups)),
-      table_(table),
+      is_tied_(groups_.size() > 1),
+      linears_{LinearRun(table, index, 1)},
       hidden_(config.hidden_size),
       embedding_(config.embedding_size()),
       vocabulary_(config.vocab_size),
-      projects_(embedding_ != hidden_),
-      epsilon_(static_cast<float>(config.norm_eps)) {}
+      epsilon_(static_cast<float>(config.norm_eps)) {
+    if (embedding_ != hidden_) linears_.emplace_back(make_group(config), kProjectOut, 1);
+}
 
 ParameterGroup OptHeadBlock::make_group(const ModelConfig& config) {
     ParameterGroup group{.name = "head", .parameters = {}};
@@ -140,39 +169,50 @@ OptHeadBlock::Scratch OptHeadBlock::cut_scratch(Arena& arena, const BatchShape& 
     Scratch scratch;
     scratch.normed = cut(shape.rows(), hidden_);
     scratch.moments = cut(shape.rows(), 2);
-    scratch.features = projects_ ? cut(shape.rows(), embedding_) : scratch.normed;
-    scratch.feature_gradients = projects_ ? cut(shape.rows(), embedding_) : Tensor();
-    scratch.logits = cut(loss_chunk_rows(shape, vocabulary_), vocabulary_);
+    scratch.features = scratch.normed;
+    if (projects()) {
+        scratch.features = cut(shape.rows(), embedding_);
+        scratch.feature_gradients = cut(shape.rows(), embedding_);
+        scratch.low = project_out().cut_low(arena, shape.rows(), Category::kWorkspace);
+        scratch.low_gradient = project_out().cut_low(arena, shape.rows(), Category::kWorkspace);
+    }
+    scratch.loss = cut_loss(arena, table(), shape, vocabulary_);
     return scratch;
 }
 
 std::int64_t OptHeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape);
-    return arena.peak_bytes();
+    const std::int64_t of_table = table().workspace_bytes(loss_chunk_rows(shape, vocabulary_));
+    const std::int64_t of_project = projects() ? project_out().workspace_bytes(shape.rows()) : 0;
+    return arena.peak_bytes() + std::max(of_table, of_project);
 }
 
 std::int64_t OptHeadBlock::infer_workspace_bytes(const kernels::Backend&, const BatchShape& shape, std::int64_t) const {
     Arena arena = Arena::measuring();
     cut_scratch(arena, shape);
     arena.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
+    table().cut_low(arena, shape.batch, Category::kWorkspace);
     return arena.peak_bytes();
 }
 
-void OptHeadBlock::compute_features(const Context& context, const GroupView& group, const Tensor& input,
+void OptHeadBlock::compute_features(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                                     const Scratch& scratch) const {
-    context.backend.layernorm_forward(input, group.weight(kLastNorm), group.weight(kLastNormBias), epsilon_,
+    const GroupView& head = groups.front();
+    context.backend.layernorm_forward(input, head.weight(kLastNorm), head.weight(kLastNormBias), epsilon_,
                                       scratch.normed, scratch.moments);
-    if (projects_)
-        context.backend.matmul(scratch.normed, false, group.weight(kProjectOut), true, scratch.features, false);
+    if (!projects()) return;
+    const auto own = with_adapters(groups, 0, own_groups());
+    project_out().forward(context, own, scratch.normed, scratch.features, scratch.low);
 }
 
 void OptHeadBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                            const Tensor&, std::byte*, const Loss* loss) const {
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
-    compute_features(context, groups.front(), input, scratch);
-    chunked_loss_forward(context, scratch.features, groups.back().weight(table_), scratch.logits, *loss);
+    compute_features(context, groups, input, scratch);
+    chunked_loss_forward(context, table(), with_adapters(groups, own_groups() - 1, own_groups()), scratch.features,
+                         scratch.loss, *loss);
 }
 
 void OptHeadBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte*,
@@ -181,14 +221,15 @@ void OptHeadBlock::backward(const Context& context, std::span<const GroupView> g
     const GroupView& head = groups.front();
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
-    compute_features(context, head, input, scratch);
-    const Tensor& gradients = projects_ ? scratch.feature_gradients : input_gradient;
-    chunked_loss_backward(context, scratch.features, groups.back().weight(table_), scratch.logits, *loss,
-                          groups.back().gradient(table_), groups.back().accumulate(), gradients);
-    if (projects_) {
-        if (head.trains())
-            backend.matmul(gradients, true, scratch.normed, false, head.gradient(kProjectOut), head.accumulate());
-        backend.matmul(gradients, false, head.weight(kProjectOut), false, input_gradient, false);
+    compute_features(context, groups, input, scratch);
+    const Tensor& gradients = projects() ? scratch.feature_gradients : input_gradient;
+    chunked_loss_backward(context, table(), with_adapters(groups, own_groups() - 1, own_groups()), scratch.features,
+                          scratch.loss, *loss, gradients);
+    if (projects()) {
+        const auto own = with_adapters(groups, 0, own_groups());
+        project_out().low_gradient(context, own, gradients, scratch.low_gradient);
+        project_out().weight_gradient(context, own, gradients, scratch.normed, scratch.low, scratch.low_gradient);
+        project_out().input_gradient(context, own, gradients, scratch.low_gradient, input_gradient);
     }
     backend.layernorm_backward(input, head.weight(kLastNorm), scratch.moments, input_gradient, {}, input_gradient,
                                head.gradient(kLastNorm), head.gradient(kLastNormBias), head.accumulate());
@@ -200,14 +241,15 @@ void OptHeadBlock::infer(const Context& context, std::span<const GroupView> grou
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     const Tensor last =
         context.workspace.allocate(Category::kWorkspace, DType::kF32, {context.batch.shape.batch, embedding_});
-    compute_features(context, groups.front(), input, scratch);
+    compute_features(context, groups, input, scratch);
     last_rows(context, scratch.features, last);
-    context.backend.matmul(last, false, groups.back().weight(table_), true, output, false);
+    table().forward(context, with_adapters(groups, own_groups() - 1, own_groups()), last, output,
+                    table().cut_low(context.workspace, context.batch.shape.batch, Category::kWorkspace));
 }
 
 double OptHeadBlock::forward_flops(const BatchShape& shape) const {
     const double rows = static_cast<double>(shape.rows()), embedding = static_cast<double>(embedding_);
-    const double project = projects_ ? static_cast<double>(hidden_) * embedding : 0.0;
+    const double project = projects() ? static_cast<double>(hidden_) * embedding : 0.0;
     return 2.0 * rows * (project + embedding * static_cast<double>(vocabulary_));
 }
 

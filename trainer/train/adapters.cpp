@@ -27,7 +27,7 @@ Result<model::LoraOptions> from_flags(const RunConfig& config) {
     if (options.targets.empty()) return invalid_argument("--lora-targets", "names no linear");
     const bool all = std::ranges::find(options.targets, "all-linear") != options.targets.end();
     if (all && options.targets.size() > 1) {
-        return invalid_argument("--lora-targets", "'all-linear' leaves no others to name");
+        return invalid_argument("--lora-targets", "'all-linear' stands alone (for lm_head too, name all the linears)");
     }
     return options;
 }

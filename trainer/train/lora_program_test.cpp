@@ -1,5 +1,6 @@
 // Adapters as users train, evaluate and merge them, against peft: tests/numerics/make_lora_goldens.py made the numbers.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -10,12 +11,14 @@
 namespace atl::train {
 namespace {
 
+constexpr std::array kModels = {"", "heads", "opt", "opt/heads"};
+
 class LoraProgramTest : public ProgramTest {
   protected:
-    // The goldens of Llama, or of "opt".
+    // The goldens of Llama, "heads", "opt" or "opt/heads".
     void take(const std::string& model) {
-        golden_ = model.empty() ? "training" : "training/" + model;
         folder_ = goldens_ / "lora" / model;
+        golden_ = (exists(folder_ / "config.json") ? "lora/" : "training/") + model;
         make_golden_base();
     }
     std::string adapter() const { return (folder_ / "adapter").string(); }
@@ -84,7 +87,8 @@ class LoraProgramTest : public ProgramTest {
 };
 
 TEST_F(LoraProgramTest, TheFirstTwentyStepsAreThoseOfPeft) {
-    for (const char* model : {"", "opt"}) {
+    for (const char* model : kModels) {
+        SCOPED_TRACE(model);
         take(model);
         for (const int ranks : {1, 2}) expect_golden_steps("steps.json", {}, ranks);
     }
@@ -96,13 +100,37 @@ TEST_F(LoraProgramTest, WithDropoutTheStepsAreThoseOfPeftWhateverTheRanks) {
         more.insert(more.end(), dropout.begin(), dropout.end());
         return more;
     };
-    for (const char* model : {"", "opt"}) {
+    for (const char* model : kModels) {
+        SCOPED_TRACE(model);
         take(model);
         expect_golden_steps("steps_dropout.json", dropout, 1);
         expect_golden_steps("steps_dropout.json", with({"--grad-accum", "4", "--activation-checkpointing", "full"}), 1);
         expect_golden_steps("steps_dropout.json", with({"--sharding", "full_shard"}), 2);
         expect_golden_steps("steps_dropout.json", with({"--deterministic"}), 4);
     }
+}
+
+// A micro-step of 160 tokens has its loss in three pieces, one of 40 in one.
+TEST_F(LoraProgramTest, WhatIsDroppedBeforeTheHeadDoesNotDependOnThePieces) {
+    auto config = nlohmann::json::parse(*read_file(path("config.json")));
+    config.update({{"vocab_size", 40000}, {"max_position_embeddings", 64}});
+    ASSERT_TRUE(write_file_atomic(path("large.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("large.json"), "--out", path("model"), "--overwrite"}).exit_code, 0);
+    std::vector<std::int32_t> ids;
+    for (std::int32_t i = 0; i < 8 * 40; ++i) ids.push_back(i * 7919 % 40000);
+    write_data("data.safetensors", 40, {{"input_ids", ids}});
+    const auto losses = [&](const std::string& rows) {
+        const auto result =
+            train("out", {"--steps", "4", "--global-batch-size", "4", "--batch-size", rows, "--lr", "0.1",
+                          "--lora-rank", "2", "--lora-targets", "lm_head", "--lora-dropout", "0.5"});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return member(result.out, "loss");
+    };
+    const auto whole = losses("4"), rows = losses("1");
+    ASSERT_EQ(whole.size(), 4U);
+    ASSERT_EQ(rows.size(), 4U);
+    EXPECT_LT(whole[3], whole[0] - 0.1);
+    for (std::size_t step = 0; step < whole.size(); ++step) EXPECT_NEAR(whole[step] / rows[step], 1, 1e-5) << step;
 }
 
 TEST_F(LoraProgramTest, DropoutIsForTrainingAloneAndItsBitsDoNotDependOnTheRun) {
@@ -339,12 +367,21 @@ TEST_F(LoraProgramTest, AnAdapterThatGoesOnIsOfTheBaseItWasLastTrainedOn) {
     EXPECT_EQ(last.err, "");
 }
 
+TEST_F(LoraProgramTest, AHeadThatIsTheEmbeddingsMatrixHasNoAdapter) {
+    take("");
+    const auto result = run({"train", "--model", path("golden"), "--data", path("golden.safetensors"), "--out",
+                             path("out"), "--steps", "1", "--lora-rank", "2", "--lora-targets", "lm_head"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("'lm_head' is no linear of this model; those are q_proj, "), std::string::npos)
+        << result.err;
+}
+
 TEST_F(LoraProgramTest, WhatMakesNoSenseIsRefusedByName) {
     ASSERT_EQ(train_lora("adapter", {"--steps", "0"}).exit_code, 0);
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
         {{"--lora-alpha", "4"}, "--lora-alpha"},
         {{"--lora-targets", "q_proj"}, "--lora-targets"},
-        {{"--lora-rank", "2", "--lora-targets", "lm_head"}, "lm_head"},
+        {{"--lora-rank", "2", "--lora-targets", "embed_tokens"}, "embed_tokens"},
         {{"--lora-rank", "2", "--lora-targets", "q_proj,all-linear"}, "all-linear"},
         {{"--adapter", path("nowhere")}, "--adapter: there is no"},
         {{"--lora-rank", "2", "--lora-alpha", "0"}, "--lora-alpha"},

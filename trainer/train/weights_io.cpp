@@ -263,7 +263,9 @@ Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool f
 
 Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
     ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
-    if (adapters.weights) ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(specs_of(directory.model, true)));
+    static const std::vector<std::string> kOfTheBase = {"*.base_layer.weight"};  // of lm_head, which peft saves as well
+    if (adapters.weights)
+        ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(specs_of(directory.model, true), kOfTheBase));
     directory.adapters = std::move(adapters);
     return {};
 }
