@@ -3,7 +3,8 @@
 
 Usage: check_adapter_with_peft.py ATOLL_TRAINER    (needs torch, transformers, peft; make_goldens.sh runs it)
 
-For the Llama and the OPT of make_training_goldens.py. Prints the losses, of the base alone as a control too, and ends
+For the Llama and the OPT of make_training_goldens.py, and the Llama with a head that is not tied and an adapter on it
+alone. Prints the losses, of the base alone as a control too, and ends
 with 1 if peft's differs from ours by more than 1e-5, or the base's does not.
 """
 
@@ -22,7 +23,7 @@ from transformers import AutoModelForCausalLM
 from make_training_goldens import CONFIGS, rows
 
 
-def losses(config, trainer, directory):
+def losses(config, targets, trainer, directory):
     """Of atoll-trainer, of peft, and of the base without its adapter."""
     (directory / "given.json").write_text(json.dumps(config))
     ids, labels = rows()
@@ -34,7 +35,7 @@ def losses(config, trainer, directory):
     model, adapter, data = directory / "model", directory / "adapter", directory / "data.safetensors"
     run("init", "--config", directory / "given.json", "--out", model, "--seed", 3)
     run("train", "--model", model, "--data", data, "--out", adapter, "--steps", 10, "--batch-size", 4, "--lr", "2e-2",
-        "--lora-rank", 4, "--lora-targets", "all-linear")
+        "--lora-rank", 4, "--lora-targets", targets)
     ours = json.loads(run("eval", "--model", model, "--adapter", adapter, "--data", data))["loss"]
 
     def loss_of(reference):
@@ -50,9 +51,11 @@ def losses(config, trainer, directory):
 def main():
     torch.set_num_threads(1)
     good = True
-    for name, config in CONFIGS.items():
+    cases = {name: (config, "all-linear") for name, config in CONFIGS.items()}
+    cases["head"] = ({**CONFIGS["llama"], "tie_word_embeddings": False}, "lm_head")
+    for name, (config, targets) in cases.items():
         with tempfile.TemporaryDirectory() as directory:
-            ours, theirs, alone = losses(config, sys.argv[1], pathlib.Path(directory))
+            ours, theirs, alone = losses(config, targets, sys.argv[1], pathlib.Path(directory))
         print(f"{name}: atoll-trainer {ours:.8f}, peft {theirs:.8f}, without the adapter {alone:.8f}")
         good = good and abs(ours / theirs - 1) < 1e-5 < abs(ours / alone - 1)
     sys.exit(0 if good else 1)
