@@ -6,6 +6,20 @@
 
 namespace atl::train {
 
+// What the parts of a run took last, and so what the next ones need of the time that is left. Saving is in each: the
+// run must still be able to stop.
+struct LastTimes {
+    double step_s = 0;
+    double validation_s = 0;
+    double save_s = 0;  // of the state; before the first, what loading took
+
+    double needed_for_step(bool validates_after) const {
+        return step_s + (validates_after ? validation_s : 0) + save_s;
+    }
+    // Of a validation, whose longest batch so far is given.
+    double needed_for_batch(double longest_s) const { return longest_s + save_s; }
+};
+
 // Asks a run to stop after the step it is in: a batch system's signal or the run's own time limit. One object a
 // process, made before MPI and every thread that computes.
 class StopRequest {

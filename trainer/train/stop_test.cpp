@@ -17,6 +17,13 @@ TEST(StopTest, TheTimeThatIsNeededMustFitIntoWhatIsLeft) {
     EXPECT_FALSE(stop.wanted(0, 10001)) << "no limit";
 }
 
+TEST(StopTest, AStepNeedsTheValidationAfterItAndSavingToo) {
+    const LastTimes took = {.step_s = 1, .validation_s = 20, .save_s = 300};
+    EXPECT_EQ(took.needed_for_step(false), 301);
+    EXPECT_EQ(took.needed_for_step(true), 321);
+    EXPECT_EQ(took.needed_for_batch(4), 304);
+}
+
 TEST(StopTest, ASignalIsRemembered) {
     const StopRequest stop;
     EXPECT_FALSE(stop.signalled());

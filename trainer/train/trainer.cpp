@@ -72,7 +72,7 @@ Status Trainer::start() {
     const double began = now_s();
     const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
-    save_s_ = now_s() - began;
+    took_.save_s = now_s() - began;
     ATOLL_TRY(saver_, WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     job_.directory.close_files();
@@ -108,10 +108,11 @@ Status Trainer::steps() {
         const double began = now_s();
         ATOLL_TRY(StepMetrics metrics, step(progress_.steps + 1));
         ++progress_.steps;
-        const double step_s = now_s() - began;
-        report_rates(metrics, step_s);
+        took_.step_s = now_s() - began;
+        report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
-        const bool asked = (validates_after(progress_.steps) && !validate()) || must_stop(step_s);
+        const bool asked = (validates_after(progress_.steps) && !validate()) ||
+                           must_stop(took_.needed_for_step(validates_after(progress_.steps + 1)));
         stopped_ = asked && progress_.steps < job_.steps;
         const bool save_now = job_.config.save_every > 0 && progress_.steps % job_.config.save_every == 0;
         if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
@@ -228,18 +229,15 @@ bool Trainer::validates_after(std::int64_t step) const {
     return job_.validation && (every || step == job_.steps);
 }
 
-bool Trainer::must_stop(double step_s) {
-    const double validation_s = validates_after(progress_.steps + 1) ? validation_s_ : 0;
-    return max_over(comm_, stop_.wanted(job_.config.time_limit, step_s + validation_s + save_s_) ? 1 : 0) > 0;
+bool Trainer::must_stop(double needed_s) {
+    return max_over(comm_, stop_.wanted(job_.config.time_limit, needed_s) ? 1 : 0) > 0;
 }
 
 bool Trainer::validate() {
     const double began = now_s();
-    const auto stop = [&](double longest_s) {
-        return max_over(comm_, stop_.wanted(job_.config.time_limit, longest_s + save_s_) ? 1 : 0) > 0;
-    };
+    const auto stop = [&](double longest_s) { return must_stop(took_.needed_for_batch(longest_s)); };
     const auto perplexity = evaluate_unless(stop, memory_, backend_, ranks_, *job_.validation, job_.batch.micro);
-    validation_s_ = now_s() - began;
+    took_.validation_s = now_s() - began;
     if (comm_.rank() != 0) return perplexity.has_value();
     if (perplexity) {
         print_line(to_json_line(progress_.steps, *perplexity));
@@ -255,7 +253,7 @@ Status Trainer::save() {
     progress.wall_s += now_s() - started_s_;
     const double began = now_s();
     Status saved = save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity_);
-    save_s_ = now_s() - began;
+    took_.save_s = now_s() - began;
     if (saved.ok()) saved_steps_ = progress_.steps;
     return saved;
 }

@@ -45,8 +45,8 @@ class Trainer {
     double gradient_squares();  // over all parameters
     bool validates_after(std::int64_t step) const;
     bool validate();  // false: left out, as the run shall stop
-    // Whether to stop now, so that there is time for another step and for what follows it.
-    bool must_stop(double step_s);
+    // Whether to stop now: what would come next needs so long.
+    bool must_stop(double needed_s);
     Status save();
     Status save_or_tell();                   // an error says what is lost
     std::string loss_without_state() const;  // when one cannot be saved
@@ -69,8 +69,7 @@ class Trainer {
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;
     std::optional<WeightSaver> saver_;
-    double validation_s_ = 0;                  // what the last one took
-    double save_s_ = 0;                        // what the last state took; before the first, what loading took
+    LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<std::int64_t> saved_steps_;  // of the state that is there
     bool stopped_ = false;
