@@ -399,6 +399,20 @@ TEST_F(ResumeTest, SigtermSavesAndEndsWell) {
     EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
 }
 
+TEST_F(ResumeTest, ARecordThatRank0CannotWriteIsTheOutcomeOfEveryRank) {
+    auto arguments = command(train_arguments("out", {"--steps", "100000000", "--global-batch-size", "4"}), 2);
+    const std::vector<std::string> keep_code = {"sh", "-c", R"(trap : USR1; "$@"; echo $? >>"$0")", path("codes")};
+    arguments.insert(arguments.begin() + 2, keep_code.begin(), keep_code.end());
+    const auto started = start_daemon(arguments, {path("log"), {}, {}});
+    ASSERT_TRUE(started.ok());
+    ASSERT_TRUE(wait_for(path("log"), "\"step\":1,"));
+    std::filesystem::create_directories(path("exit.json/in the way"));
+    kill(*started, SIGUSR1);
+    wait_exit(*started);
+    EXPECT_TRUE(wait_for(path("log"), path("exit.json")));
+    EXPECT_EQ(read_file(path("codes")).value(), "1\n1\n");
+}
+
 // Steps of a second: oneDNN's products keep their stack on the heap, where no handler may run.
 TEST_F(ResumeTest, SignalsDuringProductsHarmNothing) {
     make_wide_model("wide");

@@ -277,10 +277,13 @@ Status Trainer::finish() {
     saver_.reset();
     if (!saved.ok()) return keep_unsaved(saved);
     const Summary made = summary();
-    if (comm_.rank() != 0) return {};
-    print_line(to_json_line(made));
-    if (stopped_) return write_file_atomic(exit_file(job_.config.out), to_exit_json(made) + "\n");
-    return finish_state(job_.config.out, identity_of_result(identity_, job_.config));
+    Status recorded;
+    if (comm_.rank() == 0) {
+        print_line(to_json_line(made));
+        recorded = stopped_ ? write_file_atomic(exit_file(job_.config.out), to_exit_json(made) + "\n")
+                            : finish_state(job_.config.out, identity_of_result(identity_, job_.config));
+    }
+    return comm_.agree(write_outcome(recorded));
 }
 
 // The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
