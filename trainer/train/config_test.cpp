@@ -58,6 +58,7 @@ TEST(RunConfigTest, NumbersOfRowsAndStepsHaveALimit) {
 TEST(RunConfigTest, WhatIsOutOfRangeIsToldTheRange) {
     RunConfig config;
     const auto message = [&](const char* name, const char* text) { return set(config, name, text).error().message; };
+    EXPECT_EQ(message("eps", "0"), "'0' is out of range: must be from 1e-30 to 1");
     EXPECT_NE(message("max-grad-norm", "-1").find("must be from 0 to 1e+12"), std::string::npos);
     EXPECT_NE(message("threads", "5000").find("must be from 1 to 4096"), std::string::npos);
     EXPECT_NE(message("beta1", "1").find("must be from 0 to 0.9999999"), std::string::npos);

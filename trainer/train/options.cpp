@@ -46,7 +46,7 @@ const std::vector<Option>& table() {
          0},
         {"beta1", &C::beta1, "of AdamW", kTrain | kPlan, 0, 0.9999999},
         {"beta2", &C::beta2, "of AdamW", kTrain | kPlan, 0, 0.9999999},
-        {"eps", &C::eps, "of AdamW", kTrain | kPlan, 0, 1},
+        {"eps", &C::eps, "of AdamW, above 0", kTrain | kPlan, 1e-30, 1},
         {"weight-decay", &C::weight_decay, "decoupled, on every parameter", kTrain | kPlan, 0, 1e3},
         {"momentum", &C::momentum, "of SGD; 0: none", kTrain | kPlan, 0, 0.9999999},
         {"no-decay-norms", &C::no_decay_norms, "no weight decay on norms and biases", kTrain | kPlan},
