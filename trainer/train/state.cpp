@@ -85,6 +85,17 @@ std::string_view as_text(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// Whether a run can go on with these values: finite, of weights also in the format that the model computes with.
+bool can_be_kept(const ParameterStore& store, Saved saved, std::size_t group, std::span<const std::byte> piece) {
+    const checkpoint::DType dtype = file_dtype(store.dtype_of(saved, group));
+    std::vector<float> values(piece.size() / static_cast<std::size_t>(safetensors::size_bytes(dtype)));
+    if (!checkpoint::widen(dtype, piece, values)) return false;
+    if (saved != Saved::kExactWeights) return true;
+    const checkpoint::DType stored = file_dtype(store.storage(group));
+    std::vector<std::byte> rounded(values.size() * static_cast<std::size_t>(safetensors::size_bytes(stored)));
+    return checkpoint::narrow(stored, values, rounded);
+}
+
 // Writes the tensors and, behind them, their digests.
 class StateWriter {
   public:
@@ -338,10 +349,17 @@ Status save_state(const std::filesystem::path& file, ParameterStore& store, kern
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         if (!store.trains(group)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
+            const auto saved = static_cast<Saved>(kind);
             const auto append = [&](std::span<const std::byte> piece) {
-                if (status.ok()) status = writer->append(piece);
+                if (!status.ok()) return;
+                status =
+                    can_be_kept(store, saved, group, piece)
+                        ? writer->append(piece)
+                        : invalid_argument("", "the state of step " + std::to_string(progress.steps) +
+                                                   " is not saved: '" + tensor_name(kind, store.model().groups[group]) +
+                                                   "' holds a value that is not finite");
             };
-            const Status read = pieces.gather_bytes(store, static_cast<Saved>(kind), group, append);
+            const Status read = pieces.gather_bytes(store, saved, group, append);
             if (status.ok()) status = read;
             if (writer) writer->end_tensor();
         }

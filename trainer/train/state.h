@@ -56,7 +56,8 @@ Result<std::optional<std::string>> read_finished(const std::filesystem::path& ou
 std::string differences(const std::string& had, const std::string& now);
 
 // `identity` is a JSON object of objects of all that must be the same in the run that goes on. Appears whole or not at
-// all. Every rank takes part and gets the same outcome.
+// all. kInvalidArgument: a value is not finite (a weight also in the format that the model computes with), so no run
+// could go on from it; what was there stays. Every rank takes part and gets the same outcome.
 Status save_state(const std::filesystem::path& file, ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
                   const Progress& progress, const std::string& identity);
 

@@ -34,6 +34,18 @@ std::filesystem::path exit_file(const std::filesystem::path& out) {
     return state_file(out).parent_path().parent_path() / "exit.json";
 }
 
+// Values that cannot be written, not a file: the same would fail again.
+bool is_of_values(const Status& failed) {
+    return !failed.ok() && failed.error().code == ErrorCode::kInvalidArgument;
+}
+
+// What to do about a model that could not be saved, whose state was.
+std::string way_to_save(const Status& failed) {
+    const std::string done = "; the training is done and its state saved: ";
+    if (!is_of_values(failed)) return done + "the same command with --resume saves the model";
+    return done + "--resume with --save-dtype bf16 or fp32 saves the model; without that it would fail again";
+}
+
 SaveWhere save_where(const TrainJob& job) {
     const RunConfig& config = job.config;
     return {config.model,
@@ -262,11 +274,15 @@ Status Trainer::save_or_tell() {
     const Status saved = save();
     if (saved.ok() || saved.error().message.empty()) return saved;  // another rank tells
     Error error = saved.error();
-    error.message += "; " + loss_without_state();
+    error.message += "; " + loss_without_state(saved);
     return error;
 }
 
-std::string Trainer::loss_without_state() const {
+std::string Trainer::loss_without_state(const Status& failed) const {
+    if (is_of_values(failed)) {
+        return "no run can go on from such values: begin anew with --overwrite and a smaller --lr, --max-grad-norm or "
+               "a warm-up";
+    }
     if (!saved_steps_) return "what was trained is lost: begin anew once a state can be written there";
     return "what was trained since the last state, of step " + std::to_string(*saved_steps_) +
            ", is lost: once a state can be written there, the same command with --resume goes on from that";
@@ -295,15 +311,16 @@ Status Trainer::save_result() {
     return saver_->save(memory_.store(), backend_, comm_);
 }
 
-Status Trainer::keep_unsaved(Status failed) {
-    stopped_ = save().ok();
+Status Trainer::keep_unsaved(const Status& failed) {
+    const Status kept = save();
+    stopped_ = kept.ok();
     const Summary made = summary();
-    if (stopped_ && comm_.rank() == 0) print_line(to_json_line(made));
+    const bool is_final = stopped_ || is_of_values(kept);  // else a state before it may be there to go on from
+    if (is_final && comm_.rank() == 0) print_line(to_json_line(made));
     if (failed.error().message.empty()) return failed;  // another rank tells
     Error error = failed.error();
-    error.message += stopped_ ? "; the training is done and its state saved: the same command with --resume saves the "
-                                "model"
-                              : "; its state could not be saved either: " + loss_without_state();
+    error.message +=
+        stopped_ ? way_to_save(failed) : "; its state could not be saved either: " + loss_without_state(kept);
     return error;
 }
 

@@ -28,8 +28,8 @@ class Trainer {
     Status finish();
     Status save_result();
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
-    // `failed`, whose message then says so.
-    Status keep_unsaved(Status failed);
+    // `failed`, whose message then says how.
+    Status keep_unsaved(const Status& failed);
     Result<StepMetrics> step(std::int64_t number);
     // `scale` makes the gradients those of the mean loss.
     Status update(double rate, double norm, double scale);
@@ -48,9 +48,10 @@ class Trainer {
     // Whether to stop now: what would come next needs so long.
     bool must_stop(double needed_s);
     Status save();
-    Status save_or_tell();                   // an error says what is lost
-    std::string loss_without_state() const;  // when one cannot be saved
-    std::int64_t peak_bytes() const;         // the largest of all ranks; all of them ask
+    Status save_or_tell();  // an error says what is lost
+    // When a state cannot be saved for this reason.
+    std::string loss_without_state(const Status& failed) const;
+    std::int64_t peak_bytes() const;  // the largest of all ranks; all of them ask
     // Adds what depends on the time that the step took.
     void report_rates(StepMetrics& metrics, double step_s);
     // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
