@@ -65,10 +65,15 @@ std::string to_json_line(const Summary& summary) {
     return as_json(summary).dump();
 }
 
-std::string to_exit_json(const Summary& summary) {
-    OrderedJson json = {{"exit_code", 0}};
+std::string to_exit_json(const Summary& summary, const std::string& out) {
+    OrderedJson json = {{"exit_code", 0}, {"out", out}};
     json.update(as_json(summary));
-    return json.dump();
+    return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+bool is_exit_json_of(const std::string& text, const std::string& out) {
+    const OrderedJson json = OrderedJson::parse(text, nullptr, false);
+    return json.is_object() && json.value("out", OrderedJson()) == out;
 }
 
 std::string to_json_line(const Perplexity& perplexity) {

@@ -46,9 +46,13 @@ Perplexity perplexity_of(double loss_sum, double tokens);  // of at least one to
 // One JSON line each, without the newline.
 std::string to_json_line(const StepMetrics& metrics);
 std::string to_json_line(const Summary& summary);
-std::string to_exit_json(const Summary& summary);        // of a run that stopped for time: {"exit_code": 0, …}
-std::string to_json_line(const Perplexity& perplexity);  // of `eval`
+std::string to_json_line(const Perplexity& perplexity);                     // of `eval`
 std::string to_json_line(std::int64_t step, const Perplexity& perplexity);  // of a validation during training
+
+// Of a run that stopped for time: {"exit_code": 0, "out": "trained", …}. `out` is the name of its --out, by which it is
+// told from the others beside it.
+std::string to_exit_json(const Summary& summary, const std::string& out);
+bool is_exit_json_of(const std::string& text, const std::string& out);
 
 void print_line(const std::string& line);  // to standard output, flushed
 

@@ -82,6 +82,9 @@ TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     ASSERT_TRUE(exit_file.ok());
     EXPECT_EQ(nlohmann::json::parse(*exit_file)["resumable"], true);
     EXPECT_EQ(nlohmann::json::parse(*exit_file)["exit_code"], 0);
+    EXPECT_EQ(nlohmann::json::parse(*exit_file)["out"], "out");
+    ASSERT_EQ(train("other", {"--steps", "1"}).exit_code, 0);
+    EXPECT_EQ(read_file(path("exit.json")).value(), *exit_file) << "it tells of another run";
 
     const auto second = train("out", resuming_once);
     EXPECT_EQ(lines_of(second.out).back()["steps"], 2) << second.err;

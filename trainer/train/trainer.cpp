@@ -29,9 +29,23 @@ double max_over(comm::Comm& comm, double value) {
     return value;
 }
 
-// Beside --out; tells that a run was stopped.
+// Beside --out; tells that a run was stopped, and which.
 std::filesystem::path exit_file(const std::filesystem::path& out) {
     return state_file(out).parent_path().parent_path() / "exit.json";
+}
+
+std::string name_of(const std::filesystem::path& out) {
+    return (out.has_filename() ? out : out.parent_path()).filename().string();
+}
+
+// That of an earlier run into this `out`.
+Status remove_exit_file(const std::filesystem::path& out) {
+    const std::filesystem::path ended = exit_file(out);
+    const auto text = read_file(ended);
+    if (!text.ok() || !is_exit_json_of(*text, name_of(out))) return {};
+    std::error_code error;
+    std::filesystem::remove(ended, error);
+    return error ? internal_error("cannot remove " + ended.string() + ": " + error.message()) : Status();
 }
 
 // Values that cannot be written, not a file: the same would fail again.
@@ -107,10 +121,7 @@ void Trainer::take_up(const Progress& progress) {
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
 Status Trainer::take_output() {
     ATOLL_RETURN_IF_ERROR(check_train_output(job_.config));  // again: the saver keeps others away only now
-    std::error_code error;
-    const std::filesystem::path ended = exit_file(job_.config.out);  // of a run before this one
-    std::filesystem::remove(ended, error);
-    if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
+    ATOLL_RETURN_IF_ERROR(remove_exit_file(job_.config.out));
     ATOLL_RETURN_IF_ERROR(prepare_state(job_.config.out));
     return job_.config.resume ? Status() : remove_state(job_.config.out);
 }
@@ -296,8 +307,9 @@ Status Trainer::finish() {
     Status recorded;
     if (comm_.rank() == 0) {
         print_line(to_json_line(made));
-        recorded = stopped_ ? write_file_atomic(exit_file(job_.config.out), to_exit_json(made) + "\n")
-                            : finish_state(job_.config.out, identity_of_result(identity_, job_.config));
+        const std::string& out = job_.config.out;
+        recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, name_of(out)) + "\n")
+                            : finish_state(out, identity_of_result(identity_, job_.config));
     }
     return comm_.agree(write_outcome(recorded));
 }
