@@ -49,8 +49,9 @@ Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, We
 }  // namespace
 
 Status init_model(const InitOptions& options) {
-    ATOLL_TRY(const std::string text, read_file(options.config));
-    const auto config = model::parse_config(text);
+    const auto text = read_file(options.config);
+    if (!text.ok()) return invalid_argument("--config", text.error().message);
+    const auto config = model::parse_config(*text);
     if (!config.ok())
         return invalid_argument(config.error().field, options.config.string() + ": " + config.error().message);
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer, *config));

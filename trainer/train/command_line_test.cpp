@@ -118,6 +118,8 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
         {{"generate", "--model", model, "--prompt", "a", "--max-tokens", "99999999999999999999"},
          "--max-tokens: '9999"},
         {{"init", "--config", path("config.json"), "--out", model}, "--out: "},
+        {{"init", "--config", model, "--out", path("m")}, "--config: cannot read " + model},
+        {{"eval", "--model", model, "--data", data, "--config", "/etc"}, "--config: cannot read /etc"},
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--momentum", "0.5"},
          "--momentum: means nothing without --optimizer sgd"},
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--warmup-steps", "5"},

@@ -111,7 +111,7 @@ std::string near_key(const std::string& key, Commands command) {
 }
 
 Status assign_json(RunConfig& config, const json::Json& object, const std::string& file, Commands command) {
-    if (!object.is_object()) return invalid_argument(file, "a run configuration is a JSON object");
+    if (!object.is_object()) return invalid_argument("--config (" + file + ")", "a run configuration is a JSON object");
     for (const auto& [key, value] : object.items()) {
         const std::string name = key + " (" + file + ")";
         const Option* option = find_key(key, command);
@@ -179,9 +179,10 @@ Status assign(RunConfig& config, const Option& option, std::string_view text) {
 }
 
 Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command) {
-    ATOLL_TRY(const std::string text, read_file(file));
-    auto parsed = json::parse(text);
-    if (!parsed.ok()) return invalid_argument(file.string(), parsed.error().message);
+    const auto text = read_file(file);
+    if (!text.ok()) return invalid_argument("--config", text.error().message);
+    auto parsed = json::parse(*text);
+    if (!parsed.ok()) return invalid_argument("--config (" + file.string() + ")", parsed.error().message);
     return assign_json(config, *parsed, file.string(), command);
 }
 

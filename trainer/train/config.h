@@ -112,7 +112,7 @@ const Option* find_option(std::string_view name, Commands command);
 Status assign(RunConfig& config, const Option& option, std::string_view text);
 
 // Sets what the JSON text of a run.json says. kInvalidArgument names the key and the file: unknown, of another
-// command, of a wrong type, out of range, not built.
+// command, of a wrong type, out of range, not built; or --config, when the file cannot be read.
 Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command);
 
 // What numbers of rows and steps go up to, so that no product of theirs, nor the bytes that they take, is too large for
