@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shared/base/file.h"
+#include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "shared/safetensors/file.h"
@@ -53,6 +54,18 @@ Result<Matrix> find_matrix(const safetensors::File& file, const char* name, cons
     if (tensor->shape.size() != 2 || (!shape.empty() && tensor->shape != shape))
         return in_file(file.path(), quoted + " has another shape than [rows, seq_len] of input_ids");
     return Matrix(file, *tensor);
+}
+
+// What is not known may be meant to count, as a mistyped "label" is.
+Status check_names(const safetensors::File& file) {
+    const std::vector<std::string> known = {"input_ids", "labels", "segment_ids"};
+    for (const safetensors::TensorInfo& tensor : file.header().tensors) {
+        if (std::ranges::find(known, tensor.name) != known.end()) continue;
+        return in_file(file.path(), "tensor \"" + tensor.name +
+                                        "\" is none that data have: input_ids, labels and segment_ids" +
+                                        did_you_mean(tensor.name, known));
+    }
+    return {};
 }
 
 // A user's first idea is to give the text itself: it would be refused for its header of absurd length.
@@ -126,6 +139,7 @@ Result<Dataset> Dataset::open(const std::filesystem::path& path) {
     const safetensors::File& file = *impl->file;
     const safetensors::TensorInfo* ids = file.header().find("input_ids");
     if (ids == nullptr) return in_file(file.path(), "the tensor \"input_ids\" is missing");
+    ATOLL_RETURN_IF_ERROR(check_names(file));
     ATOLL_TRY(impl->input_ids, find_matrix(file, "input_ids", {}));
     ATOLL_TRY(impl->labels, find_matrix(file, "labels", ids->shape));
     ATOLL_TRY(impl->segment_ids, find_matrix(file, "segment_ids", ids->shape));

@@ -181,6 +181,10 @@ TEST_F(DatasetTest, FilesThatLieAreRefusedByName) {
     expect_refused(path_, "I64");
     write({{"input_ids", {1, 2}, {1, 2}}, {"labels", {2, 1}, {1, 2}}});
     expect_refused(path_, "\"labels\" has another shape");
+    write({{"input_ids", {1, 2}, {1, 2}}, {"label", {1, 2}, {1, 2}}});
+    expect_refused(path_, "\"label\" is none that data have: input_ids, labels and segment_ids; did you mean labels?");
+    write({{"input_ids", {1, 2}, {1, 2}}, {"attention_mask", {1, 2}, {1, 0}}});
+    expect_refused(path_, "\"attention_mask\" is none that data have");
     write({{"input_ids", {1, 2}, {1, 2}}, {"segment_ids", {1, 1}, {1}}});
     expect_refused(path_, "\"segment_ids\" has another shape");
     write({{"input_ids", {2, 3}, {1, 2, 3, 4, 5, 6}}});
