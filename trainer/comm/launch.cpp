@@ -44,6 +44,10 @@ std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environm
     return std::nullopt;
 }
 
+int launcher_size(const Environment& environment) {
+    return static_cast<int>(std::max(1L, launched_processes(environment)));
+}
+
 int launcher_rank(const Environment& environment) {
     if (!started_as_ranks(environment)) return 0;
     for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", kPmixRank, "SLURM_PROCID"}) {

@@ -27,6 +27,9 @@ struct LauncherLocalRank {
 };
 std::optional<LauncherLocalRank> launcher_local_rank(const Environment& environment);
 
+// How many processes the launcher says that it started: 1 where none did, or it does not say.
+int launcher_size(const Environment& environment);
+
 // The rank as the launcher's environment has it, for what is said or done before MPI is there (or without it): 0 in a
 // process that no launcher started as one of several, and where the launcher says nothing.
 int launcher_rank(const Environment& environment);

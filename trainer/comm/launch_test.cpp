@@ -49,6 +49,14 @@ TEST(LaunchTest, ALauncherMayStartOneRankAlone) {
     EXPECT_FALSE(launched({{"SLURM_JOB_ID", "12"}, {"SLURM_NTASKS", "1"}, {"SLURM_LOCALID", "0"}})) << "a batch script";
 }
 
+TEST(LaunchTest, TheLauncherSaysHowManyItStarted) {
+    const auto size = [](const Variables& variables) { return launcher_size(environment_of(variables)); };
+    EXPECT_EQ(size({}), 1);
+    EXPECT_EQ(size({{"SLURM_NTASKS", "8"}}), 1) << "a batch script";
+    EXPECT_EQ(size({{"SLURM_STEP_NUM_TASKS", "4"}, {"OMPI_COMM_WORLD_SIZE", "2"}}), 2);
+    EXPECT_EQ(size({{"PMIX_RANK", "0"}}), 1) << "it does not say";
+}
+
 TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheRank) {
     const std::vector<std::pair<Variables, int>> cases = {
         {{}, 0},

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared/base/cores.h"
+#include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/plan/node.h"
 #include "trainer/train/commands.h"
@@ -33,7 +34,7 @@ class PlanCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
         std::vector<Flag> flags = flags_.flags();
-        flags.push_back({"ranks", "ranks of the run that is planned", &ranks_});
+        flags.push_back({"ranks", "ranks of the run that is planned; the default is what a launcher started", &ranks_});
         flags.push_back(
             {"ranks-per-node", "how many of them share one machine's memory; the default is all", &on_node_});
         flags.push_back({"memory-bytes", "of one machine; the default is what this one has left", &memory_});
@@ -67,7 +68,7 @@ class PlanCommand final : public Command {
   private:
     RunConfig config_;
     ConfigFlags flags_{config_, kPlan};
-    std::int64_t ranks_ = 1;
+    std::int64_t ranks_ = comm::launcher_size(comm::process_environment);
     std::int64_t on_node_ = 0;
     std::int64_t memory_ = 0;
 };
