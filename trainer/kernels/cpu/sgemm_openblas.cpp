@@ -1,5 +1,8 @@
 #include <cblas.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <semaphore>
 #include <string_view>
 
 #include "trainer/kernels/cpu/sgemm.h"
@@ -13,12 +16,25 @@ std::string openblas_name() {
     return std::string(config.substr(0, config.find(' ', config.find(' ') + 1))) + " " + openblas_get_corename();
 }
 
+// How many threads the library was built for, "… MAX_THREADS=64". It has a buffer for twice as many; with more calls at
+// once than buffers it crashes. The other half is left to threads of its own.
+std::ptrdiff_t openblas_calls_max() {
+    constexpr std::string_view kKey = "MAX_THREADS=";
+    const std::string_view config = openblas_get_config();
+    const auto at = config.find(kKey);
+    if (at == std::string_view::npos) return 1;  // built for one thread
+    return std::max(1L, std::strtol(config.data() + at + kKey.size(), nullptr, 10));
+}
+
 void openblas_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
                        float* c, std::int64_t c_stride, bool accumulate) {
+    static std::counting_semaphore<> calls(openblas_calls_max());
+    calls.acquire();
     cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
                 static_cast<blasint>(m), static_cast<blasint>(n), static_cast<blasint>(k), 1.0F, a.data,
                 static_cast<blasint>(a.stride), b.data, static_cast<blasint>(b.stride), accumulate ? 1.0F : 0.0F, c,
                 static_cast<blasint>(c_stride));
+    calls.release();
 }
 
 }  // namespace
