@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include "shared/base/cores.h"
 #include "trainer/train/program_fixture.h"
 
 namespace atl::train {
@@ -140,6 +141,17 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
         EXPECT_EQ(result.exit_code, 2) << said;
         EXPECT_NE(result.err.find(said), std::string::npos) << said << " is not in " << result.err;
     }
+}
+
+TEST_F(CommandLineTest, MoreThreadsThanCoresAreTold) {
+    const auto eval = [&](int threads) {
+        return run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--threads",
+                    std::to_string(threads)});
+    };
+    const auto many = eval(usable_cores() + 1);
+    EXPECT_EQ(many.exit_code, 0) << many.err;
+    EXPECT_NE(many.err.find("take turns"), std::string::npos) << many.err;
+    EXPECT_EQ(eval(usable_cores()).err.find("take turns"), std::string::npos);
 }
 
 TEST_F(CommandLineTest, HelpTellsWhatIsRequiredAndNotWhatIsUnbuilt) {

@@ -63,11 +63,20 @@ std::string idle_cores_warning(std::span<const std::string> sets, const std::str
            " cores that it may use lie idle: start them with `mpirun --bind-to none` (or `srun --cpus-per-task N`)";
 }
 
+std::string busy_cores_warning(int threads, int cores) {
+    if (threads <= cores) return {};
+    return "--threads " + std::to_string(threads) + " on " + std::to_string(cores) + (cores == 1 ? " core" : " cores") +
+           ": threads that take turns make every step slower, not faster; without --threads there is one a core";
+}
+
 int choose_threads(int threads, comm::Comm& comm) {
     const auto node = comm.on_node();
     const std::vector<std::string> sets = gather_sets(*node);
-    if (comm.rank() == 0 && comm::started_by_launcher(comm::process_environment)) {
-        const std::string warning = idle_cores_warning(sets, core_set(getppid()), threads);
+    if (comm.rank() == 0) {
+        std::string warning;
+        if (comm::started_by_launcher(comm::process_environment))
+            warning = idle_cores_warning(sets, core_set(getppid()), threads);
+        if (warning.empty()) warning = busy_cores_warning(threads, usable_cores());
         if (!warning.empty()) warn(warning);
     }
     return threads > 0 ? threads : thread_share(sets, static_cast<std::size_t>(node->rank()), core_quota());

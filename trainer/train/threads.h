@@ -21,8 +21,11 @@ int thread_share(comm::Comm& node);
 // there are cores) do not get cores that lie idle; else empty. Two processors may be one core.
 std::string idle_cores_warning(std::span<const std::string> sets, const std::string& launcher, int threads);
 
-// `threads`, or when it is 0 thread_share(). Rank 0 gives the warning for its own machine when a launcher started
-// it: cores that a process alone was kept from were meant. Every rank takes part.
+// What to tell when a rank that may use so many cores was given more threads; else empty.
+std::string busy_cores_warning(int threads, int cores);
+
+// `threads`, or when it is 0 thread_share(). Rank 0 gives the warnings for its own machine, the one of idle cores when
+// a launcher started it: cores that a process alone was kept from were meant. Every rank takes part.
 int choose_threads(int threads, comm::Comm& comm);
 
 }  // namespace atl::train

@@ -56,5 +56,11 @@ TEST(ThreadsTest, CoresThatTightlyBoundRanksLeaveIdleAreTold) {
     EXPECT_EQ(idle_cores_warning(tight, "", 0), "") << "a launcher that cannot be seen";
 }
 
+TEST(ThreadsTest, MoreThreadsThanCoresAreTold) {
+    EXPECT_NE(busy_cores_warning(256, 2).find("--threads 256 on 2 cores"), std::string::npos);
+    EXPECT_EQ(busy_cores_warning(2, 2), "");
+    EXPECT_EQ(busy_cores_warning(0, 2), "") << "as many as there are cores";
+}
+
 }  // namespace
 }  // namespace atl::train
