@@ -42,7 +42,15 @@ WeightReader::WeightReader(std::filesystem::path directory, safetensors::Model m
     : directory_(std::move(directory)), config_(config), model_(std::move(model)) {}
 
 Result<WeightReader> WeightReader::open(const std::filesystem::path& directory) {
-    ATOLL_TRY(safetensors::Model model, safetensors::Model::open(directory));
+    auto opened = safetensors::Model::open(directory);
+    std::error_code error;
+    for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+        if (opened.ok() || !std::filesystem::exists(directory / file, error)) continue;
+        return not_found(opened.error().message + ", but " + file + ": `atoll-trainer import --from " +
+                             directory.string() + "` makes a model of it",
+                         directory.string());
+    }
+    ATOLL_TRY(safetensors::Model model, std::move(opened));
     return WeightReader(directory, std::move(model), "config.json");
 }
 

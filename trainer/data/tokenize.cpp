@@ -305,10 +305,12 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_options(given));
     ATOLL_TRY(const Template text_template, Template::parse(given.text_template));
     ATOLL_TRY(const TokenizeOptions options, settle(given, text_template));
-    ATOLL_TRY(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::open(options.tokenizer));
-    ATOLL_TRY(const nlohmann::json identity, identity_of(options, *tokenizer));
+    const auto opened = Tokenizer::open(options.tokenizer);
+    if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
+    const Tokenizer& tokenizer = **opened;
+    ATOLL_TRY(const nlohmann::json identity, identity_of(options, tokenizer));
     ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, identity));
-    auto report = make_data(options, *tokenizer, text_template, partial);
+    auto report = make_data(options, tokenizer, text_template, partial);
     // After a system's fault the parts stay; wrong input would only be found again.
     const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;
     if (is_input) (void)partial.discard();  // the input is what is to be told

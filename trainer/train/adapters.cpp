@@ -25,6 +25,8 @@ Result<model::LoraOptions> from_flags(const RunConfig& config) {
     options.dropout = config.lora_dropout;
     options.targets = sorted_list(config.lora_targets.empty() ? kDefaultTargets : config.lora_targets);
     if (options.targets.empty()) return invalid_argument("--lora-targets", "names no linear");
+    if (const auto twice = std::ranges::adjacent_find(options.targets); twice != options.targets.end())
+        return invalid_argument("--lora-targets", "names '" + *twice + "' twice");
     const bool all = std::ranges::find(options.targets, "all-linear") != options.targets.end();
     if (all && options.targets.size() > 1) {
         return invalid_argument("--lora-targets", "'all-linear' stands alone (for lm_head too, name all the linears)");

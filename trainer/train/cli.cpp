@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <set>
@@ -25,7 +26,7 @@ template <class T>
 Status read_number(const Flag& flag, std::string_view text, T& value, const char* what) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool is_whole = end == text.data() + text.size();
-    if (error == std::errc() && is_whole) return {};
+    if (error == std::errc() && is_whole && std::isfinite(static_cast<double>(value))) return {};
     if (error == std::errc::result_out_of_range && is_whole) {
         const bool is_integer = std::is_integral_v<T>;
         return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is too " +
@@ -44,7 +45,10 @@ struct Store {
     Status operator()(std::int64_t* value) const { return read_number(flag, text, *value, "a whole number"); }
     Status operator()(double* value) const { return read_number(flag, text, *value, "a number"); }
     Status operator()(bool* value) const { return *value = true, Status{}; }
-    Status operator()(std::filesystem::path* value) const { return *value = text, Status{}; }
+    Status operator()(std::filesystem::path* value) const {
+        if (flag.required && text.empty()) return invalid_argument("--" + flag.name, "is required");
+        return *value = text, Status{};
+    }
     Status operator()(std::vector<std::filesystem::path>* list) const {
         std::ranges::copy(split_list(text), std::back_inserter(*list));
         return {};

@@ -62,6 +62,10 @@ class GenerateCommand final : public Command {
         if (options_.tokens_max < 1) return invalid_argument("--max-tokens", "must be at least 1");
         if (!(options_.temperature >= 0)) return invalid_argument("--temperature", "must not be negative");
         if (!(options_.top_p > 0 && options_.top_p <= 1)) return invalid_argument("--top-p", "must be in (0, 1]");
+        const bool draws = options_.temperature > 0;
+        if (!draws && options_.top_p < 1) return invalid_argument("--top-p", "means nothing without --temperature");
+        if (!draws && config_.given.contains("seed"))
+            return invalid_argument("--seed", "means nothing without --temperature");
         options_.seed = static_cast<std::uint64_t>(config_.seed);
         return {};
     }

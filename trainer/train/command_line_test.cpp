@@ -93,6 +93,10 @@ TEST_F(CommandLineTest, AWrongFlagIsToldOnceUnderALauncher) {
 TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
     const std::string model = path("model"), data = path("data.safetensors"), adapter = path("adapter");
     ASSERT_EQ(train("adapter", {"--steps", "0", "--lora-rank", "2"}).exit_code, 0);
+    std::filesystem::create_directory(path("empty"));
+    std::filesystem::create_directory(path("torch"));
+    std::filesystem::copy(model + "/config.json", path("torch"));
+    ASSERT_TRUE(write_file_atomic(path("torch/pytorch_model.bin"), "weights").ok());
     const std::string weights = model + "/model.safetensors", adapter_weights = adapter + "/adapter_model.safetensors";
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
         {{"eval", "--model", weights, "--data", data}, "--model: '" + weights + "' is a file; give the directory"},
@@ -124,6 +128,26 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
          "--max-tokens: '9999"},
         {{"init", "--config", path("config.json"), "--out", model}, "--out: "},
         {{"init", "--config", model, "--out", path("m")}, "--config: cannot read " + model},
+        {{"init", "--config", path("config.json"), "--out", ""}, "--out: is required"},
+        {{"tokenize", "--tokenizer", "", "--input", path("a"), "--seq-len", "8", "--out", path("t")},
+         "--tokenizer: is required"},
+        {{"tokenize", "--tokenizer", path("empty"), "--input", path("a"), "--seq-len", "8", "--out", path("t")},
+         "--tokenizer: " + path("empty") + " holds no tokenizer.model"},
+        {{"generate", "--model", model, "--prompt", "a", "--top-p", "0.5"},
+         "--top-p: means nothing without --temperature"},
+        {{"generate", "--model", model, "--prompt", "a", "--seed", "1"}, "--seed: means nothing without --temperature"},
+        {{"generate", "--model", model, "--prompt", "a", "--temperature", "nan"},
+         "--temperature: 'nan' is not a number"},
+        {{"plan", "--model", model, "--data", data, "--ranks", "2", "--ranks-per-node", "5"},
+         "--ranks-per-node: must not be more than the ranks, 2"},
+        {{"plan", "--model", model, "--data", data, "--lora-rank", "2", "--lora-targets", "v_proj,q_proj,v_proj"},
+         "--lora-targets: names 'v_proj' twice"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--quantize", "nf4"},
+         "--quantize: 'nf4' freezes the model"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--offload-optimizer", "nvme",
+          "--offload-dir", path("empty") + "/none"},
+         "--offload-dir: "},
+        {{"eval", "--model", path("torch"), "--data", data}, "`atoll-trainer import --from " + path("torch") + "`"},
         {{"eval", "--model", model, "--data", data, "--config", "/etc"}, "--config: cannot read /etc"},
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--momentum", "0.5"},
          "--momentum: means nothing without --optimizer sgd"},

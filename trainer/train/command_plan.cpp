@@ -48,10 +48,12 @@ class PlanCommand final : public Command {
             return invalid_argument("--ranks", "must be from 1 to " + std::to_string(kRanksMax));
         }
         if (on_node_ < 0) return invalid_argument("--ranks-per-node", "must be at least 1");
+        if (on_node_ > ranks_)
+            return invalid_argument("--ranks-per-node", "must not be more than the ranks, " + std::to_string(ranks_));
         if (memory_ < 0) return invalid_argument("--memory-bytes", "must be at least 1");
         const auto self = comm::make_self();
         if (config_.steps == 0) config_.epochs = 1;
-        const std::int64_t sharing = on_node_ > 0 ? std::min(on_node_, ranks_) : ranks_;
+        const std::int64_t sharing = on_node_ > 0 ? on_node_ : ranks_;
         const RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
         ATOLL_TRY(TrainJob job, prepare_training(config_, *self, counts));
         job.unseen_bytes = comm::library_bytes(counts.on_node);

@@ -122,7 +122,7 @@ Status check_trainable(const RunConfig& config) {
     if (config.quantize == "none" || config.lora_rank > 0 || !config.adapter.empty()) return {};
     return invalid_argument("--quantize", "'" + config.quantize +
                                               "' freezes the model: only adapters can be trained on it. Give "
-                                              "--lora-rank or --adapter, or leave --quantize out");
+                                              "--lora-rank or --adapter, or leave it out");
 }
 
 Result<ModelDirectory> open_with_adapters(const RunConfig& config) {

@@ -29,7 +29,8 @@ Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend
     std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));
     memory->lay_out(backend, model, options);
     if (options.offload_optimizer) {
-        ATOLL_RETURN_IF_ERROR(write_outcome(memory->store_.open_offload(options.offload_dir)));
+        const Status opened = write_outcome(memory->store_.open_offload(options.offload_dir));
+        if (!opened.ok()) return Error{opened.error().code, opened.error().message, "--offload-dir"};
     }
     memory->store_.clear_weights(backend);
     return memory;
