@@ -29,6 +29,14 @@ class CommandLineTest : public ProgramTest {
         const auto counts = member(result.out, "documents");
         return counts.empty() ? 0 : counts[0];
     }
+    // Command lines, each with what its refusal says.
+    void expect_refused(const std::vector<std::pair<std::vector<std::string>, std::string>>& cases) const {
+        for (const auto& [arguments, said] : cases) {
+            const auto result = run(arguments);
+            EXPECT_EQ(result.exit_code, 2) << said;
+            EXPECT_NE(result.err.find(said), std::string::npos) << said << " is not in " << result.err;
+        }
+    }
     // The program with its standard output on a full disk.
     CommandResult run_onto_full_disk(const std::vector<std::string>& arguments) const {
         return run_under({"sh", "-c", "exec \"$@\" >/dev/full", "sh"}, command(arguments, 1));
@@ -93,10 +101,6 @@ TEST_F(CommandLineTest, AWrongFlagIsToldOnceUnderALauncher) {
 TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
     const std::string model = path("model"), data = path("data.safetensors"), adapter = path("adapter");
     ASSERT_EQ(train("adapter", {"--steps", "0", "--lora-rank", "2"}).exit_code, 0);
-    std::filesystem::create_directory(path("empty"));
-    std::filesystem::create_directory(path("torch"));
-    std::filesystem::copy(model + "/config.json", path("torch"));
-    ASSERT_TRUE(write_file_atomic(path("torch/pytorch_model.bin"), "weights").ok());
     const std::string weights = model + "/model.safetensors", adapter_weights = adapter + "/adapter_model.safetensors";
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
         {{"eval", "--model", weights, "--data", data}, "--model: '" + weights + "' is a file; give the directory"},
@@ -128,26 +132,6 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
          "--max-tokens: '9999"},
         {{"init", "--config", path("config.json"), "--out", model}, "--out: "},
         {{"init", "--config", model, "--out", path("m")}, "--config: cannot read " + model},
-        {{"init", "--config", path("config.json"), "--out", ""}, "--out: is required"},
-        {{"tokenize", "--tokenizer", "", "--input", path("a"), "--seq-len", "8", "--out", path("t")},
-         "--tokenizer: is required"},
-        {{"tokenize", "--tokenizer", path("empty"), "--input", path("a"), "--seq-len", "8", "--out", path("t")},
-         "--tokenizer: " + path("empty") + " holds no tokenizer.model"},
-        {{"generate", "--model", model, "--prompt", "a", "--top-p", "0.5"},
-         "--top-p: means nothing without --temperature"},
-        {{"generate", "--model", model, "--prompt", "a", "--seed", "1"}, "--seed: means nothing without --temperature"},
-        {{"generate", "--model", model, "--prompt", "a", "--temperature", "nan"},
-         "--temperature: 'nan' is not a number"},
-        {{"plan", "--model", model, "--data", data, "--ranks", "2", "--ranks-per-node", "5"},
-         "--ranks-per-node: must not be more than the ranks, 2"},
-        {{"plan", "--model", model, "--data", data, "--lora-rank", "2", "--lora-targets", "v_proj,q_proj,v_proj"},
-         "--lora-targets: names 'v_proj' twice"},
-        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--quantize", "nf4"},
-         "--quantize: 'nf4' freezes the model"},
-        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--offload-optimizer", "nvme",
-          "--offload-dir", path("empty") + "/none"},
-         "--offload-dir: "},
-        {{"eval", "--model", path("torch"), "--data", data}, "`atoll-trainer import --from " + path("torch") + "`"},
         {{"eval", "--model", model, "--data", data, "--config", "/etc"}, "--config: cannot read /etc"},
         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--momentum", "0.5"},
          "--momentum: means nothing without --optimizer sgd"},
@@ -160,11 +144,37 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
           "--lora-alpha", "8.5"},
          "--lora-alpha: the adapter that --adapter names has 2;"},
         {{"eval", "--model", model, "--data", data, "--threads", "5000"}, "must be from 1 to 4096"}};
-    for (const auto& [arguments, said] : cases) {
-        const auto result = run(arguments);
-        EXPECT_EQ(result.exit_code, 2) << said;
-        EXPECT_NE(result.err.find(said), std::string::npos) << said << " is not in " << result.err;
-    }
+    expect_refused(cases);
+}
+
+TEST_F(CommandLineTest, WhatIsMissingOrMeansNothingIsNamed) {
+    const std::string model = path("model"), data = path("data.safetensors");
+    std::filesystem::create_directory(path("empty"));
+    std::filesystem::create_directory(path("torch"));
+    std::filesystem::copy(model + "/config.json", path("torch"));
+    ASSERT_TRUE(write_file_atomic(path("torch/pytorch_model.bin"), "weights").ok());
+    expect_refused(
+        {{{"init", "--config", path("config.json"), "--out", ""}, "--out: is required"},
+         {{"tokenize", "--tokenizer", "", "--input", path("a"), "--seq-len", "8", "--out", path("t")},
+          "--tokenizer: is required"},
+         {{"tokenize", "--tokenizer", path("empty"), "--input", path("a"), "--seq-len", "8", "--out", path("t")},
+          "--tokenizer: " + path("empty") + " holds no tokenizer.model"},
+         {{"generate", "--model", model, "--prompt", "a", "--top-p", "0.5"},
+          "--top-p: means nothing without --temperature"},
+         {{"generate", "--model", model, "--prompt", "a", "--seed", "1"},
+          "--seed: means nothing without --temperature"},
+         {{"generate", "--model", model, "--prompt", "a", "--temperature", "nan"},
+          "--temperature: 'nan' is not a number"},
+         {{"plan", "--model", model, "--data", data, "--ranks", "2", "--ranks-per-node", "5"},
+          "--ranks-per-node: must not be more than the ranks, 2"},
+         {{"plan", "--model", model, "--data", data, "--lora-rank", "2", "--lora-targets", "v_proj,q_proj,v_proj"},
+          "--lora-targets: names 'v_proj' twice"},
+         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--quantize", "nf4"},
+          "--quantize: 'nf4' freezes the model"},
+         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--offload-optimizer", "nvme",
+           "--offload-dir", path("empty") + "/none"},
+          "--offload-dir: "},
+         {{"eval", "--model", path("torch"), "--data", data}, "`atoll-trainer import --from " + path("torch") + "`"}});
 }
 
 TEST_F(CommandLineTest, MoreThreadsThanCoresAreTold) {
