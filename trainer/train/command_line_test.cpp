@@ -144,6 +144,8 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
           "--lora-alpha", "8.5"},
          "--lora-alpha: the adapter that --adapter names has 2;"},
         {{"eval", "--model", model, "--data", data, "--threads", "5000"}, "must be from 1 to 4096"}};
+    for (const std::string threads : {"0", "5000", "100000"})
+        EXPECT_NE(tokenize({"--input", path("a"), "--threads", threads}).err.find("from 1 to 4096"), std::string::npos);
     expect_refused(cases);
 }
 

@@ -52,10 +52,17 @@ class TokenizeCommand final : public Command {
                    }),
             {.name = "validation-percent",
              .help = "of the documents, 1 to 99, chosen by their hash; with --split train or validation",
-             .target = Flag::Assign([this](std::string_view text) -> Status { return read_percent(text); }),
+             .target = Flag::Assign([this](std::string_view text) -> Status {
+                 return read_count("--validation-percent", text, 99, options_.validation_percent);
+             }),
              .kind = "INT"},
             {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
-            {"threads", "the default is the cores that this process may use", &threads_}};
+            {.name = "threads",
+             .help = "the default is the cores that this process may use",
+             .target = Flag::Assign([this](std::string_view text) -> Status {
+                 return read_count("--threads", text, 4096, options_.threads);
+             }),
+             .kind = "INT"}};
     }
 
     Status run() override {
@@ -63,20 +70,18 @@ class TokenizeCommand final : public Command {
         std::vector<std::filesystem::path> reads = options_.inputs;
         reads.push_back(options_.tokenizer);
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kData, options_.out, reads, overwrite_));
-        if (threads_ < 0 || threads_ > 4096) return invalid_argument("--threads", "must be at least 1");
-        options_.threads = static_cast<int>(threads_);
         ATOLL_TRY(const data::TokenizeReport report, data::tokenize(options_));
         print_line(data::to_json_line(report));
         return {};
     }
 
   private:
-    Status read_percent(std::string_view text) {
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), options_.validation_percent);
+    static Status read_count(const char* flag, std::string_view text, int max, int& count) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
         const bool is_number = error == std::errc() && end == text.data() + text.size();
-        if (is_number && options_.validation_percent >= 1 && options_.validation_percent <= 99) return {};
-        return invalid_argument("--validation-percent",
-                                "'" + std::string(text) + "' is not a whole number from 1 to 99");
+        if (is_number && count >= 1 && count <= max) return {};
+        return invalid_argument(flag,
+                                "'" + std::string(text) + "' is not a whole number from 1 to " + std::to_string(max));
     }
     // Without the other, each of the two says nothing.
     Status check_split() const {
@@ -91,7 +96,6 @@ class TokenizeCommand final : public Command {
     }
 
     data::TokenizeOptions options_;
-    std::int64_t threads_ = 0;
     bool overwrite_ = false;
 };
 
