@@ -72,9 +72,9 @@ Result<std::unique_ptr<Comm>> open_world() {
     return world;
 }
 
-void abort_run(const std::string& why) {
-    check(false, why);
-    std::abort();
+void abort_run(int code) {
+    abort_mpi_world(code);
+    std::_Exit(code);  // without what libraries do at an end, for which there may be no memory
 }
 
 }  // namespace atl::comm

@@ -42,7 +42,7 @@ const char* process_environment(const char* name);
 // several processes that MPI cannot see as one world.
 Result<std::unique_ptr<Comm>> open_world();
 
-// Ends every rank of this run at once; what an exception does in main.
-[[noreturn]] void abort_run(const std::string& why);
+// Ends every rank of this run at once with that exit code; what an exception does in main.
+[[noreturn]] void abort_run(int code);
 
 }  // namespace atl::comm

@@ -168,6 +168,12 @@ std::unique_ptr<Comm> make_mpi_world() {
     return std::make_unique<MpiComm>(MPI_COMM_WORLD, true);
 }
 
+void abort_mpi_world(int code) {
+    int is_initialized = 0;
+    MPI_Initialized(&is_initialized);
+    if (is_initialized != 0) MPI_Abort(MPI_COMM_WORLD, code);
+}
+
 std::int64_t library_bytes(int ranks_on_node) {
     if (ranks_on_node <= 1) return 0;
 #if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5

@@ -12,6 +12,9 @@ namespace atl::comm {
 // check() and abort_run() end all ranks. Once a process.
 std::unique_ptr<Comm> make_mpi_world();
 
+// Ends all its ranks; does nothing where MPI is not initialised.
+void abort_mpi_world(int code);
+
 // The MPI library's own name and version, without initialising it.
 std::string mpi_version();
 

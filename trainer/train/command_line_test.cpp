@@ -179,6 +179,31 @@ TEST_F(CommandLineTest, WhatIsMissingOrMeansNothingIsNamed) {
          {{"eval", "--model", path("torch"), "--data", data}, "`atoll-trainer import --from " + path("torch") + "`"}});
 }
 
+// What the standard library throws is told in a line, without a core dump.
+TEST_F(CommandLineTest, ThreadsThatCannotBeStartedAreTold) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need the memory that the test forbids";
+#endif
+    ASSERT_TRUE(write_file_atomic(path("in.jsonl"), "{\"text\": \"x\"}\n").ok());
+    const std::vector<std::string> tokenize = {"tokenize",
+                                               "--tokenizer",
+                                               ATOLL_FIXTURES "/tokenizers/small",
+                                               "--input",
+                                               path("in.jsonl"),
+                                               "--out",
+                                               path("tokens"),
+                                               "--template",
+                                               "{{text}}",
+                                               "--seq-len",
+                                               "16",
+                                               "--threads",
+                                               "4096"};
+    const auto refused = run_under({"sh", "-c", "ulimit -v 1000000; exec \"$@\"", "sh"}, command(tokenize, 1));
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_EQ(refused.err.find("atoll-trainer tokenize: cannot start a thread; give fewer --threads"), 0U)
+        << refused.err;
+}
+
 TEST_F(CommandLineTest, MoreThreadsThanCoresAreTold) {
     const auto eval = [&](int threads) {
         return run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--threads",

@@ -1,11 +1,14 @@
 #include <array>
 #include <csignal>
 #include <exception>
+#include <new>
+#include <system_error>
 
 #include "shared/log/log.h"
 #include "trainer/comm/launch.h"
 #include "trainer/train/cli.h"
 #include "trainer/train/commands.h"
+#include "trainer/train/warn.h"
 
 namespace {
 
@@ -72,6 +75,16 @@ constexpr const char* kBindings[] = {"OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)(int, char**, char**) = drop_bindings;
 
+// What a user is told of what the standard library throws.
+atl::Error error_of(const std::exception& error) {
+    if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+        return {atl::ErrorCode::kResourceExhausted, "the system gives no more memory (`ulimit -v` may limit it)", ""};
+    const auto* const refused = dynamic_cast<const std::system_error*>(&error);
+    if (refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again)
+        return atl::unavailable("cannot start a thread; give fewer --threads, or raise the limit (`ulimit -u`)");
+    return atl::internal_error(error.what());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -82,6 +95,8 @@ int main(int argc, char** argv) {
     try {
         return atl::train::run_command_line(argc, argv, kCommands);
     } catch (const std::exception& error) {
-        atl::comm::abort_run(error.what());  // the other ranks must not wait for this one
+        const atl::Error told = error_of(error);
+        atl::train::warn(told.message);
+        atl::comm::abort_run(atl::train::exit_code(told));  // the other ranks must not wait for this one
     }
 }
