@@ -7,6 +7,13 @@
 
 #include "trainer/kernels/cpu/sgemm.h"
 
+// What OpenBLAS asks, while it is loaded, for the size of its pool: this takes the place of its own reading of
+// OPENBLAS_NUM_THREADS. It is called by our threads and needs none; those would wait idle, and where they cannot have
+// their memory (`ulimit -v`) the process would never end.
+extern "C" int openblas_num_threads_env() {
+    return 1;
+}
+
 namespace atl::kernels::cpu {
 namespace {
 

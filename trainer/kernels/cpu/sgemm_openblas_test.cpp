@@ -1,3 +1,4 @@
+#include <cblas.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,10 @@
 
 namespace atl::kernels::cpu {
 namespace {
+
+TEST(OpenblasTest, StartsNoThreadsOfItsOwn) {
+    EXPECT_EQ(openblas_get_num_threads(), 1);
+}
 
 TEST(OpenblasTest, MoreThreadsThanTheLibraryServesGetTheirProducts) {
     constexpr std::int64_t kSide = 64, kDepth = 32768;  // long enough that threads take turns within a product
