@@ -81,7 +81,8 @@ TEST_F(InitTest, AConfigThatCannotWorkIsRefusedByName) {
     write_config({{"model_type", "mamba"}, {"architectures", {"MambaForCausalLM"}}});
     EXPECT_NE(init_model(options_).error().message.find("tiny.json"), std::string::npos);
     options_.config = directory_.path() / "missing.json";
-    EXPECT_EQ(init_model(options_).error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(init_model(options_).error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(init_model(options_).error().field, "--config");
     EXPECT_FALSE(std::filesystem::exists(options_.out));
 }
 

@@ -199,6 +199,23 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
     expect_refused(eval(), "another tokenizer");
 }
 
+TEST_F(BadInputTest, APromptBeyondTheContextIsToldApartFromTooManyTokens) {
+    const auto generate = [&](int words, const char* tokens) {
+        std::string prompt;
+        for (int i = 0; i < words; ++i) prompt += "~";
+        return run({"generate", "--model", path("model"), "--prompt", prompt, "--max-tokens", tokens});
+    };
+    auto config = nlohmann::json::parse(read_file(path("config.json")).value());
+    config["vocab_size"] = 512;
+    ASSERT_TRUE(write_file_atomic(path("more.json"), config.dump()).ok());
+    ASSERT_EQ(run({"init", "--config", path("more.json"), "--tokenizer", ATOLL_FIXTURES "/tokenizers/gpt2", "--out",
+                   path("model"), "--overwrite"})
+                  .exit_code,
+              0);
+    expect_refused(generate(100, "1"), "--prompt: has ");
+    expect_refused(generate(1, "100"), "--max-tokens: prompt and new tokens are ");
+}
+
 TEST_F(BadInputTest, ATokenizersExpressionThatRunsAwayIsNamed) {
     auto json = nlohmann::json::parse(read_file(ATOLL_FIXTURES "/tokenizers/gpt2/tokenizer.json").value());
     json["pre_tokenizer"] = {{"type", "Sequence"},

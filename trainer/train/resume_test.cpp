@@ -213,6 +213,7 @@ TEST_F(ResumeTest, AStateThatIsTooShortIsNamed) {
     const auto result = train("out", {"--steps", "5", "--resume"});
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_NE(result.err.find("state.safetensors"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("begin anew with --overwrite"), std::string::npos) << result.err;
 }
 
 TEST_F(ResumeTest, AnyByteOfAStateThatChangedIsFound) {

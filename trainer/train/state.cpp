@@ -194,6 +194,14 @@ Status load_group(const safetensors::File& file, ParameterStore& store, std::siz
     return load_rounded(file, masters, weights, real(store.begin_of(weights, group), weights.element_count()), backend);
 }
 
+Result<safetensors::File> open_state(const std::filesystem::path& path) {
+    auto file = safetensors::File::open(path);
+    if (file.ok() || file.error().code != ErrorCode::kInvalidArgument) return file;
+    Error error = file.error();
+    error.message += ": the file is damaged; begin anew with --overwrite";
+    return error;
+}
+
 std::string metadata_of(const safetensors::File& file, const char* key) {
     const auto found = file.header().metadata.find(key);
     return found == file.header().metadata.end() ? std::string() : found->second;
@@ -374,7 +382,7 @@ Result<std::optional<Progress>> load_state(const std::filesystem::path& file, Pa
                                            bool deterministic) {
     ATOLL_TRY(const bool found, rank0_finds(file, comm));
     if (!found) return std::optional<Progress>();
-    ATOLL_TRY(const auto opened, comm::agreed(comm, safetensors::File::open(file)));
+    ATOLL_TRY(const auto opened, comm::agreed(comm, open_state(file)));
     ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened, identity)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(opened, comm)));
