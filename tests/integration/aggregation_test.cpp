@@ -292,7 +292,7 @@ TEST_F(AggregationProcessTest, PartsThatTheStoreSweptWhileTheAggregationWasAwayA
     const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
     close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 300)});
     const std::string finished = "SELECT sha256 FROM parts WHERE sha256 IS NOT NULL";
-    ASSERT_TRUE(eventually([&] { return query(finished).size() >= 5; }));
+    ASSERT_TRUE(eventually([&] { return query(finished).size() >= 5; })) << first->log();
     first->kill();
     const auto parts = query(finished);
     ASSERT_GT(parts.size(), 0) << "it was killed too late";
