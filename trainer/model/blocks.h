@@ -146,6 +146,10 @@ class HeadBlock final : public Block {
     };
     Scratch cut_scratch(tensor::Arena& arena, const BatchShape& shape) const;
     std::size_t own_groups() const { return is_tied_ ? 2 : 1; }  // those before the adapters
+    // The views that the matrix takes: of its group, and of the adapters.
+    std::array<GroupView, 2> table_groups(std::span<const GroupView> groups) const {
+        return with_adapters(groups, own_groups() - 1, own_groups());
+    }
 
     std::string name_ = "head";
     std::vector<std::size_t> groups_;

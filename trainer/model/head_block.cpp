@@ -49,8 +49,7 @@ void HeadBlock::forward(const Context& context, std::span<const GroupView> group
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     context.backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
-    chunked_loss_forward(context, table_, with_adapters(groups, own_groups() - 1, own_groups()), scratch.normed,
-                         scratch.loss, *loss);
+    chunked_loss_forward(context, table_, table_groups(groups), scratch.normed, scratch.loss, *loss);
 }
 
 void HeadBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte*,
@@ -59,8 +58,7 @@ void HeadBlock::backward(const Context& context, std::span<const GroupView> grou
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     context.backend.rmsnorm_forward(input, norm.weight(0), epsilon_, scratch.normed, scratch.rstd);
-    chunked_loss_backward(context, table_, with_adapters(groups, own_groups() - 1, own_groups()), scratch.normed,
-                          scratch.loss, *loss, input_gradient);
+    chunked_loss_backward(context, table_, table_groups(groups), scratch.normed, scratch.loss, *loss, input_gradient);
     context.backend.rmsnorm_backward(input, norm.weight(0), scratch.rstd, input_gradient, {}, input_gradient,
                                      norm.gradient(0), norm.accumulate());
 }
@@ -73,7 +71,7 @@ void HeadBlock::infer(const Context& context, std::span<const GroupView> groups,
     const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, hidden_});
     context.backend.rmsnorm_forward(input, groups.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
     last_rows(context, scratch.normed, last);
-    table_.forward(context, with_adapters(groups, own_groups() - 1, own_groups()), last, output,
+    table_.forward(context, table_groups(groups), last, output,
                    table_.cut_low(context.workspace, shape.batch, Category::kWorkspace));
 }
 

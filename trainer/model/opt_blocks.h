@@ -167,6 +167,13 @@ class OptHeadBlock final : public Block {
     void compute_features(const Context& context, std::span<const GroupView> groups, const Tensor& input,
                           const Scratch& scratch) const;
     std::size_t own_groups() const { return is_tied_ ? 2 : 1; }  // those before the adapters
+    // The views that the matrix takes: of its group, and of the adapters.
+    std::array<GroupView, 2> table_groups(std::span<const GroupView> groups) const {
+        return with_adapters(groups, own_groups() - 1, own_groups());
+    }
+    std::array<GroupView, 2> project_groups(std::span<const GroupView> groups) const {
+        return with_adapters(groups, 0, own_groups());
+    }
     bool projects() const { return linears_.size() > 1; }
     const LinearRun& table() const { return linears_[0]; }
     const LinearRun& project_out() const { return linears_[1]; }

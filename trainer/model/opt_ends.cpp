@@ -202,7 +202,7 @@ void OptHeadBlock::compute_features(const Context& context, std::span<const Grou
     context.backend.layernorm_forward(input, head.weight(kLastNorm), head.weight(kLastNormBias), epsilon_,
                                       scratch.normed, scratch.moments);
     if (!projects()) return;
-    const auto own = with_adapters(groups, 0, own_groups());
+    const auto own = project_groups(groups);
     project_out().forward(context, own, scratch.normed, scratch.features, scratch.low);
 }
 
@@ -211,8 +211,7 @@ void OptHeadBlock::forward(const Context& context, std::span<const GroupView> gr
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     compute_features(context, groups, input, scratch);
-    chunked_loss_forward(context, table(), with_adapters(groups, own_groups() - 1, own_groups()), scratch.features,
-                         scratch.loss, *loss);
+    chunked_loss_forward(context, table(), table_groups(groups), scratch.features, scratch.loss, *loss);
 }
 
 void OptHeadBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input, std::byte*,
@@ -223,10 +222,9 @@ void OptHeadBlock::backward(const Context& context, std::span<const GroupView> g
     const Scratch scratch = cut_scratch(context.workspace, context.batch.shape);
     compute_features(context, groups, input, scratch);
     const Tensor& gradients = projects() ? scratch.feature_gradients : input_gradient;
-    chunked_loss_backward(context, table(), with_adapters(groups, own_groups() - 1, own_groups()), scratch.features,
-                          scratch.loss, *loss, gradients);
+    chunked_loss_backward(context, table(), table_groups(groups), scratch.features, scratch.loss, *loss, gradients);
     if (projects()) {
-        const auto own = with_adapters(groups, 0, own_groups());
+        const auto own = project_groups(groups);
         project_out().low_gradient(context, own, gradients, scratch.low_gradient);
         project_out().weight_gradient(context, own, gradients, scratch.normed, scratch.low, scratch.low_gradient);
         project_out().input_gradient(context, own, gradients, scratch.low_gradient, input_gradient);
@@ -243,7 +241,7 @@ void OptHeadBlock::infer(const Context& context, std::span<const GroupView> grou
         context.workspace.allocate(Category::kWorkspace, DType::kF32, {context.batch.shape.batch, embedding_});
     compute_features(context, groups, input, scratch);
     last_rows(context, scratch.features, last);
-    table().forward(context, with_adapters(groups, own_groups() - 1, own_groups()), last, output,
+    table().forward(context, table_groups(groups), last, output,
                     table().cut_low(context.workspace, context.batch.shape.batch, Category::kWorkspace));
 }
 
