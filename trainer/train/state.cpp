@@ -92,6 +92,7 @@ bool can_be_kept(const ParameterStore& store, Saved saved, std::size_t group, st
     if (!checkpoint::widen(dtype, piece, values)) return false;
     if (saved != Saved::kExactWeights) return true;
     const checkpoint::DType stored = file_dtype(store.storage(group));
+    if (stored == dtype) return true;
     std::vector<std::byte> rounded(values.size() * static_cast<std::size_t>(safetensors::size_bytes(stored)));
     return checkpoint::narrow(stored, values, rounded);
 }

@@ -34,15 +34,15 @@ std::filesystem::path exit_file(const std::filesystem::path& out) {
     return state_file(out).parent_path().parent_path() / "exit.json";
 }
 
-std::string name_of(const std::filesystem::path& out) {
-    return (out.has_filename() ? out : out.parent_path()).filename().string();
+std::string run_name(const std::filesystem::path& out) {
+    return state_file(out).parent_path().stem().string();  // without .state
 }
 
 // That of an earlier run into this `out`.
 Status remove_exit_file(const std::filesystem::path& out) {
     const std::filesystem::path ended = exit_file(out);
     const auto text = read_file(ended);
-    if (!text.ok() || !is_exit_json_of(*text, name_of(out))) return {};
+    if (!text.ok() || !is_exit_json_of(*text, run_name(out))) return {};
     std::error_code error;
     std::filesystem::remove(ended, error);
     return error ? internal_error("cannot remove " + ended.string() + ": " + error.message()) : Status();
@@ -308,7 +308,7 @@ Status Trainer::finish() {
     if (comm_.rank() == 0) {
         print_line(to_json_line(made));
         const std::string& out = job_.config.out;
-        recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, name_of(out)) + "\n")
+        recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, run_name(out)) + "\n")
                             : finish_state(out, identity_of_result(identity_, job_.config));
     }
     return comm_.agree(write_outcome(recorded));
