@@ -24,7 +24,7 @@ std::string openblas_name() {
 }
 
 // How many threads the library was built for, "… MAX_THREADS=64". It has a buffer for twice as many; with more calls at
-// once than buffers it crashes. The other half is left to threads of its own.
+// once than buffers it crashes. Half of them is enough.
 std::ptrdiff_t openblas_calls_max() {
     constexpr std::string_view kKey = "MAX_THREADS=";
     const std::string_view config = openblas_get_config();
