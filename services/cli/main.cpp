@@ -56,7 +56,7 @@ int fail(const Context& context, const Error& error) {
                                {{"type", to_string(error.code)}, {"message", error.message}, {"field", error.field}}}}
             << "\n";
     else
-        std::cerr << describe(error) << "\n";
+        std::cerr << explain(error) << "\n";
     return context.exit_status_of ? context.exit_status_of(error) : exit_status(error);
 }
 

@@ -75,9 +75,8 @@ std::string human_number(double value) {
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }
 
-std::string describe(const Error& error) {
-    std::string text = "error: " + error.message;
-    if (!error.field.empty() && error.message.find(error.field) == std::string::npos) text += "\n  at: " + error.field;
+std::string explain(const Error& error) {
+    std::string text = "error: " + describe(error);
     if (const auto what = advice(error.code); !what.empty()) text += "\n  " + std::string(what);
     return text;
 }

@@ -25,8 +25,8 @@ std::string human_bytes(std::uint64_t bytes);  // "8.0 MiB"
 std::string human_seconds(double seconds);     // "0.4 s", "3 m 05 s", "2 h 10 m"
 std::string human_number(double value);        // four significant digits: "1.234e+04" never, "12340" instead
 
-// "error: message" with the field and, where we know one, what to do next; as people read it on standard error.
-std::string describe(const Error& error);
+// "error: " and what is wrong, with what to do next where we know it; as people read it on standard error.
+std::string explain(const Error& error);
 // The program's exit status for an error: 2 bad input (a name or a file that is not there, too), 3 not enough of
 // something, 1 anything else.
 int exit_status(const Error& error);

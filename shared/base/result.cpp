@@ -1,6 +1,24 @@
 #include "shared/base/result.h"
 
+#include <cctype>
+#include <string_view>
+
 namespace atl {
+namespace {
+
+// Whether a message has the field as a word of its own. What stands behind ", got " is somebody's value and no name.
+bool names_field(std::string_view message, std::string_view field) {
+    message = message.substr(0, message.find(", got "));
+    const auto is_in_word = [&](std::size_t at) {
+        return at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 ||
+                                       std::string_view("_-./").find(message[at]) != std::string_view::npos);
+    };
+    for (std::size_t at = message.find(field); at != std::string_view::npos; at = message.find(field, at + 1))
+        if ((at == 0 || !is_in_word(at - 1)) && !is_in_word(at + field.size())) return true;
+    return false;
+}
+
+}  // namespace
 
 const char* to_string(ErrorCode code) {
     switch (code) {
@@ -26,6 +44,11 @@ const char* to_string(ErrorCode code) {
             return "internal";
     }
     return "internal";
+}
+
+std::string describe(const Error& error) {
+    if (error.field.empty() || names_field(error.message, error.field)) return error.message;
+    return error.field + ": " + error.message;
 }
 
 }  // namespace atl

@@ -29,9 +29,13 @@ const char* to_string(ErrorCode code);
 
 struct Error {
     ErrorCode code = ErrorCode::kInternal;
-    std::string message;  // one sentence for people: what is wrong and what to do
+    std::string message;  // one sentence for people: what is wrong and what to do; it does not begin with the field
     std::string field;    // the field, flag or file that is wrong, empty if none
 };
+
+// "FIELD: MESSAGE", for logs and for people. A sentence that names its field itself ("cannot open /data: …") stays as
+// it is.
+std::string describe(const Error& error);
 
 // A value or an Error. Reading the value of a failed Result is a programmer's error.
 template <class T>

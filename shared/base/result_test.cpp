@@ -26,6 +26,23 @@ TEST(ResultTest, TryReturnsTheErrorWithItsField) {
     EXPECT_EQ(result.error().field, "number");
 }
 
+TEST(ResultTest, AnErrorIsDescribedWithItsField) {
+    EXPECT_EQ(describe(invalid_argument("store.root", "must be an absolute path")),
+              "store.root: must be an absolute path");
+    EXPECT_EQ(describe(invalid_argument("port", "must be an integer, got \"port\"")),
+              "port: must be an integer, got \"port\"");
+    EXPECT_EQ(describe(conflict("the store.root-old is taken", "store.root")),
+              "store.root: the store.root-old is taken");
+    EXPECT_EQ(describe(unavailable("no broker answers")), "no broker answers");
+}
+
+TEST(ResultTest, ASentenceThatNamesItsFieldIsNotGivenItTwice) {
+    for (const auto& [message, field] : {std::pair("cannot open /data/x: No such file or directory", "/data/x"),
+                                         std::pair("model llama has no version 7", "version"),
+                                         std::pair("--tls-certificate and --tls-key go together", "--tls-key")})
+        EXPECT_EQ(describe(invalid_argument(field, message)), message);
+}
+
 TEST(ResultDeathTest, ReadingTheValueOfAFailureAborts) {
     EXPECT_DEATH((void)parse_even(1).value(), "must be even");
 }
