@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
+#include <variant>
 
 #include "shared/base/file.h"
 #include "shared/base/spelling.h"
@@ -34,51 +36,52 @@ std::string range_text(const Option& option) {
     return "must be from " + number_text(option.min) + " to " + number_text(option.max);
 }
 
-// What a value is compared with in `built`: "1.0" and "1" are the same number.
-bool same_value(const Member& member, std::string_view text, std::string_view built) {
-    double a = 0;
-    double b = 0;
-    const bool is_number = std::holds_alternative<std::int64_t RunConfig::*>(member) ||
-                           std::holds_alternative<double RunConfig::*>(member);
-    const bool both = is_number && parse_number(text, a) == Parsed::kWell && parse_number(built, b) == Parsed::kWell;
-    return both ? a == b : text == built;
+// read_value() reads an option's text; it returns what is wrong with the text, nothing when it is right.
+std::string read_value(const Option& option, std::string_view text, std::int64_t& value) {
+    const Parsed parsed = parse_number(text, value);
+    if (parsed == Parsed::kNot) return "is not a whole number";
+    if (parsed == Parsed::kBeyond) return "is too large";
+    const auto number = static_cast<double>(value);
+    return number >= option.min && number <= option.max ? "" : "is out of range: " + range_text(option);
+}
+
+std::string read_value(const Option& option, std::string_view text, double& value) {
+    const Parsed parsed = parse_number(text, value);
+    if (parsed == Parsed::kNot || !std::isfinite(value)) return "is not a number";
+    const bool in_range = parsed == Parsed::kWell && value >= option.min && value <= option.max;
+    return in_range ? "" : "is out of range: " + range_text(option);
+}
+
+std::string read_value(const Option&, std::string_view text, bool& value) {
+    value = text == "true";
+    return value || text == "false" ? "" : "is neither true nor false";
+}
+
+std::string read_value(const Option& option, std::string_view text, std::string& value) {
+    value = text;
+    if (option.choices.empty() || std::ranges::find(option.choices, text) != option.choices.end()) return "";
+    return "is none of " + listed(option.built.empty() ? option.choices : option.built);
+}
+
+template <class T>
+bool is_built(const Option& option, const T& value) {
+    return option.built.empty() || std::ranges::any_of(option.built, [&](std::string_view text) {
+               T built{};
+               return read_value(option, text, built).empty() && built == value;
+           });
 }
 
 // `name` is the flag or the key, for messages.
 Status assign_named(RunConfig& config, const Option& option, std::string_view text, const std::string& name) {
-    const auto wrong = [&](const std::string& what) -> Status {
-        return invalid_argument(name, "'" + std::string(text) + "' " + what);
+    const auto assign_member = [&](auto member) -> std::string {
+        auto value = config.*member;
+        if (std::string fault = read_value(option, text, value); !fault.empty()) return fault;
+        if (!is_built(option, value)) return "is not built yet; this build has: " + listed(option.built);
+        config.*member = std::move(value);
+        return "";
     };
-    if (!option.choices.empty() && std::ranges::find(option.choices, text) == option.choices.end()) {
-        return wrong("is none of " + listed(option.choices));
-    }
-    const auto is_it = [&](std::string_view built) { return same_value(option.member, text, built); };
-    if (!option.built.empty() && std::ranges::none_of(option.built, is_it)) {
-        return wrong("is not built yet; this build has: " + listed(option.built));
-    }
-    const auto in_range = [&](auto value) {
-        return static_cast<double>(value) >= option.min && static_cast<double>(value) <= option.max;
-    };
-    const std::string range = range_text(option);
-    if (const auto* integer = std::get_if<std::int64_t RunConfig::*>(&option.member)) {
-        std::int64_t value = 0;
-        const Parsed parsed = parse_number(text, value);
-        if (parsed == Parsed::kNot) return wrong("is not a whole number");
-        if (parsed == Parsed::kBeyond) return wrong("is too large");
-        if (!in_range(value)) return wrong("is out of range: " + range);
-        config.*(*integer) = value;
-    } else if (const auto* number = std::get_if<double RunConfig::*>(&option.member)) {
-        double value = 0;
-        const Parsed parsed = parse_number(text, value);
-        if (parsed == Parsed::kNot || !std::isfinite(value)) return wrong("is not a number");
-        if (parsed == Parsed::kBeyond || !in_range(value)) return wrong("is out of range: " + range);
-        config.*(*number) = value;
-    } else if (const auto* flag = std::get_if<bool RunConfig::*>(&option.member)) {
-        if (text != "true" && text != "false") return wrong("is neither true nor false");
-        config.*(*flag) = text == "true";
-    } else {
-        config.*std::get<std::string RunConfig::*>(option.member) = text;
-    }
+    const std::string fault = std::visit(assign_member, option.member);
+    if (!fault.empty()) return invalid_argument(name, "'" + std::string(text) + "' " + fault);
     config.given.emplace(option.name);
     return {};
 }

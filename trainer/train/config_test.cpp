@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "shared/base/file.h"
 
 namespace atl::train {
@@ -80,6 +82,35 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
         EXPECT_EQ(status.error().field, std::string("--") + name);
     }
     EXPECT_TRUE(set(config, "tp", "1").ok());
+}
+
+TEST(RunConfigTest, AWrongTextIsToldTheChoicesThatAreBuilt) {
+    int unbuilt = 0;
+    for (const Option& option : options()) {
+        if (option.choices.empty()) continue;
+        RunConfig config;
+        const Status status = assign(config, option, "wrong");
+        ASSERT_FALSE(status.ok()) << option.name;
+        const std::string& message = status.error().message;
+        for (const std::string_view choice : option.choices) {
+            const bool is_built = option.built.empty() || std::ranges::count(option.built, choice) > 0;
+            EXPECT_EQ(message.find(choice) != std::string::npos, is_built) << option.name << ": " << message;
+            if (!is_built) ++unbuilt;
+        }
+    }
+    EXPECT_GT(unbuilt, 0);
+}
+
+TEST(RunConfigTest, AWrongNumberIsNotCalledUnbuilt) {
+    for (const Option& option : options()) {
+        if (option.built.empty() || !option.choices.empty()) continue;
+        for (const char* text : {"two", "1.5", "-1", "1e300", "9999999999999999999999"}) {
+            RunConfig config;
+            const Status status = assign(config, option, text);
+            ASSERT_FALSE(status.ok()) << option.name << " " << text;
+            EXPECT_EQ(status.error().message.find("not built"), std::string::npos) << status.error().message;
+        }
+    }
 }
 
 TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
