@@ -151,27 +151,51 @@ TEST_F(QuantGoldenTest, BlocksAndFactorsDownTheColumnsGiveOtherCodes) {
     EXPECT_GT(int8_others, kCount / 4);
 }
 
-TEST_F(QuantGoldenTest, MagnitudesThatAreNotQuantisedAreFarOff) {
+// A block that is a tensor of its own has no other magnitude to share a code with: its factor is its magnitude.
+TEST_F(QuantGoldenTest, FactorsOfBlocksQuantisedAloneAreExactAndFarOff) {
+    constexpr auto kBlock = static_cast<std::size_t>(kNf4Block);
+    const auto storage = nf4(values_.size());
     const auto factors = golden<float>("nf4.factors");
     double worst = 0;
     for (std::size_t block = 0; block < factors.size(); ++block) {
-        float magnitude = 0;
-        for (std::size_t i = 64 * block; i < std::min<std::size_t>(64 * (block + 1), kCount); ++i) {
-            magnitude = std::max(magnitude, std::abs(values_[i]));
-        }
-        if (magnitude > 0) worst = std::max(worst, std::abs(static_cast<double>(factors[block] / magnitude) - 1));
+        const auto values = std::span(values_).subspan(kBlock * block, std::min(kBlock, kCount - kBlock * block));
+        const float magnitude = std::abs(*std::ranges::max_element(values, {}, [](float x) { return std::abs(x); }));
+        const Nf4Layout layout(std::ssize(values));
+        std::vector<std::byte> alone(static_cast<std::size_t>(layout.size));
+        Nf4Quantizer quantizer(std::ssize(values), into(alone));
+        quantizer.append(values);
+        quantizer.finish();
+        const double factor = nf4_scale(alone.data(), layout, 0);
+        EXPECT_EQ(factor, magnitude) << block;
+        const double together = nf4_scale(storage.data(), layout_, static_cast<std::int64_t>(block));
+        EXPECT_NEAR(together, factors[block], 1e-6 * std::abs(factors[block])) << block;
+        if (magnitude > 0) worst = std::max(worst, std::abs(factor / factors[block] - 1));
     }
     EXPECT_GT(worst, 1e-3);
 }
 
+// Rounding a value that is half a step shorter cuts off the code of the value itself.
 TEST_F(QuantGoldenTest, CodesThatAreCutOffInsteadOfRoundedAreFarOff) {
-    const auto wanted = golden<std::int8_t>("int8.codes");
-    const auto magnitudes = golden<float>("int8.magnitudes");
+    const Int8Layout layout(kRows, kColumns);
+    std::vector<std::byte> storage(static_cast<std::size_t>(layout.size));
+    quantize_int8(kColumns, values_, storage);
+    const auto factors = part<float>(storage, 0, kRows);
+    std::vector<float> shortened = values_;
+    for (std::size_t i = 0; i < shortened.size(); ++i) {
+        const float step = factors[i / kColumns], magnitude = std::abs(values_[i]);
+        const bool is_largest = magnitude > 126.9F * step;  // the row's factor must stay
+        if (!is_largest) shortened[i] = std::copysign(std::max(0.0F, magnitude - step / 2), values_[i]);
+    }
+    quantize_int8(kColumns, shortened, storage);
+    const auto codes = part<std::int8_t>(storage, layout.codes, kCount), wanted = golden<std::int8_t>("int8.codes");
     std::int64_t others = 0;
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-        if (static_cast<std::int8_t>(values_[i] * 127 / magnitudes[i / kColumns]) != wanted[i]) ++others;
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+        const int nearer_to_zero = std::abs(wanted[i]) - std::abs(codes[i]);
+        EXPECT_TRUE(nearer_to_zero == 0 || nearer_to_zero == 1) << i << ": " << nearer_to_zero;
+        others += nearer_to_zero;
     }
     EXPECT_GT(others, kCount / 4);
+    EXPECT_LT(others, kCount * 3 / 4) << "codes are cut off without this, too";
 }
 
 // Rows and columns after which both formats have padding.
