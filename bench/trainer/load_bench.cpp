@@ -148,7 +148,7 @@ int main(int argc, char** argv) {
     const int rounds = std::max(kRoundsMin, argc > 2 ? std::atoi(argv[2]) : kRoundsMin);
     const auto backend = kernels::make_cpu_backend(1).value();
     auto directory = train::open_model(argv[1]);
-    if (!directory.ok()) return std::fprintf(stderr, "%s\n", directory.error().message.c_str()), 2;
+    if (!directory.ok()) return std::fprintf(stderr, "%s\n", describe(directory.error()).c_str()), 2;
     const std::vector<char> bytes(static_cast<std::size_t>(bytes_of(*directory->weights)), 1);
     std::vector<Times> copies, loads;
     double cached = 1;

@@ -42,7 +42,7 @@ Result<Update> parse_update(const Json& value, const std::string& path) {
 
 Result<std::vector<Update>> parse_updates(const Json& values) {
     if (values.empty() || values.size() > kUpdatesMax)
-        return invalid_argument("updates", "updates: must hold 1 to " + std::to_string(kUpdatesMax) + " updates");
+        return invalid_argument("updates", "must be from 1 to " + std::to_string(kUpdatesMax));
     std::vector<Update> updates;
     std::set<std::string> tasks;
     for (std::size_t i = 0; i < values.size(); ++i) {

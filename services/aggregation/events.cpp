@@ -45,7 +45,7 @@ Status take_event(pg::Transaction& transaction, const events::Event& event, cons
                                event.data.contains("round") && event.data["round"].is_number_integer();
         if (!addressed) return round.error();
         return add_failed(transaction, topic_prefix, event.data["job"].get<std::string>(),
-                          event.data["round"].get<std::int64_t>(), round.error().message, {});
+                          event.data["round"].get<std::int64_t>(), describe(round.error()), {});
     }
     ATOLL_TRY(const bool fresh, insert_aggregation(transaction, *round));
     spdlog::info("round {} of job {}: {} updates{}", round->round, round->job, round->updates.size(),

@@ -17,7 +17,7 @@ constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a bloc
 
 Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     auto read = read_file(settings.token_file);
-    if (!read.ok()) return unavailable("aggregation.token_file: " + read.error().message);  // until it is mended
+    if (!read.ok()) return unavailable("aggregation.token_file: " + describe(read.error()));  // until it is mended
     std::string token = std::move(read).value();
     while (!token.empty() && (token.back() == '\n' || token.back() == ' ')) token.pop_back();
     http::ClientOptions options;
@@ -41,7 +41,7 @@ average::Input input_of(const std::shared_ptr<ClientPool>& store, const std::str
 Result<Manifest> manifest_of(ClientPool& store, const std::string& name, const std::string& digest) {
     auto manifest = model_store::fetch_manifest(*store.take(), digest);
     if (!manifest.ok())
-        return Error{manifest.error().code, name + ": " + manifest.error().message, manifest.error().field};
+        return Error{manifest.error().code, name + ": " + describe(manifest.error()), manifest.error().field};
     return manifest;
 }
 

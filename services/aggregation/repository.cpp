@@ -292,7 +292,7 @@ Result<std::vector<Json>> list_aggregations(pg::Transaction& transaction, const 
     std::int64_t after = 0;
     const char* end = page.after.data() + page.after.size();
     if (!page.after.empty() && std::from_chars(page.after.data(), end, after).ptr != end)
-        return invalid_argument("after", "after: must be the `next` of another page");
+        return invalid_argument("after", "must be the `next` of another page");
     ATOLL_TRY(const auto rows,
               transaction.query(kColumns + "WHERE id > $1 AND ($2 = '' OR job = $2) ORDER BY id LIMIT $3",
                                 {after, job, page.limit + 1}));

@@ -16,7 +16,7 @@ Result<std::int64_t> round_of(const std::string& text) {
     const char* end = text.data() + text.size();
     const auto [parsed, error] = std::from_chars(text.data(), end, round);
     if (error != std::errc() || parsed != end || round < 0)
-        return invalid_argument("round", "round: must be a round's number, got \"" + text + "\"");
+        return invalid_argument("round", "must be a whole number, got \"" + text + "\"");
     return round;
 }
 

@@ -84,8 +84,7 @@ Result<json> members_from_flags(const FacilityFlags& flags) {
 Result<json> facility_from_flags(const FacilityFlags& flags) {
     if (!flags.local && flags.ssh.empty())
         return invalid_argument("--ssh", "say how the facility is reached: --local or --ssh HOST");
-    if (flags.work_dir.empty())
-        return invalid_argument("--work-dir", "--work-dir DIR is needed (absolute, at the site)");
+    if (flags.work_dir.empty()) return invalid_argument("--work-dir", "is required: an absolute directory at the site");
     ATOLL_TRY(json facility, members_from_flags(flags));
     if (!facility["batch"].contains("kind")) facility["batch"]["kind"] = "local";
     facility["name"] = flags.name;

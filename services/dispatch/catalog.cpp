@@ -105,7 +105,7 @@ Result<Json> Catalog::get_as(Service service, const std::string& path, const std
     auto value = get(service, path);
     if (!value.ok() &&
         (value.error().code == ErrorCode::kNotFound || value.error().code == ErrorCode::kInvalidArgument))
-        return invalid_argument(field, field + ": there is no " + what);
+        return invalid_argument(field, "there is no " + what);
     return value;
 }
 
@@ -143,8 +143,8 @@ Status Catalog::require_no_base(const std::string& model, const std::string& fie
         if (!page.ok()) return page.error();
         for (const auto& version : page->value("items", Json::array()))
             if (version.value("kind", "") == "base")
-                return invalid_argument(field, field + ": the model \"" + model +
-                                                   "\" holds imported versions; give a job's results another name");
+                return invalid_argument(
+                    field, "the model \"" + model + "\" holds imported versions; give a job's results another name");
         const Json next = page->value("next", Json());
         cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
     } while (!cursor.empty());

@@ -172,7 +172,7 @@ Result<VersionSpec> parse_version(const json::Json& body) {
     if (!holds_only_numbers(spec.statistics) || !has_only_plain_keys(spec.statistics) ||
         spec.statistics.dump().size() > kStatisticsBytesMax)
         return invalid_argument("statistics",
-                                "statistics: must hold numbers under plain names, at most 64 KiB; texts stay at the "
+                                "must hold numbers under plain names, at most 64 KiB; texts stay at the "
                                 "facility");
     return spec;
 }
@@ -203,7 +203,7 @@ Result<std::int64_t> parse_version_number(const std::string& text) {
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > INT32_MAX)
-        return invalid_argument("version", "version: must be a number from 1");
+        return invalid_argument("version", "must be a number from 1");
     return number;
 }
 

@@ -24,7 +24,7 @@ Result<std::int64_t> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std
     std::int64_t count = 0;
     for (const std::string& sha256 : unneeded) {
         const auto removed = blobs.remove_if_older(sha256, age);
-        if (!removed.ok()) spdlog::warn("blob {} stays: {}", sha256, removed.error().message);
+        if (!removed.ok()) spdlog::warn("blob {} stays: {}", sha256, describe(removed.error()));
         count += removed.ok() && *removed ? 1 : 0;
     }
     ATOLL_RETURN_IF_ERROR(transaction.commit());
@@ -34,10 +34,10 @@ Result<std::int64_t> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std
 // What goes wrong is logged: an hour later it is tried again.
 std::int64_t sweep_once(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age) try {
     if (const Status forgotten = forget_uploads(pool); !forgotten.ok())
-        spdlog::warn("forgetting uploads: {}", forgotten.error().message);
+        spdlog::warn("forgetting uploads: {}", describe(forgotten.error()));
     if (age.count() == 0) return 0;
     const auto removed = sweep(pool, blobs, age);
-    if (!removed.ok()) spdlog::warn("sweeping blobs: {}", removed.error().message);
+    if (!removed.ok()) spdlog::warn("sweeping blobs: {}", describe(removed.error()));
     if (!removed.ok() || *removed == 0) return 0;
     spdlog::info("{} blobs that no version needs are gone", *removed);
     return *removed;

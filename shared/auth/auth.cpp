@@ -102,7 +102,7 @@ const char* to_string(Role role) {
 Result<Role> parse_role(std::string_view name) {
     for (const Role role : {Role::kAdmin, Role::kOperator, Role::kFacility, Role::kViewer})
         if (name == to_string(role)) return role;
-    return invalid_argument("role", "the role must be admin, operator, facility or viewer");
+    return invalid_argument("role", "must be admin, operator, facility or viewer");
 }
 
 Result<Issuer> Issuer::from_pem(std::string private_key_pem) {
@@ -146,7 +146,7 @@ Result<Principal> Verifier::verify(std::string_view token) const {
     const CString claims(jwt_get_grants_json(decoded.get(), nullptr), &std::free);
     if (!claims) return unauthenticated("the token has no claims");
     auto principal = parse_claims(claims.get());
-    if (!principal.ok()) return unauthenticated("the token is not valid: " + principal.error().message);
+    if (!principal.ok()) return unauthenticated("the token is not valid: " + describe(principal.error()));
     if (principal->expires_unix_s <= std::time(nullptr)) return unauthenticated("the token has expired");
     return principal;
 }

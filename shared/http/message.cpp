@@ -149,7 +149,7 @@ Result<Page> page_of(const Request& request) {
     const std::string& text = limit->second;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), page.limit);
     if (error != std::errc() || end != text.data() + text.size() || page.limit < 1 || page.limit > kPageLimitMax)
-        return invalid_argument("limit", "limit must be a number from 1 to " + std::to_string(kPageLimitMax));
+        return invalid_argument("limit", "must be a number from 1 to " + std::to_string(kPageLimitMax));
     return page;
 }
 

@@ -116,8 +116,8 @@ Result<Json> parse(std::string_view text, int depth_max) {
 
 ObjectReader::ObjectReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
     if (object_.is_object()) return;
-    const std::string name = path_.empty() ? "the document" : path_;
-    status_ = invalid_argument(path_, name + ": must be an object, got " + shown(object_));
+    status_ = invalid_argument(
+        path_, (path_.empty() ? "the document must be an object, got " : "must be an object, got ") + shown(object_));
 }
 
 std::string ObjectReader::field(const char* key) const {
@@ -125,7 +125,7 @@ std::string ObjectReader::field(const char* key) const {
 }
 
 void ObjectReader::fail(const char* key, std::string message) {
-    if (status_.ok()) status_ = invalid_argument(field(key), field(key) + ": " + message);
+    if (status_.ok()) status_ = invalid_argument(field(key), std::move(message));
 }
 
 const Json* ObjectReader::find(const char* key, bool required, const char* type_name,

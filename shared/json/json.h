@@ -19,7 +19,7 @@ Result<Json> parse(std::string_view text, int depth_max = 64);
 // Reads the members of one JSON object and reports the first thing wrong by its full field name ("strategy.name").
 // Every member must be read or allowed: finish() names the first unknown one. Errors are sticky: after one, readers
 // return defaults, so that a parser is straight-line code followed by one `finish()`. A member that is null counts as
-// absent. Borrows the object. Messages begin with the field: `rounds: must be an integer from 1 to 10000, got "ten"`.
+// absent. Borrows the object. Described, an error is `rounds: must be an integer from 1 to 10000, got "ten"`.
 //
 //   ObjectReader reader(json);
 //   spec.name = reader.required_string("name");

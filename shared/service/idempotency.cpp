@@ -19,7 +19,7 @@ struct Key {
 Result<Key> key_of(const http::Request& request, std::string text) {
     const auto printable = [](char c) { return c > ' ' && c < 127; };
     if (text.size() > kKeyBytesMax || !std::all_of(text.begin(), text.end(), printable))
-        return invalid_argument("Idempotency-Key", "the Idempotency-Key must be 1 to 200 printable ASCII characters");
+        return invalid_argument("Idempotency-Key", "must be 1 to 200 printable ASCII characters");
     digest::Sha256 hash;
     hash.update(std::string(http::to_string(request.method)) + " " + request.path + "\n");
     hash.update(request.body);

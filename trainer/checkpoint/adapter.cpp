@@ -140,7 +140,7 @@ std::string config_text(const model::LoraOptions& options, const std::string& ba
 Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory) {
     ATOLL_TRY(const json::Json config, read_config(directory));
     auto options = parse_adapter_config(config);
-    if (!options.ok()) return wrong_config(directory, options.error().message);
+    if (!options.ok()) return wrong_config(directory, describe(options.error()));
     return options;
 }
 

@@ -73,7 +73,7 @@ Result<Params> read_params(const fs::path& path, const ImportOptions& options) {
     for (const char* key : {"vocab_size", "multiple_of", "ffn_dim_multiplier", "max_batch_size"}) {
         static_cast<void>(reader.any_or_null(key));
     }
-    if (const Status status = reader.finish(); !status.ok()) return in_file(path, status.error().message);
+    if (const Status status = reader.finish(); !status.ok()) return in_file(path, describe(status.error()));
     if (params.heads > params.dim || params.dim % params.heads != 0)
         return in_file(path, "n_heads does not divide dim");
     if (options.rope_factor && !params.scaled_rope)

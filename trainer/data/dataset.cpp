@@ -101,7 +101,7 @@ Result<DatasetInfo> read_info(const std::filesystem::path& path) {
     // Other members describe how the data was made; they may grow without harm.
     for (const auto& [key, value] : parsed->items()) reader.any_or_null(key.c_str());
     const Status status = reader.finish();
-    if (!status.ok()) return in_file(path, status.error().message);
+    if (!status.ok()) return in_file(path, describe(status.error()));
     return info;
 }
 

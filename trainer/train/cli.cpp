@@ -123,10 +123,7 @@ bool is_first_rank() {
 
 void report(const Error& error, std::span<const Flag> flags) {
     if (error.message.empty()) return;  // another rank says it
-    const std::string name = field_text(error.field, flags);
-    const bool named = name.empty() || error.message.find(name) != std::string::npos;
-    const std::string field = named ? "" : name + ": ";
-    warn(field + error.message);
+    warn(describe({error.code, error.message, field_text(error.field, flags)}));
 }
 
 std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {

@@ -112,7 +112,7 @@ nlohmann::json to_json(const Ports& ports) {
 Status check_address(const PublicAddress& address) {
     const bool web = address.url.starts_with("https://") || address.url.starts_with("http://");
     if (!address.url.empty() && (!web || address.url.ends_with('/')))
-        return invalid_argument("--public-url", "--public-url must be as https://host:7443, without a path");
+        return invalid_argument("--public-url", "must be as https://host:7443, without a path");
     if (address.listen.empty() && address.certificate.empty() && address.certificate_key.empty()) return {};
     if (address.listen.empty() || address.certificate.empty() || address.certificate_key.empty())
         return invalid_argument("--public-listen",

@@ -14,7 +14,7 @@ Result<StoredFacility> read(const pg::Rows& rows, int row) {
     auto facility = parse_facility(rows.json(row, "spec"));
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
-                              "\" cannot be read: " + facility.error().message);
+                              "\" cannot be read: " + describe(facility.error()));
     return StoredFacility{std::move(facility).value(), rows.integer(row, "version"), rows.text(row, "created_at"),
                           rows.text(row, "updated_at")};
 }
@@ -33,7 +33,7 @@ Status require_facility(pg::Connection& connection, const std::string& name, con
     ATOLL_TRY(const pg::Rows all, connection.query("SELECT name FROM facilities ORDER BY name LIMIT 1000"));
     std::vector<std::string> names;
     for (int i = 0; i < all.size(); ++i) names.push_back(all.text(i, "name"));
-    return invalid_argument(field, field + ": there is no facility \"" + name + "\"" + did_you_mean(name, names));
+    return invalid_argument(field, "there is no facility \"" + name + "\"" + did_you_mean(name, names));
 }
 
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
@@ -77,7 +77,7 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
               transaction.query(
                   "SELECT count(*) AS n FROM tasks WHERE facility = $1 AND state IN ('pending', 'running')", {name}));
     if (rows.integer(0, "n") == 0) return {};
-    return conflict(field + ": cannot change while the facility has pending or running tasks (" + rows.text(0, "n") +
+    return conflict("cannot change while the facility has pending or running tasks (" + rows.text(0, "n") +
                         "); attempts that are under way would not be found again",
                     field);
 }

@@ -108,7 +108,7 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::ch
         task.facility = std::move(facility).value();
     } else {
         task.facility.name = task.task.facility;
-        task.fault = "the facility cannot be read: " + facility.error().message;
+        task.fault = "the facility cannot be read: " + describe(facility.error());
     }
     return std::optional(std::move(task));
 }

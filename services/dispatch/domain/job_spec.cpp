@@ -43,9 +43,9 @@ Result<Participant> parse_participant(const Json& value, const std::string& path
 }
 
 Result<std::vector<Participant>> parse_participants(const Json& list) {
-    if (list.empty()) return invalid_argument("participants", "participants: at least one is needed");
+    if (list.empty()) return invalid_argument("participants", "at least one is needed");
     if (list.size() > kParticipantsMax)
-        return invalid_argument("participants", "participants: a job has at most " + std::to_string(kParticipantsMax) +
+        return invalid_argument("participants", "a job has at most " + std::to_string(kParticipantsMax) +
                                                     ", these are " + std::to_string(list.size()));
     std::vector<Participant> participants;
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -89,9 +89,8 @@ Result<Strategy> parse_strategy(const Json& value) {
 
 Result<std::vector<SiteData>> parse_evaluation_sites(const Json& list) {
     if (list.size() > kParticipantsMax)
-        return invalid_argument("evaluation.at", "evaluation.at: a job evaluates at " +
-                                                     std::to_string(kParticipantsMax) + " places at most, these are " +
-                                                     std::to_string(list.size()));
+        return invalid_argument("evaluation.at", "a job evaluates at " + std::to_string(kParticipantsMax) +
+                                                     " places at most, these are " + std::to_string(list.size()));
     std::vector<SiteData> sites;
     for (std::size_t i = 0; i < list.size(); ++i) {
         const std::string path = element("evaluation.at", i);
@@ -161,8 +160,8 @@ Status check_rate(const JobSpec& spec) {
     if (spec.lr_over_rounds == RateOverRounds::kConstant) return {};
     for (const auto& participant : spec.participants)
         if (!merge_training_settings(spec.training, participant.training).contains("lr"))
-            return invalid_argument("training.lr", "training.lr: is needed with lr_over_rounds \"" +
-                                                       std::string(rate_name(spec.lr_over_rounds)) + "\"");
+            return invalid_argument(
+                "training.lr", "is needed with lr_over_rounds \"" + std::string(rate_name(spec.lr_over_rounds)) + "\"");
     return {};
 }
 
@@ -203,7 +202,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     ATOLL_RETURN_IF_ERROR(parse_model(model, spec));
     ATOLL_TRY(spec.participants, parse_participants(participants));
     if (spec.quorum && *spec.quorum > static_cast<std::int64_t>(spec.participants.size()))
-        return invalid_argument("quorum", "quorum: is larger than the number of participants");
+        return invalid_argument("quorum", "is larger than the number of participants");
     ATOLL_TRY(spec.strategy, parse_strategy(strategy));
     ATOLL_RETURN_IF_ERROR(check_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);

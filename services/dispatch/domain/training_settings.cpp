@@ -91,14 +91,13 @@ bool is_built(const Json& built, const Json& value) {
 
 Status check_value(const Json& row, const Json& value, const std::string& field) {
     const std::string& type = row.at("type").get_ref<const std::string&>();
-    if (!has_type(type, value)) return invalid_argument(field, field + ": " + type_name(type));
+    if (!has_type(type, value)) return invalid_argument(field, type_name(type));
     const Json built = row.value("built", row.value("choices", Json::array()));
     if (!built.empty() && !is_built(built, value)) {
         const Json choices = row.value("choices", Json::array());
         const bool is_known = choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end();
-        return invalid_argument(field, field + ": " +
-                                           (is_known ? "'" + text_of(value) + "' is not built yet; the trainer has: "
-                                                     : std::string("must be one of ")) +
+        return invalid_argument(field, (is_known ? "'" + text_of(value) + "' is not built yet; the trainer has: "
+                                                 : std::string("must be one of ")) +
                                            list_of(built));
     }
     if (!row.contains("min")) return {};
@@ -106,7 +105,7 @@ Status check_value(const Json& row, const Json& value, const std::string& field)
     const double min = row["min"];
     const double max = row["max"];
     if (!std::isfinite(number) || number < min || number > max)
-        return invalid_argument(field, field + ": must be from " + number_text(min) + " to " + number_text(max));
+        return invalid_argument(field, "must be from " + number_text(min) + " to " + number_text(max));
     return {};
 }
 
@@ -130,7 +129,7 @@ class Together {
     Status wrong(const std::string& key, const std::string& what) const {
         const bool is_own = overrides_.is_object() && overrides_.contains(key);
         const std::string field = (is_own ? path_ : "training") + "." + key;
-        return invalid_argument(field, field + ": " + what);
+        return invalid_argument(field, what);
     }
 
     Status check_length() const {
@@ -193,17 +192,14 @@ class Together {
 
 Status check_training_settings(const Json& settings, const std::string& path) {
     if (settings.is_null()) return {};
-    if (!settings.is_object()) return invalid_argument(path, path + ": must be an object");
+    if (!settings.is_object()) return invalid_argument(path, "must be an object");
     for (const auto& [key, value] : settings.items()) {
         const std::string field = path + "." + key;
         const auto row = table().find(key);
-        if (row == table().end())
-            return invalid_argument(field, field + ": the trainer has no such setting" + near_key(key));
-        if (const auto why = not_of_a_job(key); !why.empty())
-            return invalid_argument(field, field + ": " + std::string(why));
+        if (row == table().end()) return invalid_argument(field, "the trainer has no such setting" + near_key(key));
+        if (const auto why = not_of_a_job(key); !why.empty()) return invalid_argument(field, std::string(why));
         ATOLL_RETURN_IF_ERROR(check_value(row->second, value, field));
-        if (needs_adapters(key, value))
-            return invalid_argument(field, field + ": " + std::string(not_of_a_job("lora_rank")));
+        if (needs_adapters(key, value)) return invalid_argument(field, std::string(not_of_a_job("lora_rank")));
     }
     return {};
 }

@@ -33,8 +33,8 @@ Status require_local_programs(const Facility& facility) {
     if (facility.transport.kind != "local" || facility.programs.empty()) return {};
     for (const char* name : {"atoll", "atoll-trainer"})
         if (::access((facility.programs + "/" + name).c_str(), X_OK) != 0)
-            return invalid_argument("programs", "programs: there is no " + std::string(name) + " in " +
-                                                    facility.programs + " on this machine, or it cannot be run");
+            return invalid_argument("programs", "there is no " + std::string(name) + " in " + facility.programs +
+                                                    " on this machine, or it cannot be run");
     return {};
 }
 
@@ -106,7 +106,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     Json checks = Json::array();
     checks.push_back({{"name", "transport"},
                       {"ok", found.ok()},
-                      {"detail", found.ok() ? "the way in by " + way + " works" : found.error().message}});
+                      {"detail", found.ok() ? "the way in by " + way + " works" : describe(found.error())}});
     bool all_ok = found.ok();
     if (found.ok())
         for (const auto& item : *found) {

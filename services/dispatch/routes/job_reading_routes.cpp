@@ -33,8 +33,8 @@ Result<std::int64_t> query_integer(const Request& request, const std::string& ke
     std::int64_t value = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max)
-        return invalid_argument(key, key + ": must be a whole number from 0 to " + std::to_string(max) +
-                                         (unit.empty() ? "" : ", as in 20" + unit));
+        return invalid_argument(
+            key, "must be a whole number from 0 to " + std::to_string(max) + (unit.empty() ? "" : ", as in 20" + unit));
     return value;
 }
 
@@ -141,7 +141,7 @@ void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::
 Result<bool> wants_json(const Request& request) {
     const auto found = request.query.find("format");
     const std::string format = found == request.query.end() || found->second.empty() ? "text" : found->second;
-    if (format != "text" && format != "json") return invalid_argument("format", "format: must be text or json");
+    if (format != "text" && format != "json") return invalid_argument("format", "must be text or json");
     return format == "json";
 }
 

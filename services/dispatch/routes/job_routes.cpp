@@ -37,9 +37,9 @@ Status require_facilities(pg::Connection& connection, JobSpec& spec) {
 Error too_long(const SiteData& data, std::int64_t seq_len, const std::string& model, std::int64_t tokens_max,
                const std::string& field) {
     const std::string most = std::to_string(tokens_max);
-    return invalid_argument(field, field + ": version " + std::to_string(data.version) + " of dataset \"" +
-                                       data.dataset + "\" has rows of " + std::to_string(seq_len) +
-                                       " tokens; model \"" + model + "\" takes at most " + most +
+    return invalid_argument(field, "version " + std::to_string(data.version) + " of dataset \"" + data.dataset +
+                                       "\" has rows of " + std::to_string(seq_len) + " tokens; model \"" + model +
+                                       "\" takes at most " + most +
                                        " (max_position_embeddings): prepare it with a seq_len of at most " + most);
 }
 

@@ -22,7 +22,7 @@ Json read_one(const LogSource& source, Clock::time_point deadline) {
     if (text.ok())
         log["text"] = std::move(text).value();
     else
-        log["error"] = text.error().message;
+        log["error"] = describe(text.error());
     return log;
 }
 

@@ -376,7 +376,7 @@ int main(int argc, char** argv) {
         const atl::Status status = options.down ? demo.down() : demo.run();
         if (status.ok() && demo.all_hold()) return 0;
         fmt::print(stderr, "atoll-demo: {}\n",
-                   status.ok() ? "the federation did not give what it must" : status.error().message);
+                   status.ok() ? "the federation did not give what it must" : describe(status.error()));
         if (status.ok()) return kComparisonsFailed;
     } catch (const std::exception& error) {  // an answer without a field that it should have, a full disk
         fmt::print(stderr, "atoll-demo: {}\n", error.what());
