@@ -38,15 +38,15 @@ std::span<const pg::Migration> migrations() {
     return all;
 }
 
-Result<std::unique_ptr<service::Running>> start(service::Context& context) {
-    ATOLL_TRY(const Settings settings, parse_settings(context.settings.own));
+Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
     return std::unique_ptr<service::Running>(std::make_unique<RunningAggregation>(context, settings));
 }
 
 }  // namespace
 
 const service::Definition& definition() {
-    static const service::Definition aggregation{"aggregation", migrations(), kOpenapiJson, start};
+    static const service::Definition aggregation{"aggregation", migrations(), kOpenapiJson,
+                                                 service::configure_with(parse_settings, start)};
     return aggregation;
 }
 

@@ -1,13 +1,13 @@
 #include "services/aggregation/settings.h"
 
-#include "shared/json/json.h"
+#include "shared/service/names.h"
 
 namespace atl::aggregation {
 
 Result<Settings> parse_settings(const json::Json& own) {
     json::ObjectReader reader(own, "aggregation");
     Settings settings;
-    settings.store_url = reader.required_string("store_url");
+    settings.store_url = service::required_web_address(reader, "store_url");
     settings.token_file = reader.required_string("token_file");
     settings.workers = reader.integer_or("workers", settings.workers, 1, 64);
     settings.part_bytes = reader.integer_or("part_bytes", settings.part_bytes, 4096, 64 << 20);

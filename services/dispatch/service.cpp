@@ -126,6 +126,14 @@ Status take_over_leases(pg::Pool& pool, const std::string& instance) {
     return release_leases_of(*connection, instance);
 }
 
+Result<auth::Issuer> load_issuer(const std::filesystem::path& file) {
+    const auto pem = read_file(file);
+    if (!pem.ok()) return invalid_argument("dispatch.private_key_file", describe(pem.error()));
+    auto issuer = auth::Issuer::from_pem(*pem);
+    if (!issuer.ok()) return invalid_argument("dispatch.private_key_file", issuer.error().message);
+    return issuer;
+}
+
 // Private and our own: in a shared /tmp somebody else may have made it first, or a link in its place.
 Status make_control_directory(const std::filesystem::path& directory) {
     std::error_code ignored;
@@ -142,7 +150,10 @@ Status make_control_directory(const std::filesystem::path& directory) {
 }  // namespace
 
 service::Definition definition() {
-    return {.name = kSchema, .migrations = migrations(), .openapi = kOpenapiJson, .start = start};
+    return {.name = kSchema,
+            .migrations = migrations(),
+            .openapi = kOpenapiJson,
+            .configure = service::configure_with(parse_settings, start)};
 }
 
 std::span<const pg::Migration> migrations() {
@@ -157,12 +168,10 @@ std::span<const pg::Migration> migrations() {
     return list;
 }
 
-Result<std::unique_ptr<service::Running>> start_with(service::Context& context, WorkerSeams seams) {
-    ATOLL_TRY(Settings settings, parse_settings(context.settings.own));
+Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {
     settings.instance = service::instance_of(context.settings);
     ATOLL_RETURN_IF_ERROR(take_over_leases(context.pool, settings.instance));
-    ATOLL_TRY(std::string pem, read_file(settings.private_key_file));
-    ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(std::move(pem)));
+    ATOLL_TRY(const auth::Issuer issuer, load_issuer(settings.private_key_file));
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
     // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it and make their
     // topics.
@@ -170,8 +179,8 @@ Result<std::unique_ptr<service::Running>> start_with(service::Context& context, 
         std::make_unique<Service>(context, std::move(settings), issuer, std::move(seams)));
 }
 
-Result<std::unique_ptr<service::Running>> start(service::Context& context) {
-    return start_with(context, {});
+Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
+    return start_with(context, settings, {});
 }
 
 }  // namespace atl::dispatch

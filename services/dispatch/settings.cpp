@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "shared/service/names.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -32,9 +34,11 @@ Result<Settings> parse_settings(const json::Json& own) {
     json::ObjectReader reader(own, "dispatch");
     Settings settings;
     settings.private_key_file = reader.required_string("private_key_file");
-    settings.registry_url = reader.required_string("registry_url");
-    settings.store_url = reader.required_string("store_url");
+    settings.registry_url = service::required_web_address(reader, "registry_url");
+    settings.store_url = service::required_web_address(reader, "store_url");
     settings.store_url_for_sites = reader.string_or("store_url_for_sites", settings.store_url);
+    if (!service::is_web_address(settings.store_url_for_sites))
+        reader.fail("store_url_for_sites", "must be an address such as https://host:7443/store");
     settings.programs = reader.string_or("programs", directory_of_this_program());
     settings.topic_prefix = reader.string_or("topic_prefix", "");
     settings.control_directory = reader.string_or("control_directory", default_control_directory().string());

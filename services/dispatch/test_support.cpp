@@ -228,7 +228,7 @@ void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) 
     ASSERT_NO_FATAL_FAILURE(make_schema());
     service_ = std::make_shared<InProcess>(std::move(settings), keys_);
     service::Context context{service_->settings, service_->pool, service_->server, service_->metrics};
-    auto running = start_with(context, std::move(seams));
+    auto running = start_with(context, parse_settings(service_->settings.own).value(), std::move(seams));
     ASSERT_TRUE(running.ok()) << running.error().message;
     service_->running = std::move(running).value();
     ASSERT_TRUE(service_->server.start().ok());

@@ -29,19 +29,18 @@ class RunningRegistry final : public service::Running {
     events::Relay relay_;
 };
 
-Result<std::unique_ptr<service::Running>> start(service::Context& context) {
-    json::ObjectReader reader(context.settings.own, "registry");
-    RouteOptions options;
-    options.topic = reader.string_or("topic_prefix", "") + options.topic;
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    add_routes(context.server, context.pool, options);
+Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
+    add_routes(context.server, context.pool, settings);
     return std::unique_ptr<service::Running>(std::make_unique<RunningRegistry>(context));
 }
 
 }  // namespace
 
 service::Definition definition() {
-    return {.name = "registry", .migrations = migrations(), .openapi = kOpenapiJson, .start = start};
+    return {.name = "registry",
+            .migrations = migrations(),
+            .openapi = kOpenapiJson,
+            .configure = service::configure_with(parse_settings, start)};
 }
 
 }  // namespace atl::registry

@@ -6,7 +6,7 @@
 
 namespace atl::registry {
 
-// The registry as shared/service runs it; its own settings: {"topic_prefix": ""}.
+// The registry as shared/service runs it.
 service::Definition definition();
 
 }  // namespace atl::registry

@@ -158,7 +158,7 @@ Result<Response> get_croissant(Transaction& transaction, const Request& request)
 
 }  // namespace
 
-void add_routes(http::Server& server, pg::Pool& pool, const RouteOptions& options) {
+void add_routes(http::Server& server, pg::Pool& pool, const Settings& settings) {
     const auto readers = http::Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer});
     const auto writers = http::Access::roles({Role::kAdmin, Role::kOperator});
     using Function = std::function<Result<Response>(Transaction&, const Request&)>;
@@ -169,7 +169,7 @@ void add_routes(http::Server& server, pg::Pool& pool, const RouteOptions& option
             return run(pool, request, [&](Transaction& transaction) { return function(transaction, request); });
         });
     };
-    const std::string topic = options.topic;
+    const std::string topic = settings.topic_prefix + "atoll.datasets";
     add(Method::kPost, "/v1/datasets", writers, create_dataset);
     add(Method::kGet, "/v1/datasets", readers, get_datasets);
     add(Method::kGet, "/v1/datasets/:name", readers, get_dataset);

@@ -56,11 +56,11 @@ Result<ByteRange> parse_range(const std::string& header, std::uint64_t size) {
     return ByteRange{first, std::min(last + 1, size)};
 }
 
-BlobRoutes::BlobRoutes(pg::Pool& pool, BlobStore& blobs, const Options& options, metrics::Registry& metrics)
+BlobRoutes::BlobRoutes(pg::Pool& pool, BlobStore& blobs, const Settings& settings, metrics::Registry& metrics)
     : pool_(pool),
       blobs_(blobs),
-      accel_prefix_(options.accel_prefix),
-      puts_(options.put_concurrency),
+      accel_prefix_(settings.accel_prefix),
+      puts_(settings.put_concurrency),
       bytes_in_(metrics.counter("atoll_store_blob_bytes_received_total", "Bytes of new blobs")),
       bytes_out_(
           metrics.counter("atoll_store_blob_bytes_sent_total", "Bytes of blobs handed out, also by the gateway")),
@@ -116,7 +116,7 @@ void BlobRoutes::refund(const auth::TaskScope& scope, std::size_t bytes) {
         return uncount_upload(*connection, scope, bytes);
     };
     if (const Status status = give_back(); !status.ok())
-        spdlog::warn("bytes of task {} that were not kept stay counted: {}", scope.task, status.error().message);
+        spdlog::warn("bytes of task {} that were not kept stay counted: {}", scope.task, describe(status.error()));
 }
 
 Result<http::Response> BlobRoutes::get(const http::Request& request) {

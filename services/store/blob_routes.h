@@ -4,7 +4,7 @@
 #include <string>
 
 #include "services/store/blob_store.h"
-#include "services/store/options.h"
+#include "services/store/settings.h"
 #include "shared/http/server.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
@@ -14,7 +14,7 @@ namespace atl::store {
 // /v1/blobs: bytes in and out. Outlives the server that it is added to.
 class BlobRoutes {
   public:
-    BlobRoutes(pg::Pool& pool, BlobStore& blobs, const Options& options, metrics::Registry& metrics);
+    BlobRoutes(pg::Pool& pool, BlobStore& blobs, const Settings& settings, metrics::Registry& metrics);
     void add_to(http::Server& server);
 
   private:

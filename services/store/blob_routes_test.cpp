@@ -27,10 +27,10 @@ class BlobRoutesTest : public testing::Test {
 
     TemporaryDirectory temporary_;
     std::unique_ptr<BlobStore> blobs_ = BlobStore::open(temporary_.path()).value();
-    Options options_{.root = temporary_.path(), .accel_prefix = "", .put_concurrency = 1, .topic_prefix = ""};
+    Settings settings_{.root = temporary_.path(), .accel_prefix = "", .put_concurrency = 1, .topic_prefix = ""};
     pg::Pool pool_{"host=/nonexistent", "store", 1};
     metrics::Registry metrics_;
-    BlobRoutes routes_{pool_, *blobs_, options_, metrics_};
+    BlobRoutes routes_{pool_, *blobs_, settings_, metrics_};
     http::TestServer server_{[this](http::Server& server) { routes_.add_to(server); }};
 };
 

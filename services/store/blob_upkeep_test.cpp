@@ -40,8 +40,8 @@ TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {
     auto blobs = BlobStore::open(temporary_.path() / "full").value();
     blobs->set_write_hook([left = 3]() mutable { return left-- > 0 ? ENOSPC : 0; });
     metrics::Registry metrics;
-    const Options options{.root = temporary_.path() / "full", .accel_prefix = "", .topic_prefix = ""};
-    BlobRoutes routes(store_->pool(), *blobs, options, metrics);
+    const Settings settings{.root = temporary_.path() / "full", .accel_prefix = "", .topic_prefix = ""};
+    BlobRoutes routes(store_->pool(), *blobs, settings, metrics);
     http::ServerOptions server_options;
     server_options.request_bytes_max = 65U << 20;
     http::TestServer server([&](http::Server& to) { routes.add_to(to); }, server_options);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "services/store/blob_routes.h"
-#include "services/store/options.h"
 #include "shared/json/json.h"
 
 namespace atl::store {
@@ -148,15 +147,6 @@ TEST(StoreDomainTest, OneByteRangeIsUnderstoodAndOddOnesAreIgnored) {
     EXPECT_EQ(range_of("bytes=0-1,3-4"), "0-10") << "RFC 9110: a server may ignore ranges";
     EXPECT_EQ(range_of("bytes=99999999999999999999999-"), "0-10");
     EXPECT_EQ(range_of("lines=1-2"), "0-10");
-}
-
-TEST(StoreDomainTest, OptionsThatCannotWorkAreNamed) {
-    EXPECT_EQ(parse_options(json::object()).error().field, "store.root");
-    EXPECT_EQ(parse_options({{"root", "relative"}}).error().field, "store.root");
-    EXPECT_EQ(parse_options({{"root", "/r"}, {"accel_prefix", "/internal"}}).error().field, "store.accel_prefix");
-    EXPECT_EQ(parse_options({{"root", "/r"}, {"put_concurrency", 0}}).error().field, "store.put_concurrency");
-    EXPECT_EQ(parse_options({{"root", "/r"}, {"rot", "/r"}}).error().field, "store.rot");
-    EXPECT_TRUE(parse_options({{"root", "/r"}, {"accel_prefix", "/internal/blobs/"}}).ok());
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ events::Event created_event(const Json& version) {
 
 }  // namespace
 
-ModelRoutes::ModelRoutes(pg::Pool& pool, BlobStore& blobs, const Options& options)
-    : pool_(pool), blobs_(blobs), topic_(options.topic_prefix + "atoll.models") {}
+ModelRoutes::ModelRoutes(pg::Pool& pool, BlobStore& blobs, const Settings& settings)
+    : pool_(pool), blobs_(blobs), topic_(settings.topic_prefix + "atoll.models") {}
 
 void ModelRoutes::add_to(http::Server& server) {
     const auto readers = Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer});

@@ -4,7 +4,7 @@
 
 #include "services/store/blob_store.h"
 #include "services/store/domain.h"
-#include "services/store/options.h"
+#include "services/store/settings.h"
 #include "shared/http/server.h"
 #include "shared/pg/pg.h"
 
@@ -13,7 +13,7 @@ namespace atl::store {
 // /v1/models and /v1/versions. Outlives the server that it is added to.
 class ModelRoutes {
   public:
-    ModelRoutes(pg::Pool& pool, BlobStore& blobs, const Options& options);
+    ModelRoutes(pg::Pool& pool, BlobStore& blobs, const Settings& settings);
     void add_to(http::Server& server);
 
   private:

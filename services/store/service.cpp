@@ -3,7 +3,6 @@
 #include "services/store/blob_routes.h"
 #include "services/store/embedded.h"
 #include "services/store/model_routes.h"
-#include "services/store/options.h"
 #include "services/store/sweep.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
@@ -13,12 +12,12 @@ namespace {
 
 class RunningStore : public service::Running {
   public:
-    RunningStore(service::Context& context, const Options& options, std::unique_ptr<BlobStore> blobs)
+    RunningStore(service::Context& context, const Settings& settings, std::unique_ptr<BlobStore> blobs)
         : blobs_(std::move(blobs)),
-          blob_routes_(context.pool, *blobs_, options, context.metrics),
-          model_routes_(context.pool, *blobs_, options),
+          blob_routes_(context.pool, *blobs_, settings, context.metrics),
+          model_routes_(context.pool, *blobs_, settings),
           relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics),
-          sweeper_(context.pool, *blobs_, std::chrono::hours(options.unused_blob_hours), context.metrics) {
+          sweeper_(context.pool, *blobs_, std::chrono::hours(settings.unused_blob_hours), context.metrics) {
         blob_routes_.add_to(context.server);
         model_routes_.add_to(context.server);
     }
@@ -41,14 +40,14 @@ std::span<const pg::Migration> migrations() {
     return all;
 }
 
-Result<std::unique_ptr<service::Running>> start(service::Context& context) {
-    ATOLL_TRY(const Options options, parse_options(context.settings.own));
-    ATOLL_TRY(auto blobs, BlobStore::open(options.root));
-    return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, options, std::move(blobs)));
+Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
+    ATOLL_TRY(auto blobs, BlobStore::open(settings.root));
+    return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, settings, std::move(blobs)));
 }
 
 const service::Definition& definition() {
-    static const service::Definition store{"store", migrations(), kOpenapiJson, start};
+    static const service::Definition store{"store", migrations(), kOpenapiJson,
+                                           service::configure_with(parse_settings, start)};
     return store;
 }
 

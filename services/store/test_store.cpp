@@ -30,7 +30,7 @@ void TestStore::start() {
     options.request_bytes_max = 65U << 20;
     const auto add_routes = [&](http::Server& server) {
         service::Context context{settings_, *pool_, server, metrics_};
-        auto started = store::start(context);
+        auto started = store::start(context, parse_settings(settings_.own).value());
         check(started.ok(), started.ok() ? "" : started.error().message);
         running_ = std::move(started).value();
     };

@@ -6,6 +6,7 @@ namespace atl::service {
 namespace {
 
 constexpr const char* kNameRule = "must match ^[a-z0-9][a-z0-9._-]{0,62}$";
+constexpr const char* kWebAddressRule = "must be an address such as https://host:7443/store";
 
 bool is_lower_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
@@ -21,13 +22,25 @@ bool is_name(std::string_view text) {
 
 Status check_name(std::string_view text, const std::string& field) {
     if (is_name(text)) return {};
-    return invalid_argument(field, field + ": " + kNameRule);
+    return invalid_argument(field, kNameRule);
 }
 
 std::string required_name(json::ObjectReader& reader, const char* key) {
     std::string name = reader.required_string(key);
     if (!is_name(name)) reader.fail(key, kNameRule);
     return name;
+}
+
+bool is_web_address(std::string_view text) {
+    for (const std::string_view scheme : {"http://", "https://"})
+        if (text.starts_with(scheme) && text.size() > scheme.size()) return true;
+    return false;
+}
+
+std::string required_web_address(json::ObjectReader& reader, const char* key) {
+    std::string address = reader.required_string(key);
+    if (!is_web_address(address)) reader.fail(key, kWebAddressRule);
+    return address;
 }
 
 bool is_safe_relative_path(std::string_view path) {

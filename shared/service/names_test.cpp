@@ -26,5 +26,12 @@ TEST(NamesTest, AWrongNameIsNamed) {
     EXPECT_EQ(check_name("A", "facility").error().field, "facility");
 }
 
+TEST(NamesTest, AnAddressIsOfTheWeb) {
+    for (const char* address : {"http://127.0.0.1:7400/store", "https://coordinator"})
+        EXPECT_TRUE(is_web_address(address)) << address;
+    for (const char* other : {"", "http://", "127.0.0.1:7400", "ftp://host/", "/store"})
+        EXPECT_FALSE(is_web_address(other)) << other;
+}
+
 }  // namespace
 }  // namespace atl::service

@@ -67,7 +67,7 @@ Result<bool> prepare_database(const Settings& settings, const Definition& defini
         const bool wait_longer = status.error().code == ErrorCode::kUnavailable &&
                                  std::chrono::steady_clock::now() + kDatabasePause < deadline;
         if (!wait_longer) return status.error();
-        spdlog::warn("waiting for the database: {}", status.error().message);
+        spdlog::warn("waiting for the database: {}", describe(status.error()));
         if (stop.wait_for(kDatabasePause)) return false;
     }
 }
@@ -82,7 +82,7 @@ http::Response readiness(pg::Pool& pool, Running& running, const std::string& re
     Status status = database_ready(pool);
     if (status.ok()) status = running.ready();
     if (status.ok()) return http::Response::json(200, {{"status", "ready"}});
-    return http::Response::problem(unavailable(status.error().message), request_id);
+    return http::Response::problem(unavailable(describe(status.error())), request_id);
 }
 
 void add_common_routes(http::Server& server, pg::Pool& pool, metrics::Registry& metrics, std::string_view openapi,
@@ -111,11 +111,15 @@ http::ServerOptions server_options(const Settings& settings, const Definition& d
 }
 
 Result<auth::Verifier> load_verifier(const Settings& settings) {
-    ATOLL_TRY(std::string pem, read_file(settings.public_key_file));
-    return auth::Verifier::from_pem(std::move(pem));
+    const auto pem = read_file(settings.public_key_file);
+    if (!pem.ok()) return invalid_argument("public_key_file", describe(pem.error()));
+    auto verifier = auth::Verifier::from_pem(*pem);
+    if (!verifier.ok()) return invalid_argument("public_key_file", verifier.error().message);
+    return verifier;
 }
 
 Status serve(const Settings& settings, const Definition& definition, const StopSignal& stop) {
+    ATOLL_TRY(const Start start, definition.configure(settings.own));
     ATOLL_TRY(auth::Verifier verifier, load_verifier(settings));
     ATOLL_TRY(const bool prepared, prepare_database(settings, definition, stop));
     if (!prepared) return {};
@@ -127,7 +131,7 @@ Status serve(const Settings& settings, const Definition& definition, const StopS
     http::Server server(server_options(settings, definition), std::move(verifier), metrics);
     add_common_routes(server, pool, metrics, definition.openapi, running);
     Context context{settings, pool, server, metrics};
-    ATOLL_TRY(running, definition.start(context));
+    ATOLL_TRY(running, start(context));
     check(running != nullptr, "a service's start() returns what runs");
     ATOLL_RETURN_IF_ERROR(server.start());
     spdlog::info("listening on {}:{}", settings.listen_address, server.port());
@@ -141,7 +145,7 @@ Status serve(const Settings& settings, const Definition& definition, const StopS
 }
 
 int fail(const std::string& program, const Error& error, int status) {
-    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.message.c_str());
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), describe(error).c_str());
     return status;
 }
 
@@ -157,11 +161,19 @@ void print_help(const std::string& program) {
         program.c_str());
 }
 
+// Whether a configuration whose common keys are right is right as a whole.
+Status check_configuration(const Settings& settings, const Definition& definition) {
+    ATOLL_RETURN_IF_ERROR(definition.configure(settings.own));
+    ATOLL_RETURN_IF_ERROR(load_verifier(settings));
+    return {};
+}
+
 // The exit status of a run with a readable configuration.
 int run_with(const Arguments& arguments, const Settings& settings, const std::string& program,
              const Definition& definition) {
     if (arguments.check_only) {
-        if (const auto verifier = load_verifier(settings); !verifier.ok()) return fail(program, verifier.error(), 2);
+        if (const auto status = check_configuration(settings, definition); !status.ok())
+            return fail(program, status.error(), 2);
         std::printf("the configuration is right\n");
         return 0;
     }
@@ -170,7 +182,7 @@ int run_with(const Arguments& arguments, const Settings& settings, const std::st
     raise_open_files_limit();
     const Status status = serve(settings, definition, stop);
     if (status.ok()) return 0;
-    spdlog::critical("{}", status.error().message);
+    spdlog::critical("{}", describe(status.error()));
     return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
 }
 

@@ -26,7 +26,7 @@ struct Settings {
     std::string public_key_file;  // PEM, verifies tokens
     std::string log_level = "info";
     std::size_t request_bytes_max = 1U << 20;
-    json::Json own;  // the service's own object, {} if absent
+    json::Json own;  // the service's own object, {} if absent; Definition::configure reads it
 };
 
 // What this process is called, also after it was killed and started again: host, address and port, which no two living
@@ -49,13 +49,27 @@ class Running {
     virtual void stop_waiting() {}
 };
 
+// Adds routes and starts threads. An error ends the program with its message.
+using Start = std::function<Result<std::unique_ptr<Running>>(Context&)>;
+
 struct Definition {
     std::string name;  // "store": its schema and configuration key
     std::span<const pg::Migration> migrations;
     std::string_view openapi;  // embedded openapi.json
-    // Adds routes and starts threads. An error ends the program with its message.
-    std::function<Result<std::unique_ptr<Running>>(Context&)> start;
+    // Reads the service's own object of the configuration and gives what starts the service with it. An error names the
+    // key ("store.root"). Nothing else is read or touched: --check-config asks for no more.
+    std::function<Result<Start>(const json::Json& own)> configure;
 };
+
+// `configure` of a service whose settings are a type: {…, configure_with(parse_settings, start)}.
+template <class OwnSettings>
+auto configure_with(Result<OwnSettings> (*parse)(const json::Json& own),
+                    Result<std::unique_ptr<Running>> (*start)(Context& context, const OwnSettings& settings)) {
+    return [parse, start](const json::Json& own) -> Result<Start> {
+        ATOLL_TRY(OwnSettings settings, parse(own));
+        return Start([start, settings = std::move(settings)](Context& context) { return start(context, settings); });
+    };
+}
 
 // main() of a service: atoll-NAME --config FILE [--check-config]. Returns the exit status: 0 after SIGTERM, 2 for a
 // wrong command line or configuration, 1 for any other failure. Waits up to a minute for the database.

@@ -32,22 +32,31 @@ class ProbeRunning final : public Running {
     std::filesystem::path file_;
 };
 
+struct ProbeSettings {
+    std::string ready_file;
+};
+
+Result<ProbeSettings> parse_probe_settings(const json::Json& own) {
+    json::ObjectReader reader(own, "probe");
+    ProbeSettings settings{reader.required_string("ready_file")};
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return settings;
+}
+
+Result<std::unique_ptr<Running>> start_probe(Context& context, const ProbeSettings& settings) {
+    context.server.route(http::Method::kGet, "/v1/count", http::Access::roles({auth::Role::kViewer}),
+                         [&pool = context.pool](const http::Request&) {
+                             const auto rows = (*pool.acquire().value()).query("SELECT count(*) AS n FROM things");
+                             return http::Response::json(200, {{"n", rows.value().integer(0, "n")}});
+                         });
+    return std::unique_ptr<Running>(std::make_unique<ProbeRunning>(settings.ready_file));
+}
+
 Definition probe() {
     return {.name = "probe",
             .migrations = kMigrations,
             .openapi = R"({"openapi":"3.1.0"})",
-            .start = [](Context& context) -> Result<std::unique_ptr<Running>> {
-                json::ObjectReader reader(context.settings.own, "probe");
-                const std::string ready_file = reader.required_string("ready_file");
-                ATOLL_RETURN_IF_ERROR(reader.finish());
-                context.server.route(http::Method::kGet, "/v1/count", http::Access::roles({auth::Role::kViewer}),
-                                     [&pool = context.pool](const http::Request&) {
-                                         const auto rows =
-                                             (*pool.acquire().value()).query("SELECT count(*) AS n FROM things");
-                                         return http::Response::json(200, {{"n", rows.value().integer(0, "n")}});
-                                     });
-                return std::unique_ptr<Running>(std::make_unique<ProbeRunning>(ready_file));
-            }};
+            .configure = configure_with(parse_probe_settings, start_probe)};
 }
 
 int run_words(std::vector<std::string> words) {
@@ -163,6 +172,39 @@ TEST_F(ServiceTest, AConfigurationCanBeCheckedWithoutADatabase) {
     EXPECT_EQ(run_words({"--config", config, "--check-config"}), 0);
     ASSERT_TRUE(write_file_atomic(directory_.path() / "public.pem", "no key").ok());
     EXPECT_EQ(run_words({"--config", config, "--check-config"}), 2);
+}
+
+TEST(ServiceConfigurationTest, AWrongKeyOfTheServicesOwnEndsItByNameBeforeAnythingBegins) {
+    const TemporaryDirectory directory;
+    const auto key = directory.path() / "public.pem";
+    ASSERT_TRUE(write_file_atomic(key, auth::generate_keys()->public_pem).ok());
+    const auto file = (directory.path() / "probe.yaml").string();
+    json::Json config = {{"port", 0},
+                         {"postgres", "host=" + directory.path().string()},
+                         {"kafka_brokers", "127.0.0.1:1"},
+                         {"public_key_file", key.string()}};
+    const auto said_by = [&](std::vector<std::string> words) {
+        EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
+        testing::internal::CaptureStderr();
+        words.insert(words.begin(), {"--config", file});
+        const int status = run_words(words);
+        const std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(status, 2) << said;
+        return said;
+    };
+    for (const auto& [key_of_own, own] :
+         std::vector<std::pair<const char*, json::Json>>{{"ready_file", nullptr},
+                                                         {"ready_file", {{"ready_file", 1}}},
+                                                         {"other", {{"ready_file", "x"}, {"other", 3}}}}) {
+        config["probe"] = own;
+        const std::string name = std::string("probe.") + key_of_own + ": ";
+        EXPECT_NE(said_by({"--check-config"}).find("atoll-probe: " + name), std::string::npos) << name;
+        EXPECT_NE(said_by({}).find(name), std::string::npos) << "the log names it too: " << name;
+    }
+    config["probe"] = {{"ready_file", "x"}};
+    config["public_key_file"] = (directory.path() / "none.pem").string();
+    for (const std::vector<std::string>& words : {std::vector<std::string>{"--check-config"}, {}})
+        EXPECT_NE(said_by(words).find("public_key_file: cannot open"), std::string::npos);
 }
 
 TEST(ServiceArgumentsTest, AWrongCommandLineOrFileEndsWithTwo) {

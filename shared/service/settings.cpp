@@ -21,12 +21,12 @@ Result<Arguments> parse_arguments(int argc, const char* const* argv) {
         } else if (word == "--version") {
             arguments.version = true;
         } else {
-            return invalid_argument(std::string(word), word == "--config" ? "--config needs a file"
-                                                                          : "unknown argument " + std::string(word));
+            return invalid_argument(std::string(word),
+                                    word == "--config" ? "needs a file" : "unknown argument " + std::string(word));
         }
     }
     if (arguments.config_file.empty() && !arguments.help && !arguments.version)
-        return invalid_argument("--config", "--config FILE is needed");
+        return invalid_argument("--config", "is required: the configuration, a YAML file");
     return arguments;
 }
 

@@ -10,7 +10,7 @@
 namespace atl::store {
 
 // The `store` object of the configuration file.
-struct Options {
+struct Settings {
     std::filesystem::path root;        // of the blobs; this process owns it
     std::string accel_prefix;          // internal location of the gateway that serves root; empty: bytes go through us
     std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 64 MiB each at worst
@@ -19,6 +19,6 @@ struct Options {
 };
 
 // kInvalidArgument naming the option ("store.root").
-Result<Options> parse_options(const nlohmann::json& own);
+Result<Settings> parse_settings(const nlohmann::json& own);
 
 }  // namespace atl::store

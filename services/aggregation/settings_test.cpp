@@ -1,0 +1,40 @@
+#include "services/aggregation/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::aggregation {
+namespace {
+
+using Json = nlohmann::json;
+
+const Json kLeast = {{"store_url", "http://127.0.0.1:7400/store"}, {"token_file", "/t"}};
+
+TEST(AggregationSettingsTest, WhatIsNotGivenHasItsDefault) {
+    const Settings settings = parse_settings(kLeast).value();
+    EXPECT_EQ(settings.store_url, kLeast["store_url"]);
+    EXPECT_EQ(settings.workers, 2);
+    EXPECT_EQ(settings.part_bytes, 8 << 20);
+    EXPECT_EQ(settings.lease_s, 15);
+}
+
+TEST(AggregationSettingsTest, EachWrongKeyIsNamedInFull) {
+    for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"store_url", nullptr},
+                                                                              {"store_url", "127.0.0.1:7400"},
+                                                                              {"token_file", nullptr},
+                                                                              {"workers", 0},
+                                                                              {"part_bytes", 1},
+                                                                              {"lease_s", "15"},
+                                                                              {"topic_prefix", 1},
+                                                                              {"no_such_key", 3}}) {
+        Json own = kLeast;
+        own[key] = value;
+        const auto settings = parse_settings(own);
+        ASSERT_FALSE(settings.ok()) << key;
+        EXPECT_EQ(settings.error().field, "aggregation." + key);
+    }
+}
+
+}  // namespace
+}  // namespace atl::aggregation

@@ -1,0 +1,23 @@
+#include "services/store/settings.h"
+
+#include "shared/json/json.h"
+
+namespace atl::store {
+
+Result<Settings> parse_settings(const json::Json& own) {
+    json::ObjectReader reader(own, "store");
+    Settings settings;
+    settings.root = reader.required_string("root");
+    settings.accel_prefix = reader.string_or("accel_prefix", "");
+    settings.put_concurrency = reader.integer_or("put_concurrency", settings.put_concurrency, 1, 1024);
+    settings.unused_blob_hours = reader.integer_or("unused_blob_hours", settings.unused_blob_hours, 0, 24 * 366);
+    settings.topic_prefix = reader.string_or("topic_prefix", "");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (!settings.root.is_absolute()) return invalid_argument("store.root", "must be an absolute path");
+    const std::string& prefix = settings.accel_prefix;
+    if (!prefix.empty() && !(prefix.starts_with('/') && prefix.ends_with('/')))
+        return invalid_argument("store.accel_prefix", "must begin and end with /");
+    return settings;
+}
+
+}  // namespace atl::store

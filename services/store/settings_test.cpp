@@ -1,0 +1,40 @@
+#include "services/store/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::store {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(StoreSettingsTest, WhatIsNotGivenHasItsDefault) {
+    const Settings settings = parse_settings({{"root", "/r"}}).value();
+    EXPECT_EQ(settings.root, "/r");
+    EXPECT_EQ(settings.accel_prefix, "");
+    EXPECT_EQ(settings.put_concurrency, 8);
+    EXPECT_EQ(settings.unused_blob_hours, 24);
+    EXPECT_EQ(parse_settings({{"root", "/r"}, {"accel_prefix", "/internal/blobs/"}})->accel_prefix, "/internal/blobs/");
+}
+
+TEST(StoreSettingsTest, EachWrongKeyIsNamedInFull) {
+    EXPECT_EQ(parse_settings(Json::object()).error().field, "store.root");
+    for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"root", "relative/path"},
+                                                                              {"root", 1},
+                                                                              {"accel_prefix", "/internal"},
+                                                                              {"accel_prefix", "internal/"},
+                                                                              {"put_concurrency", 0},
+                                                                              {"unused_blob_hours", -1},
+                                                                              {"topic_prefix", 1},
+                                                                              {"no_such_key", 3}}) {
+        Json own = {{"root", "/r"}};
+        own[key] = value;
+        const auto settings = parse_settings(own);
+        ASSERT_FALSE(settings.ok()) << key;
+        EXPECT_EQ(settings.error().field, "store." + key);
+    }
+}
+
+}  // namespace
+}  // namespace atl::store
