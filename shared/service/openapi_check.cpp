@@ -11,7 +11,8 @@ namespace {
 using json::Json;
 
 constexpr const char* kMethods[] = {"get", "head", "post", "put", "patch", "delete"};
-const std::set<std::string> kPublicPaths = {"/healthz", "/readyz", "/metrics", "/openapi.json"};
+// Of what run() adds, that which passes the gateway: /metrics is for Prometheus, inside the coordinator's network.
+const std::set<std::string> kPublicPaths = {"/healthz", "/readyz", "/openapi.json"};
 
 // "/v1/jobs/:id" -> "/v1/jobs/{id}"
 std::string template_of(const std::string& pattern) {
