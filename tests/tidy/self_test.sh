@@ -42,7 +42,7 @@ echo '#include "shared/json/json.h"' >"$tree/shared/base/a.cpp" && expect 'a.cpp
 echo '#include "shared/pg/pg.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer uses only'
 echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer includes nothing'
 echo '#include "trainer/model/x.h"' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: services include nothing of the trainer'
-yes '// line' | head -n 401 >"$tree/shared/pg/a.cpp" && expect 'a.cpp:401: more than 400 lines'
+yes '// line' | head -n 601 >"$tree/shared/pg/a.cpp" && expect 'a.cpp:601: more than 600 lines'
 { echo 'int f() {'; yes '    g();' | head -n 71; echo '}'; } >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a function of more'
 echo 'int x;' >"$tree/shared/pg/a.h" && expect 'a.h:1: a header without #pragma once'
 printf '#pragma once\nusing namespace std;\n' >"$tree/shared/pg/a.h" && expect 'a.h:2: using namespace'
