@@ -1,6 +1,6 @@
 """Makes tests/fixtures/tokenizers/set.json: digests of what the references encode large sets of odd strings to.
 
-The strings are not in the file but the rule that makes them (trainer/data/tokenizer_set_test.cpp has it too): every
+The strings are not in the file but the rule that makes them (trainer/tokenizer/tokenizer_set_test.cpp has it too): every
 assigned character of every plane, and random texts from alphabets. Run after make_tokenizer_goldens.py with a Python
 whose unicodedata is not newer than the libraries' (3.11: Unicode 14):
     python tests/numerics/make_tokenizer_set_goldens.py

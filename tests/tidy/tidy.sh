@@ -43,7 +43,7 @@ library_owners() {
 <openssl/ shared/auth|shared/digest
 <mpi\.h trainer/comm
 <(cblas|dnnl) trainer/kernels|bench
-<sentencepiece trainer/data
+<sentencepiece trainer/tokenizer
 <(cuda|hip|nccl|rccl|cublas|hipblas) trainer/kernels/gpu|trainer/comm
 <CLI/ services/cli|trainer/train|tests
 TABLE

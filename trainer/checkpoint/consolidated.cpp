@@ -11,7 +11,7 @@
 #include "shared/json/json.h"
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/pickle.h"
-#include "trainer/data/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 // Llama as Meta publishes it (github.com/meta-llama/llama): params.json and a file a model-parallel rank.
 namespace atl::checkpoint {
@@ -164,7 +164,7 @@ Result<nlohmann::ordered_json> make_config(const Params& params, const std::dequ
 
 // Beginning and end of a text are the tokenizer's; a model without a tokenizer has none.
 Status add_special_tokens(const ImportOptions& options, nlohmann::ordered_json& config) {
-    const auto tokenizer = data::Tokenizer::open(options.tokenizer.empty() ? options.from : options.tokenizer);
+    const auto tokenizer = tokenizer::Tokenizer::open(options.tokenizer.empty() ? options.from : options.tokenizer);
     if (!tokenizer.ok() && tokenizer.error().code == ErrorCode::kNotFound) return {};
     if (!tokenizer.ok())
         return invalid_argument(tokenizer.error().field,

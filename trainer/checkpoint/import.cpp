@@ -9,7 +9,7 @@
 #include "shared/log/progress.h"
 #include "trainer/checkpoint/foreign_model.h"
 #include "trainer/checkpoint/save.h"
-#include "trainer/data/tokenizer.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -29,7 +29,7 @@ Status check_nothing_left_out(const ImportOptions& options) {
 
 Status check_tokenizer(const fs::path& directory) {
     if (directory.empty()) return {};
-    const auto tokenizer = data::Tokenizer::open(directory);
+    const auto tokenizer = tokenizer::Tokenizer::open(directory);
     return tokenizer.ok() ? Status() : Status(invalid_argument("--tokenizer", tokenizer.error().message));
 }
 

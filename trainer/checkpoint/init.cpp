@@ -8,10 +8,10 @@
 #include "shared/base/file.h"
 #include "shared/log/progress.h"
 #include "trainer/checkpoint/save.h"
-#include "trainer/data/tokenizer.h"
 #include "trainer/model/config.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/model.h"
+#include "trainer/tokenizer/tokenizer.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -25,7 +25,7 @@ DType disk_dtype(tensor::DType dtype) {
 
 Status check_tokenizer(const std::filesystem::path& directory, const model::ModelConfig& config) {
     if (directory.empty()) return {};
-    ATOLL_TRY(const auto tokenizer, data::Tokenizer::open(directory));
+    ATOLL_TRY(const auto tokenizer, tokenizer::Tokenizer::open(directory));
     if (tokenizer->vocab_size() <= config.vocab_size) return {};
     return invalid_argument("vocab_size", "the tokenizer " + tokenizer->file().string() + " has " +
                                               std::to_string(tokenizer->vocab_size()) +

@@ -1,7 +1,7 @@
 #include "trainer/comm/launch.h"
-#include "trainer/data/tokenizer.h"
 #include "trainer/model/generate.h"
 #include "trainer/plan/node.h"
+#include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/fit.h"
@@ -36,7 +36,7 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(set_precision(directory.model, config_)));
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
-        ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, data::Tokenizer::open(config_.model)));
+        ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, tokenizer::Tokenizer::open(config_.model)));
         ATOLL_TRY(const std::vector<std::int32_t> prompt, comm::agreed(*comm, tokenizer->encode_prompt(prompt_)));
         ATOLL_RETURN_IF_ERROR(comm->agree(model::check_prompt(directory.model.config, prompt, options_)));
         ATOLL_TRY(const auto backend, open_backend(config_, *comm));
@@ -71,7 +71,7 @@ class GenerateCommand final : public Command {
     }
 
     Status print_continuation(const model::Model& model, kernels::Backend& backend, model::WeightSource& weights,
-                              const data::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt,
+                              const tokenizer::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt,
                               comm::Comm& comm) {
         std::vector<std::int32_t> ids;
         // Ranks on different kinds of CPU may differ in the last bit, and must not part over it.

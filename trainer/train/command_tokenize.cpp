@@ -1,7 +1,7 @@
 #include <charconv>
 #include <utility>
 
-#include "trainer/data/tokenize.h"
+#include "trainer/tokenize/tokenize.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/metrics.h"
 #include "trainer/train/output.h"
@@ -30,12 +30,12 @@ class TokenizeCommand final : public Command {
             {"seq-len", "tokens a row", &options_.seq_len, true},
             choice("batching", "what a row holds", "packing|padding", "packing",
                    [this](std::string_view text) -> Status {
-                       ATOLL_TRY(options_.batching, data::parse_batching(text));
+                       ATOLL_TRY(options_.batching, tokenize::parse_batching(text));
                        return {};
                    }),
             choice("loss-on", "which tokens count; the default is answer when the template marks any", "all|answer", "",
                    [this](std::string_view text) -> Status {
-                       ATOLL_TRY(options_.loss_on, data::parse_loss_on(text));
+                       ATOLL_TRY(options_.loss_on, tokenize::parse_loss_on(text));
                        return {};
                    }),
             choice("truncate", "cut documents to a row, or let them go on in the next; the default is on for padding",
@@ -47,7 +47,7 @@ class TokenizeCommand final : public Command {
                    }),
             choice("split", "which documents to keep", "all|train|validation", "all",
                    [this](std::string_view text) -> Status {
-                       ATOLL_TRY(options_.split, data::parse_split(text));
+                       ATOLL_TRY(options_.split, tokenize::parse_split(text));
                        return {};
                    }),
             {.name = "validation-percent",
@@ -70,8 +70,8 @@ class TokenizeCommand final : public Command {
         std::vector<std::filesystem::path> reads = options_.inputs;
         reads.push_back(options_.tokenizer);
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kData, options_.out, reads, overwrite_));
-        ATOLL_TRY(const data::TokenizeReport report, data::tokenize(options_));
-        print_line(data::to_json_line(report));
+        ATOLL_TRY(const tokenize::TokenizeReport report, tokenize::tokenize(options_));
+        print_line(tokenize::to_json_line(report));
         return {};
     }
 
@@ -85,17 +85,17 @@ class TokenizeCommand final : public Command {
     }
     // Without the other, each of the two says nothing.
     Status check_split() const {
-        const bool splits = options_.split != data::Split::kAll;
+        const bool splits = options_.split != tokenize::Split::kAll;
         if (splits == (options_.validation_percent > 0)) return {};
         if (splits) {
             return invalid_argument("--validation-percent", std::string("is required: --split ") +
-                                                                data::to_string(options_.split) +
+                                                                tokenize::to_string(options_.split) +
                                                                 " says which of two parts, this how large they are");
         }
         return invalid_argument("--validation-percent", "belongs to --split train or --split validation");
     }
 
-    data::TokenizeOptions options_;
+    tokenize::TokenizeOptions options_;
     bool overwrite_ = false;
 };
 

@@ -1,4 +1,4 @@
-#include "trainer/data/tokenizer_train.h"
+#include "trainer/tokenizer/tokenizer_train.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/output.h"
 
@@ -21,11 +21,11 @@ class TokenizerTrainCommand final : public Command {
         if (vocab_size_ < 1 || vocab_size_ > (1 << 24)) return invalid_argument("--vocab-size", "is out of range");
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kTokenizer, options_.out, options_.inputs, overwrite_));
         options_.vocab_size = static_cast<std::int32_t>(vocab_size_);
-        return data::train_tokenizer(options_);
+        return tokenizer::train_tokenizer(options_);
     }
 
   private:
-    data::TokenizerTrainOptions options_;
+    tokenizer::TokenizerTrainOptions options_;
     std::int64_t vocab_size_ = 0;
     bool overwrite_ = false;
 };

@@ -10,8 +10,8 @@
 
 namespace atl::train {
 
-std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data::Dataset& dataset,
-                       const data::RowOrder& order, std::int64_t begin, std::int64_t count, data::Batch& buffer) {
+std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const dataset::Dataset& dataset,
+                       const dataset::RowOrder& order, std::int64_t begin, std::int64_t count, dataset::Batch& buffer) {
     const Status read = dataset.read(order, begin, count, buffer);
     check(read.ok(), read.ok() ? "" : read.error().message);  // the other ranks are on their way to the next exchange
     const model::BatchRows rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids, begin};
@@ -29,9 +29,9 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
                                           kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
                                           std::int64_t micro) {
     using Clock = std::chrono::steady_clock;
-    const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
+    const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     comm::Comm& comm = ranks.world();
-    data::Batch buffer;
+    dataset::Batch buffer;
     double targets = 0;
     std::vector<double> losses;  // of each time
     double longest_s = 0;

@@ -21,7 +21,7 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
 
 // Copies rows at positions [begin, begin + count) of the order into the device's batch. Returns how many targets
 // count in the loss. The rows were checked before.
-std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const data::Dataset& dataset,
-                       const data::RowOrder& order, std::int64_t begin, std::int64_t count, data::Batch& buffer);
+std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const dataset::Dataset& dataset,
+                       const dataset::RowOrder& order, std::int64_t begin, std::int64_t count, dataset::Batch& buffer);
 
 }  // namespace atl::train

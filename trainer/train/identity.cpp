@@ -65,7 +65,7 @@ nlohmann::json flags_of(const TrainJob& job) {
 }
 
 // The sha256 of the rows, which is what data.json says where there is one.
-Result<std::string> check_fingerprint(const data::Dataset& dataset) {
+Result<std::string> check_fingerprint(const dataset::Dataset& dataset) {
     ATOLL_TRY(std::string found, dataset.sha256());
     const std::string& told = dataset.info().fingerprint;
     if (told.empty() || told == found) return found;
@@ -76,7 +76,7 @@ Result<std::string> check_fingerprint(const data::Dataset& dataset) {
 
 }  // namespace
 
-Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm) {
+Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm& comm) {
     const auto mine = comm.rank() == 0 ? check_fingerprint(dataset) : std::string(kDigestCharacters, ' ');
     ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
     comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);

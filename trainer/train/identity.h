@@ -8,7 +8,7 @@ namespace atl::train {
 
 // The sha256 of the file of rows, for which rank 0 reads it. kConflict: data.json says another one. Every rank takes
 // part and gets the same outcome.
-Result<std::string> data_fingerprint(const data::Dataset& dataset, comm::Comm& comm);
+Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm& comm);
 
 // All that must be the same in a run that goes on from another's state, as a JSON object of objects: "flags", the
 // "model"'s mathematics and digest, that of the "adapter" it begins with, the "data". Reads the data and that adapter.

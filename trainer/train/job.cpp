@@ -5,9 +5,9 @@
 
 #include "shared/digest/digest.h"
 #include "trainer/checkpoint/save.h"
-#include "trainer/data/tokenizer.h"
 #include "trainer/plan/node.h"
 #include "trainer/tensor/targets.h"
+#include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/input_paths.h"
 #include "trainer/train/storage.h"
 #include "trainer/train/threads.h"
@@ -16,7 +16,7 @@
 namespace atl::train {
 namespace {
 
-Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
+Status check_lengths(const dataset::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
     if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
     if (dataset.seq_len() <= config.length_max()) return {};
     return invalid_argument(path, "its rows of " + std::to_string(dataset.seq_len()) +
@@ -24,9 +24,9 @@ Status check_lengths(const data::Dataset& dataset, const model::ModelConfig& con
                                       std::to_string(config.length_max()));
 }
 
-Status check_tokenizer(const data::Dataset& dataset, const ModelDirectory& directory) {
+Status check_tokenizer(const dataset::Dataset& dataset, const ModelDirectory& directory) {
     if (dataset.info().tokenizer_sha256.empty()) return {};
-    const auto tokenizer = data::Tokenizer::open(directory.path);
+    const auto tokenizer = tokenizer::Tokenizer::open(directory.path);
     if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256());
     // A model without a tokenizer is fine on token files.
     return tokenizer.error().code == ErrorCode::kNotFound ? Status() : Status(tokenizer.error());
@@ -39,9 +39,9 @@ std::pair<std::int64_t, std::int64_t> rows_of_rank(std::int64_t rows, const comm
 
 // Whether any row of this rank's part has a target: mostly the first one has.
 Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
-    const data::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
+    const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     const auto [begin, end] = rows_of_rank(data.rows, comm);
-    data::Batch row;
+    dataset::Batch row;
     for (std::int64_t at = begin; at < end; ++at) {
         ATOLL_RETURN_IF_ERROR(data.dataset.read(order, at, 1, row));
         if (tensor::count_targets(row.labels, row.segment_ids) > 0) return true;
@@ -62,7 +62,7 @@ Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirector
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
     const model::ModelConfig& config = directory.model.config;
-    ATOLL_TRY(data::Dataset dataset, data::Dataset::open(path));
+    ATOLL_TRY(dataset::Dataset dataset, dataset::Dataset::open(path));
     ATOLL_RETURN_IF_ERROR(check_lengths(dataset, config, path));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "trainer/comm/comm.h"
-#include "trainer/data/dataset.h"
+#include "trainer/dataset/dataset.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/train/config.h"
@@ -15,7 +15,7 @@ namespace atl::train {
 
 // Data that was opened and checked against the model.
 struct CheckedData {
-    data::Dataset dataset;
+    dataset::Dataset dataset;
     std::int64_t rows = 0;  // used: all, or the first --train-samples
 };
 

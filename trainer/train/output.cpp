@@ -9,9 +9,9 @@
 #include "shared/base/out_directory.h"
 #include "trainer/checkpoint/adapter.h"
 #include "trainer/checkpoint/save.h"
-#include "trainer/data/partial_run.h"
-#include "trainer/data/tokenizer.h"
-#include "trainer/data/tokenizer_train.h"
+#include "trainer/tokenize/partial_run.h"
+#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/tokenizer/tokenizer_train.h"
 #include "trainer/train/state.h"
 #include "trainer/train/warn.h"
 
@@ -38,12 +38,12 @@ const Look& look_of(OutputKind kind) {
     static const std::array<Look, kOutputKinds.size()> looks = {
         {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", checkpoint::is_model_file},
          {"an adapter", {"adapter_config.json"}, "adapter_config.json", checkpoint::is_adapter_file},
-         {"tokenized data", {"data.json"}, "data.json", data::is_data_file},
+         {"tokenized data", {"data.json"}, "data.json", tokenize::is_data_file},
          {"the state of a training", {"state.safetensors", "finished.json"}, "state.safetensors", is_state_file},
          {"a tokenizer",
           {"tokenizer.model", "tokenizer.json", "vocab.json"},
           "tokenizer.model",
-          data::is_trained_tokenizer_file}}};
+          tokenizer::is_trained_tokenizer_file}}};
     return looks[static_cast<std::size_t>(kind)];
 }
 
@@ -120,7 +120,7 @@ bool holds_result(const RunConfig& config) {
 }
 
 void tell_missing_tokenizer(const fs::path& model) {
-    const auto tokenizer = data::Tokenizer::open(model);
+    const auto tokenizer = tokenizer::Tokenizer::open(model);
     if (tokenizer.ok() || tokenizer.error().code != ErrorCode::kNotFound) return;
     warn(model.string() + " has no tokenizer, which tokenize and generate need; --tokenizer copies one");
 }

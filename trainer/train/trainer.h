@@ -64,8 +64,8 @@ class Trainer {
     kernels::Backend& backend_;
     comm::Comm& comm_;
     RankGroups ranks_;
-    data::RowOrder order_;
-    data::Batch buffer_;
+    dataset::RowOrder order_;
+    dataset::Batch buffer_;
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     Progress progress_;

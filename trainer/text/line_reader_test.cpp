@@ -1,0 +1,129 @@
+#include "trainer/text/line_reader.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "shared/base/file.h"
+
+namespace atl::text {
+namespace {
+
+std::string gzip(const std::string& text, const std::filesystem::path& path) {
+    gzFile file = ::gzopen(path.c_str(), "wb");
+    ::gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    ::gzclose(file);
+    return read_file(path).value();
+}
+
+std::string zstd(const std::string& text) {
+    std::string bytes(::ZSTD_compressBound(text.size()), '\0');
+    bytes.resize(::ZSTD_compress(bytes.data(), bytes.size(), text.data(), text.size(), 3));
+    return bytes;
+}
+
+struct Lines {
+    std::vector<std::string> texts;  // "file:line text"
+    std::string error;
+};
+
+Lines read_all(std::vector<std::filesystem::path> inputs, std::size_t block_bytes) {
+    Lines lines;
+    LineReader reader(std::move(inputs), block_bytes);
+    for (;;) {
+        auto block = reader.next();
+        if (!block.ok()) {
+            lines.error = block.error().message;
+            return lines;
+        }
+        if (!block->has_value()) return lines;
+        for_each_line(**block, [&](std::string_view line, std::int64_t number) {
+            lines.texts.push_back(std::to_string((*block)->file) + ":" + std::to_string(number) + " " +
+                                  std::string(line));
+            return true;
+        });
+    }
+}
+
+class LineReaderTest : public testing::Test {
+  protected:
+    std::filesystem::path write(const std::string& name, const std::string& bytes) {
+        const auto path = directory_.path() / name;
+        check(write_file_atomic(path, bytes).ok(), "cannot write a test's file");
+        return path;
+    }
+    TemporaryDirectory directory_;
+};
+
+TEST_F(LineReaderTest, LinesAreNumberedWhateverTheBlockSize) {
+    const auto first = write("a", "one\r\n\n  \nfour is long, longer than a block\nfive");
+    const auto empty = write("b", "");
+    const auto last = write("c", "x\n");
+    const std::vector<std::string> expected = {"0:1 one", "0:4 four is long, longer than a block", "0:5 five", "2:1 x"};
+    for (const std::size_t block_bytes : {1U, 2U, 7U, 16U, 1000U})
+        EXPECT_EQ(read_all({first, empty, last}, block_bytes).texts, expected) << block_bytes;
+}
+
+TEST_F(LineReaderTest, ABlockSaysWhatPartOfAllFilesIsDoneWithIt) {
+    const std::string line = std::string(99, 'a') + "\n";
+    LineReader reader({write("a", line + line), write("b", line + line)}, 100);
+    for (const double fraction : {0.25, 0.5, 0.75, 1.0}) {
+        const auto block = reader.next().value();
+        ASSERT_TRUE(block.has_value());
+        EXPECT_EQ(block->fraction, fraction);
+    }
+}
+
+TEST_F(LineReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i) + "\n";
+    const auto expected = read_all({write("plain", text)}, 4096).texts;
+    ASSERT_EQ(expected.size(), 5000U);
+    const std::string half = text.substr(0, 20000);
+    const std::string rest = text.substr(20000);
+    EXPECT_EQ(read_all({write("a.gz", gzip(text, directory_.path() / "z"))}, 4096).texts, expected);
+    EXPECT_EQ(read_all({write("b.zst", zstd(text))}, 4096).texts, expected);
+    EXPECT_EQ(read_all({write("b.zst", zstd(half) + zstd(rest))}, 4096).texts, expected);
+    const auto second = gzip(rest, directory_.path() / "z");
+    EXPECT_EQ(read_all({write("a.gz", gzip(half, directory_.path() / "z") + second)}, 4096).texts, expected);
+}
+
+TEST_F(LineReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
+    // A magic number of 0x184D2A50 to 5F and the size of what follows, both little endian: RFC 8878, 3.1.2.
+    for (const char kind : {'\x50', '\x5f'})
+        EXPECT_EQ(
+            read_all({write("p.zst", kind + std::string("\x2a\x4d\x18\x04\0\0\0abcd", 11) + zstd("one\n"))}, 64).texts,
+            std::vector<std::string>{"0:1 one"});
+}
+
+TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i * 7919) + "\n";
+    const std::string gz = gzip(text, directory_.path() / "z");
+    const std::string zst = zstd(text);
+    EXPECT_NE(read_all({write("cut.gz", gz.substr(0, gz.size() / 2))}, 4096).error.find("cut.gz: broken gzip"),
+              std::string::npos);
+    EXPECT_NE(read_all({write("cut.zst", zst.substr(0, zst.size() / 2))}, 4096).error.find("cut.zst: broken zstd"),
+              std::string::npos);
+    std::string damaged = gz;
+    damaged[gz.size() / 2] = static_cast<char>(~damaged[gz.size() / 2]);
+    EXPECT_NE(read_all({write("bad.gz", damaged)}, 4096).error.find("bad.gz: broken gzip"), std::string::npos);
+    EXPECT_NE(read_all({directory_.path() / "missing"}, 4096).error.find("missing"), std::string::npos);
+}
+
+TEST_F(LineReaderTest, WhatFollowsAGzipMemberIsAnotherMemberOrZerosOrAnError) {
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += "line " + std::to_string(i) + "\n";
+    const std::string member = gzip(text, directory_.path() / "z");
+    EXPECT_EQ(read_all({write("padded.gz", member + std::string(700, '\0'))}, 4096).texts.size(), 500U);
+    std::string flipped = member;
+    flipped[0] ^= 1;
+    for (const std::string& tail :
+         {flipped, member.substr(0, 1), member.substr(0, 5), std::string("garbage"), std::string(3, '\0') + "garbage"})
+        EXPECT_NE(read_all({write("tail.gz", member + tail)}, 4096).error.find("tail.gz: broken gzip data"),
+                  std::string::npos)
+            << tail;
+}
+
+}  // namespace
+}  // namespace atl::text

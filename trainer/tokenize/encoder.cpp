@@ -1,0 +1,145 @@
+#include "trainer/tokenize/encoder.h"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+#include "trainer/dataset/dataset.h"
+#include "trainer/tensor/targets.h"
+
+namespace atl::tokenize {
+namespace {
+
+bool is_kept(const EncodeJob& job, std::string_view document) {
+    if (job.split == Split::kAll) return true;
+    return is_validation(document, job.validation_percent) == (job.split == Split::kValidation);
+}
+
+std::ptrdiff_t shared_tokens(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
+    return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+// Counts the tokens of the answers. A token belongs to what the text before the answer does not begin with, so that
+// what counts is what the model must add to that text's tokens; the end token belongs to an answer that ends the text.
+Status label_answers(const tokenizer::Tokenizer& tokenizer, const text::Document& document,
+                     std::span<const std::int32_t> ids, std::vector<std::int32_t>& labels) {
+    const std::size_t first = labels.size();
+    labels.resize(first + ids.size(), tensor::kIgnoredLabel);
+    const std::string_view text = document.text;
+    for (const auto& [begin, end] : document.answers) {
+        ATOLL_TRY(const auto before, tokenizer.encode_prompt(text.substr(0, begin)));
+        const auto from = shared_tokens(ids, before);
+        auto to = std::ssize(ids);
+        if (end < text.size()) {
+            ATOLL_TRY(const auto through, tokenizer.encode_prompt(text.substr(0, end)));
+            to = shared_tokens(ids, through);
+        }
+        if (from < to)
+            std::copy(ids.begin() + from, ids.begin() + to, labels.begin() + static_cast<std::ptrdiff_t>(first) + from);
+    }
+    return {};
+}
+
+// What is wrong with a line, without a word of it: the message travels to the coordinator.
+std::string fault_of(std::string message) {
+    message = message.substr(0, message.find(" \""));  // a repeated key is quoted
+    constexpr std::string_view kFirstLine = "parse error at line 1, ";
+    if (const auto at = message.find(kFirstLine); at != std::string::npos) message.erase(at, kFirstLine.size());
+    return message;
+}
+
+Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
+    const auto row = json::parse(line);
+    if (!row.ok())
+        return invalid_argument(std::string(where), std::string(where) + ": " + fault_of(row.error().message));
+    ATOLL_TRY(const text::Document document, job.text_template->render(*row, where));
+    if (!is_kept(job, document.text)) return {};
+    const std::size_t before = out.ids.size();
+    Status status = job.tokenizer->encode_document(document.text, out.ids);
+    if (status.ok() && job.answers_only)
+        status = label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
+    if (!status.ok())
+        return Error{status.error().code, std::string(where) + ": " + status.error().message, std::string(where)};
+    out.lengths.push_back(static_cast<std::int64_t>(out.ids.size() - before));
+    out.bytes += static_cast<std::int64_t>(document.text.size());
+    return {};
+}
+
+// The thread body's boundary: what a library throws becomes an Error.
+Result<EncodedBlock> encode_block_caught(const EncodeJob& job, const text::LineBlock& block) {
+    try {
+        return encode_block(job, block);
+    } catch (const std::exception& error) {
+        return internal_error(std::string("tokenize: ") + error.what());
+    }
+}
+
+}  // namespace
+
+bool is_validation(std::string_view document, int validation_percent) {
+    const std::uint64_t prefix = std::stoull(digest::sha256(document).substr(0, 16), nullptr, 16);
+    return prefix % 100 < static_cast<std::uint64_t>(validation_percent);
+}
+
+Result<EncodedBlock> encode_block(const EncodeJob& job, const text::LineBlock& block) {
+    EncodedBlock out;
+    out.line_bytes = std::ssize(block.text);
+    out.end = block.end;
+    out.fraction = block.fraction;
+    Status status;
+    text::for_each_line(block, [&](std::string_view line, std::int64_t number) {
+        status = encode_line(job, line, job.inputs[block.file].string() + ":" + std::to_string(number), out);
+        return status.ok();
+    });
+    ATOLL_RETURN_IF_ERROR(status);
+    return out;
+}
+
+EncoderPool::EncoderPool(const EncodeJob& job, int threads) : job_(job) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+}
+
+EncoderPool::~EncoderPool() {
+    for (auto& thread : threads_) thread.request_stop();
+}
+
+void EncoderPool::submit(text::LineBlock block) {
+    bytes_in_flight_ += block.text.size();
+    {
+        const std::lock_guard lock(mutex_);
+        slots_.push_back({std::move(block), std::nullopt});
+        waiting_.push_back(&slots_.back());
+    }
+    has_work_.notify_one();
+}
+
+Result<EncodedBlock> EncoderPool::next() {
+    std::unique_lock lock(mutex_);
+    check(!slots_.empty(), "EncoderPool::next without a block in flight");
+    has_result_.wait(lock, [this] { return slots_.front().result.has_value(); });
+    auto result = std::move(*slots_.front().result);
+    slots_.pop_front();
+    if (result.ok()) bytes_in_flight_ -= static_cast<std::size_t>(result->line_bytes);
+    return result;
+}
+
+void EncoderPool::work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (has_work_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
+        if (stop.stop_requested()) return;
+        Slot* slot = waiting_.front();
+        waiting_.pop_front();
+        lock.unlock();
+        auto result = encode_block_caught(job_, slot->block);
+        slot->block = {};  // its text is not needed while the result waits for its turn
+        lock.lock();
+        slot->result = std::move(result);
+        has_result_.notify_one();
+    }
+}
+
+}  // namespace atl::tokenize

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/text/line_reader.h"
+#include "trainer/text/template.h"
+#include "trainer/tokenize/tokenize.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace atl::tokenize {
+
+// The documents of one block, encoded.
+struct EncodedBlock {
+    std::vector<std::int32_t> ids;      // of all documents, one after another
+    std::vector<std::int32_t> labels;   // as many, −100 where the loss does not count; empty: all count
+    std::vector<std::int64_t> lengths;  // ids of each document
+    std::int64_t bytes = 0;             // of the documents' text
+    std::int64_t line_bytes = 0;        // of the block
+    text::LinePosition end;             // where the next block begins
+    double fraction = 0;                // of all the input's bytes, up to its end
+};
+
+// What to do with each line.
+struct EncodeJob {
+    const tokenizer::Tokenizer* tokenizer = nullptr;
+    const text::Template* text_template = nullptr;
+    std::vector<std::filesystem::path> inputs;  // for messages
+    Split split = Split::kAll;
+    int validation_percent = 0;
+    bool answers_only = false;  // labels: only what the template marks as answers counts
+};
+
+// The documents of the lines of one block; the error names the first bad line as file:line. A pure function.
+Result<EncodedBlock> encode_block(const EncodeJob& job, const text::LineBlock& block);
+
+// Whether a document belongs to the validation part.
+bool is_validation(std::string_view document, int validation_percent);
+
+// Encodes blocks on worker threads; results come back in the order in which blocks went in. Used by one thread.
+class EncoderPool {
+  public:
+    EncoderPool(const EncodeJob& job, int threads);
+    ~EncoderPool();  // waits for the blocks in work, drops the rest
+
+    void submit(text::LineBlock block);
+    Result<EncodedBlock> next();  // waits for the oldest block; at least one must be in flight
+    std::size_t in_flight() const { return slots_.size(); }
+    std::size_t bytes_in_flight() const { return bytes_in_flight_; }  // of lines
+
+  private:
+    struct Slot {
+        text::LineBlock block;
+        std::optional<Result<EncodedBlock>> result;
+    };
+    void work(const std::stop_token& stop);
+
+    EncodeJob job_;
+    std::mutex mutex_;
+    std::condition_variable_any has_work_;
+    std::condition_variable has_result_;
+    std::deque<Slot> slots_;  // oldest first; only this thread adds or removes, so that sizes need no lock
+    std::deque<Slot*> waiting_;
+    std::size_t bytes_in_flight_ = 0;
+    std::vector<std::jthread> threads_;
+};
+
+}  // namespace atl::tokenize

@@ -1,0 +1,338 @@
+#include "trainer/tokenize/tokenize.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "shared/base/cores.h"
+#include "shared/base/file.h"
+#include "shared/log/log.h"
+#include "trainer/text/line_reader.h"
+#include "trainer/text/template.h"
+#include "trainer/tokenize/data_writer.h"
+#include "trainer/tokenize/encoder.h"
+#include "trainer/tokenize/partial_run.h"
+#include "trainer/tokenize/progress.h"
+#include "trainer/tokenize/row_builder.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace atl::tokenize {
+namespace {
+
+constexpr std::int64_t kSeqLenMax = 1 << 20;
+
+Status check_options(const TokenizeOptions& options) {
+    if (options.inputs.empty()) return invalid_argument("input", "--input names no file");
+    if (options.seq_len < 2 || options.seq_len > kSeqLenMax)
+        return invalid_argument("seq-len", "--seq-len must be between 2 and " + std::to_string(kSeqLenMax));
+    if (options.validation_percent < 0 || options.validation_percent > 100)
+        return invalid_argument("validation-percent", "--validation-percent must be between 0 and 100");
+    if (options.part_bytes < 1) return invalid_argument("part-bytes", "--part-bytes must be at least 1");
+    if (options.threads < 0) return invalid_argument("threads", "--threads must not be negative");
+    return {};
+}
+
+// What the bytes of the result depend on. Inputs are told by name, size and time.
+Result<nlohmann::json> identity_of(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
+    nlohmann::json inputs = nlohmann::json::array();
+    for (const auto& input : options.inputs) {
+        ATOLL_RETURN_IF_ERROR(text::check_input(input));
+        std::error_code error;
+        const auto size = std::filesystem::file_size(input, error);
+        if (error) return not_found("cannot open " + input.string() + ": " + error.message(), input.string());
+        const auto time = std::filesystem::last_write_time(input, error).time_since_epoch().count();
+        inputs.push_back({{"path", input.string()}, {"size", size}, {"time", time}});
+    }
+    const nlohmann::json identity = {{"schema", 1},
+                                     {"tokenizer_sha256", tokenizer.sha256()},
+                                     {"inputs", inputs},
+                                     {"template", options.text_template},
+                                     {"seq_len", options.seq_len},
+                                     {"batching", to_string(options.batching)},
+                                     {"loss_on", to_string(*options.loss_on)},
+                                     {"truncate", *options.truncate},
+                                     {"split", to_string(options.split)},
+                                     {"validation_percent", options.validation_percent}};
+    return identity;
+}
+
+int thread_count(const TokenizeOptions& options) {
+    return options.threads > 0 ? options.threads : usable_cores();
+}
+
+// One run of the command: blocks go to the pool and come back in order, their documents become rows, rows are written.
+// After each part of the input what is written is made safe, and a process that is started later goes on from there.
+class Run {
+  public:
+    Run(const TokenizeOptions& options, const EncodeJob& job, const RowOptions& rows, DataWriter& writer,
+        PartialRun& partial)
+        : options_(options),
+          row_options_(rows),
+          reader_(options.inputs),
+          threads_(static_cast<std::size_t>(thread_count(options))),
+          pool_(job, thread_count(options)),
+          blocks_max_(2 * threads_ + 2),
+          rows_(rows),
+          writer_(writer),
+          partial_(partial),
+          progress_(options.progress) {}
+
+    Result<TokenizeReport> execute() {
+        ATOLL_RETURN_IF_ERROR(take_up());
+        bool more = true;
+        while (more || pool_.in_flight() > 0) {
+            if (more && has_room()) {
+                ATOLL_TRY(more, submit_next());
+                continue;
+            }
+            ATOLL_TRY(const EncodedBlock block, pool_.next());
+            ATOLL_RETURN_IF_ERROR(take(block));
+            if (progress_.is_due())
+                progress_.show({0, fraction_begun_, fraction_done_, report_.documents, bytes_here_});
+        }
+        rows_.finish();
+        ATOLL_RETURN_IF_ERROR(write_rows());
+        report_.rows = writer_.rows();
+        report_.tokens = rows_.state().tokens;
+        report_.targets = rows_.state().targets;
+        report_.truncated = rows_.state().documents_truncated;
+        report_.tokens_truncated = rows_.state().tokens_truncated;
+        report_.wall_s = progress_.elapsed_s();
+        return report_;
+    }
+
+  private:
+    // A block is longer than kBlockBytes when a line is: of such ones few may be in flight, but each thread has one.
+    bool has_room() const {
+        return pool_.in_flight() < threads_ ||
+               (pool_.in_flight() < blocks_max_ &&
+                pool_.bytes_in_flight() < 2 * blocks_max_ * text::LineReader::kBlockBytes);
+    }
+
+    // Goes on behind the parts of an earlier process that are whole.
+    Status take_up() {
+        std::size_t whole = 0;
+        for (const PartRecord& part : partial_.parts()) {
+            ATOLL_TRY(const bool taken, writer_.take_part(part.elements, part.sha256));
+            if (!taken) break;
+            ++whole;
+        }
+        ATOLL_RETURN_IF_ERROR(partial_.keep(whole));
+        ATOLL_RETURN_IF_ERROR(writer_.begin());
+        if (whole == 0) return {};
+        const PartRecord& last = partial_.parts().back();
+        ATOLL_RETURN_IF_ERROR(reader_.start_at(last.next));
+        rows_ = RowBuilder(row_options_, last.rows);
+        report_.documents = last.documents;
+        report_.bytes = last.bytes;
+        report_.parts_found = static_cast<std::int64_t>(whole);
+        fraction_begun_ = reader_.fraction_read();
+        if (options_.progress) spdlog::info("tokenize: {} parts are there, goes on behind them", whole);
+        return {};
+    }
+
+    Result<bool> submit_next() {
+        ATOLL_TRY(std::optional<text::LineBlock> block, reader_.next());
+        if (!block) return false;
+        pool_.submit(std::move(*block));
+        return true;
+    }
+
+    Status take(const EncodedBlock& block) {
+        std::span<const std::int32_t> ids(block.ids);
+        std::span<const std::int32_t> labels(block.labels);  // none, or one an id
+        for (const std::int64_t length : block.lengths) {
+            const auto count = static_cast<std::size_t>(length);
+            rows_.add_document(ids.first(count), labels.first(std::min(count, labels.size())));
+            ids = ids.subspan(count);
+            labels = labels.subspan(std::min(count, labels.size()));
+        }
+        report_.documents += static_cast<std::int64_t>(block.lengths.size());
+        report_.bytes += block.bytes;
+        bytes_here_ += block.bytes;
+        fraction_done_ = block.fraction;
+        part_bytes_ += block.line_bytes;
+        ATOLL_RETURN_IF_ERROR(write_rows());
+        return part_bytes_ < options_.part_bytes ? Status() : end_part(block.end);
+    }
+
+    Status end_part(const text::LinePosition& next) {
+        PartRecord part{next, rows_.state(), report_.documents, report_.bytes, writer_.elements(), {}};
+        ATOLL_TRY(part.sha256, writer_.end_part());
+        ATOLL_RETURN_IF_ERROR(partial_.add(part));
+        part_bytes_ = 0;
+        if (options_.on_part) options_.on_part();
+        return {};
+    }
+
+    Status write_rows() {
+        ATOLL_RETURN_IF_ERROR(writer_.append(rows_.columns()));
+        rows_.clear();
+        return {};
+    }
+
+    const TokenizeOptions& options_;
+    const RowOptions& row_options_;
+    text::LineReader reader_;
+    std::size_t threads_;
+    EncoderPool pool_;
+    std::size_t blocks_max_;  // in flight: what bounds the memory
+    RowBuilder rows_;
+    DataWriter& writer_;
+    PartialRun& partial_;
+    TokenizeReport report_;
+    std::int64_t bytes_here_ = 0;  // of text, by this process
+    std::int64_t part_bytes_ = 0;  // of lines since the last part
+    double fraction_begun_ = 0;
+    double fraction_done_ = 0;  // of the input, up to the last block that was taken
+    Progress progress_;
+};
+
+std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
+                      const TokenizeReport& report) {
+    const nlohmann::ordered_json json = {
+        {"schema", 1},
+        {"tokenizer_sha256", tokenizer.sha256()},
+        {"vocab_size", tokenizer.vocab_size()},
+        {"seq_len", options.seq_len},
+        {"batching", to_string(options.batching)},
+        {"template", options.text_template},
+        {"loss_on", to_string(*options.loss_on)},
+        {"truncate", *options.truncate},
+        {"split", to_string(options.split)},
+        {"validation_percent", options.validation_percent},
+        {"documents", report.documents},
+        {"rows", report.rows},
+        {"tokens", report.tokens},
+        {"targets", report.targets},
+        {"truncated", report.truncated},
+        {"tokens_truncated", report.tokens_truncated},
+        {"bytes", report.bytes},
+        {"fingerprint", report.fingerprint},
+    };
+    return json.dump(2) + "\n";
+}
+
+Error no_document(const TokenizeOptions& options) {
+    if (options.split != Split::kAll)
+        return invalid_argument("input",
+                                std::string("the input holds no document for the split ") + to_string(options.split));
+    std::string files;
+    for (const auto& input : options.inputs) files += (files.empty() ? "" : ", ") + input.string();
+    return invalid_argument("input", "no document: there is no line but blank ones in " + files);
+}
+
+// That there is something to learn from.
+Status check_report(const TokenizeOptions& options, const TokenizeReport& report) {
+    if (report.documents == 0) return no_document(options);
+    if (report.targets > 0) return {};
+    const std::string counts = std::string("no token counts in the loss (--loss-on ") + to_string(*options.loss_on);
+    if (report.truncated == 0) return invalid_argument("input", counts + "): there is nothing to learn from");
+    return invalid_argument("seq-len", counts + "): " + std::to_string(report.truncated) + " of " +
+                                           std::to_string(report.documents) + " documents were cut to " +
+                                           std::to_string(options.seq_len) +
+                                           " tokens; a larger --seq-len or --truncate off keeps what follows");
+}
+
+// With what was not given.
+Result<TokenizeOptions> settle(TokenizeOptions options, const text::Template& text_template) {
+    const bool has_answer = text_template.has_answer();
+    if (!options.loss_on) options.loss_on = has_answer ? LossOn::kAnswer : LossOn::kAll;
+    if (!options.truncate) options.truncate = options.batching == Batching::kPadding;
+    if (options.loss_on == LossOn::kAnswer && !has_answer)
+        return invalid_argument("loss-on",
+                                "--loss-on answer needs a template that marks the answer: "
+                                "\"{{question}} {{#answer}}{{reply}}{{/answer}}\"");
+    return options;
+}
+
+Result<TokenizeReport> make_data(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
+                                 const text::Template& text_template, PartialRun& partial) {
+    const bool answers_only = options.loss_on == LossOn::kAnswer;
+    const EncodeJob job{&tokenizer,  &text_template, options.inputs, options.split, options.validation_percent,
+                        answers_only};
+    const RowOptions rows{options.batching, options.seq_len, tokenizer.eos().value_or(0), *options.truncate,
+                          answers_only};
+    ATOLL_TRY(DataWriter writer,
+              DataWriter::open({partial.data(), partial.spool()}, RowBuilder::column_names(rows), options.seq_len));
+    ATOLL_TRY(TokenizeReport report, Run(options, job, rows, writer, partial).execute());
+    ATOLL_RETURN_IF_ERROR(check_report(options, report));
+    ATOLL_TRY(report.fingerprint, writer.finish());
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(partial.data() / kDataInfo, data_json(options, tokenizer, report)));
+    ATOLL_RETURN_IF_ERROR(partial.put_in_place());
+    return report;
+}
+
+}  // namespace
+
+const char* to_string(Batching batching) {
+    return batching == Batching::kPacking ? "packing" : "padding";
+}
+
+Result<Batching> parse_batching(std::string_view name) {
+    if (name == "packing") return Batching::kPacking;
+    if (name == "padding") return Batching::kPadding;
+    return invalid_argument("batching", "--batching must be packing or padding, not \"" + std::string(name) + "\"");
+}
+
+const char* to_string(Split split) {
+    switch (split) {
+        case Split::kAll:
+            return "all";
+        case Split::kTrain:
+            return "train";
+        case Split::kValidation:
+            return "validation";
+    }
+    return "all";
+}
+
+Result<Split> parse_split(std::string_view name) {
+    for (const Split split : {Split::kAll, Split::kTrain, Split::kValidation})
+        if (name == to_string(split)) return split;
+    return invalid_argument("split", "--split must be all, train or validation, not \"" + std::string(name) + "\"");
+}
+
+const char* to_string(LossOn loss_on) {
+    return loss_on == LossOn::kAll ? "all" : "answer";
+}
+
+Result<LossOn> parse_loss_on(std::string_view name) {
+    if (name == "all") return LossOn::kAll;
+    if (name == "answer") return LossOn::kAnswer;
+    return invalid_argument("loss-on", "--loss-on must be all or answer, not \"" + std::string(name) + "\"");
+}
+
+Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_options(given));
+    ATOLL_TRY(const text::Template text_template, text::Template::parse(given.text_template));
+    ATOLL_TRY(const TokenizeOptions options, settle(given, text_template));
+    const auto opened = tokenizer::Tokenizer::open(options.tokenizer);
+    if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
+    const tokenizer::Tokenizer& tokenizer = **opened;
+    ATOLL_TRY(const nlohmann::json identity, identity_of(options, tokenizer));
+    ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, identity));
+    auto report = make_data(options, tokenizer, text_template, partial);
+    // After a system's fault the parts stay; wrong input would only be found again.
+    const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;
+    if (is_input) (void)partial.discard();  // the input is what is to be told
+    return report;
+}
+
+std::string to_json_line(const TokenizeReport& report) {
+    const nlohmann::ordered_json json = {
+        {"documents", report.documents},
+        {"rows", report.rows},
+        {"tokens", report.tokens},
+        {"targets", report.targets},
+        {"truncated", report.truncated},
+        {"tokens_truncated", report.tokens_truncated},
+        {"bytes", report.bytes},
+        {"wall_s", report.wall_s},
+        {"parts_found", report.parts_found},
+        {"fingerprint", report.fingerprint},
+    };
+    return json.dump();
+}
+
+}  // namespace atl::tokenize

@@ -1,0 +1,80 @@
+#include "trainer/tokenizer/tokenizer.h"
+
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
+#include "trainer/tokenizer/bpe_files.h"
+#include "trainer/tokenizer/byte_level_tokenizer.h"
+#include "trainer/tokenizer/sentencepiece_tokenizer.h"
+#include "trainer/tokenizer/tokenizer_config.h"
+
+namespace atl::tokenizer {
+namespace {
+
+// The files that define a tokenizer.
+struct Source {
+    std::filesystem::path file;
+    std::filesystem::path merges;  // beside vocab.json; else empty
+};
+
+Result<Source> find_tokenizer(const std::filesystem::path& directory) {
+    std::error_code ignored;
+    const auto has = [&](const char* name) { return std::filesystem::is_regular_file(directory / name, ignored); };
+    for (const char* name : {"tokenizer.model", "tokenizer.json"})
+        if (has(name)) return Source{directory / name, {}};
+    if (has("vocab.json") && has("merges.txt")) return Source{directory / "vocab.json", directory / "merges.txt"};
+    return not_found(
+        directory.string() + " holds no tokenizer.model, no tokenizer.json and no vocab.json with merges.txt",
+        directory.string());
+}
+
+template <class Kind>
+Result<std::unique_ptr<Tokenizer>> in_file(const std::filesystem::path& file, Result<std::unique_ptr<Kind>> opened) {
+    if (!opened.ok()) return invalid_argument(file.string(), file.string() + ": " + opened.error().message);
+    return std::unique_ptr<Tokenizer>(std::move(opened).value());
+}
+
+Result<std::unique_ptr<ByteLevelTokenizer>> from_bpe_files(const std::string& vocab, const std::string& merges,
+                                                           TokenizerConfig config) {
+    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, config));
+    return ByteLevelTokenizer::create(parts, config.bos, config.eos);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& directory) {
+    ATOLL_TRY(const Source source, find_tokenizer(directory));
+    ATOLL_TRY(const TokenizerConfig config, read_tokenizer_config(directory));
+    ATOLL_TRY(const std::string bytes, read_file(source.file));
+    std::string merges;
+    if (!source.merges.empty()) {
+        ATOLL_TRY(merges, read_file(source.merges));
+    }
+    const bool is_json = source.file.filename() == "tokenizer.json";
+    ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
+              !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
+              : is_json ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config.bos, config.eos))
+                        : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes)));
+    tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
+    tokenizer->file_ = source.file;
+    const auto id_text = [](std::optional<std::int32_t> id) { return id ? std::to_string(*id) : "none"; };
+    tokenizer->sha256_ = digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
+                                        id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
+                                        id_text(tokenizer->eos()) + tokenizer->settings_);
+    return tokenizer;
+}
+
+Result<std::vector<std::int32_t>> Tokenizer::encode_prompt(std::string_view text) const {
+    std::vector<std::int32_t> ids;
+    if (add_bos_ && bos()) ids.push_back(*bos());
+    ATOLL_RETURN_IF_ERROR(encode(text, ids));
+    return ids;
+}
+
+Status Tokenizer::encode_document(std::string_view text, std::vector<std::int32_t>& ids) const {
+    if (add_bos_ && bos()) ids.push_back(*bos());
+    ATOLL_RETURN_IF_ERROR(encode(text, ids));
+    if (eos()) ids.push_back(*eos());
+    return {};
+}
+
+}  // namespace atl::tokenizer

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+
+namespace atl::tokenizer {
+
+// Turns text into token ids and back, as the tokenizer of the same files does in transformers. Immutable after open():
+// any number of threads may use one tokenizer.
+class Tokenizer {
+  public:
+    virtual ~Tokenizer() = default;
+
+    // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE)
+    // or vocab.json with merges.txt (the same in GPT-2's files), the first that is there. kNotFound when the directory
+    // has none; kInvalidArgument names the file that is wrong.
+    static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
+
+    // Appends the ids of `text` to `ids`, without any special token around it. Bytes that are not UTF-8 are taken as
+    // U+FFFD, as the reference implementations take them. kInvalidArgument: the tokenizer's expression runs away on it.
+    virtual Status encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
+
+    // The text of `ids`; special tokens (beginning, end, padding) are left out.
+    virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+
+    virtual std::int32_t vocab_size() const = 0;
+    virtual std::optional<std::int32_t> bos() const = 0;
+    virtual std::optional<std::int32_t> eos() const = 0;
+
+    // The ids of a prompt to continue: the beginning token when the tokenizer adds one, then the text. No end token.
+    // tokenizer_config.json's add_bos_token decides; without it tokenizer.model adds one, as LlamaTokenizer does,
+    // tokenizer.json when its post-processor does, and vocab.json none.
+    Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
+
+    // Appends the ids of one training document: as encode_prompt, then the end token, so that a model learns where a
+    // text ends. (HF's Llama tokenizers leave the end token out unless add_eos_token is set; training needs it.)
+    Status encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
+
+    // The file that defines the tokenizer: tokenizer.model, tokenizer.json or vocab.json.
+    const std::filesystem::path& file() const { return file_; }
+    // By which data directories name their tokenizer: over the bytes of its files and the settings that decide the ids
+    // as well, whichever files beside it they came from. Two directories whose tokenizers give the same ids for other
+    // reasons than the same settings (another order of the vocabulary) differ.
+    const std::string& sha256() const { return sha256_; }
+
+  protected:
+    std::filesystem::path file_;
+    std::string settings_;  // of this kind of tokenizer, for sha256(): the same text for the same settings
+    std::string sha256_;
+    bool add_bos_ = true;
+};
+
+}  // namespace atl::tokenizer

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+
+namespace atl::tokenizer {
+
+// The command `tokenizer-train`: a SentencePiece BPE tokenizer in Llama's manner (byte fallback, digits apart, no
+// normalisation, unk 0, bos 1, eos 2).
+struct TokenizerTrainOptions {
+    std::vector<std::filesystem::path> inputs;  // .jsonl[.gz|.zst] (rendered by the template), else text, a line each
+    std::string text_template = "{{text}}";
+    std::filesystem::path out;    // gets tokenizer.model, tokenizer_config.json and special_tokens_map.json
+    std::int32_t vocab_size = 0;  // at least 260: three special tokens, 256 bytes and the text's own pieces
+    double character_coverage = 0.9998;
+};
+
+// Whether it makes a file of this name.
+bool is_trained_tokenizer_file(std::string_view name);
+
+// The same input and options give the same bytes. kInvalidArgument: the text is too small for vocab_size, a bad row.
+Status train_tokenizer(const TokenizerTrainOptions& options);
+
+}  // namespace atl::tokenizer
