@@ -131,7 +131,7 @@ void print(const char* name, double Times::* time, const std::vector<Times>& cop
     std::printf("\"ratio_of_best\": %.2f}", quantile(load_rates, 1) / quantile(copy_rates, 1));
 }
 
-std::int64_t bytes_of(const checkpoint::WeightReader& weights) {
+std::int64_t bytes_of(const weights::WeightReader& weights) {
     std::int64_t bytes = 0;
     for (const auto& tensor : weights.tensors()) {
         std::int64_t elements = 1;

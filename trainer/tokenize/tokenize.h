@@ -25,7 +25,7 @@ enum class Split { kAll, kTrain, kValidation };
 const char* to_string(Split split);
 Result<Split> parse_split(std::string_view name);
 
-// Which tokens the loss counts: all, or those of the answers that the template marks (trainer/data/template.h).
+// Which tokens the loss counts: all, or those of the answers that the template marks (trainer/text/template.h).
 enum class LossOn { kAll, kAnswer };
 const char* to_string(LossOn loss_on);
 Result<LossOn> parse_loss_on(std::string_view name);

@@ -1,7 +1,7 @@
 // libFuzzer target: any bytes as a tokenizer.json. Seeds: tests/fixtures/tokenizers/{gpt2,llama3}/tokenizer.json.
 //   CC=clang-19 CXX=clang++-19 cmake -B build/fuzz -G Ninja -DATOLL_FUZZ=ON -DATOLL_SERVICES=OFF -DATOLL_TESTS=OFF
 //   ninja -C build/fuzz tokenizer_json_fuzz
-//   build/fuzz/bin/tokenizer_json_fuzz -dict=trainer/data/tokenizer_json_fuzz.dict -max_total_time=60 CORPUS SEEDS
+//   build/fuzz/bin/tokenizer_json_fuzz -dict=trainer/tokenizer/tokenizer_json_fuzz.dict -max_total_time=60 CORPUS SEEDS
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -209,7 +209,7 @@ TEST(TokenizerTest, WhatIsNoTokenizerIsRefusedByName) {
     }
 }
 
-// A short run of what trainer/data/tokenizer_json_fuzz.cpp does for longer.
+// A short run of what trainer/tokenizer/tokenizer_json_fuzz.cpp does for longer.
 TEST(TokenizerTest, NoMutationOfATokenizerJsonGivesIdsOutsideItsVocabulary) {
     std::mt19937 draw(1);
     int opened = 0;

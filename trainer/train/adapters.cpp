@@ -52,7 +52,7 @@ Status check_flags(const RunConfig& config, const model::LoraOptions& adapter) {
 }
 
 std::string base_text(const std::string& quantize) {
-    return quantize == checkpoint::kNotQuantized ? "the model's own weights" : "the model in " + quantize;
+    return quantize == weights::kNotQuantized ? "the model's own weights" : "the model in " + quantize;
 }
 
 }  // namespace
@@ -61,11 +61,11 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
     AdapterSource source;
     source.seed = static_cast<std::uint64_t>(config.seed);
     if (!config.adapter.empty()) {
-        ATOLL_TRY(source.options, checkpoint::load_adapter_config(config.adapter));
+        ATOLL_TRY(source.options, weights::load_adapter_config(config.adapter));
         ATOLL_RETURN_IF_ERROR(check_flags(config, source.options));
         if (config.given.contains("lora-dropout")) source.options.dropout = config.lora_dropout;
-        ATOLL_TRY(source.weights, checkpoint::WeightReader::open_adapter(config.adapter));
-        ATOLL_TRY(source.trained_on, checkpoint::load_adapter_base(config.adapter));
+        ATOLL_TRY(source.weights, weights::WeightReader::open_adapter(config.adapter));
+        ATOLL_TRY(source.trained_on, weights::load_adapter_base(config.adapter));
         return std::optional(std::move(source));
     }
     if (config.lora_rank > 0) {
@@ -80,10 +80,10 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
     return std::optional<AdapterSource>();
 }
 
-std::string other_format_warning(const checkpoint::AdapterBase& trained_on, const std::string& quantize) {
-    const std::string format = checkpoint::other_format(trained_on, quantize);
+std::string other_format_warning(const weights::AdapterBase& trained_on, const std::string& quantize) {
+    const std::string format = weights::other_format(trained_on, quantize);
     if (format.empty()) return {};
-    const bool own = quantize == checkpoint::kNotQuantized;
+    const bool own = quantize == weights::kNotQuantized;
     return "the adapter was trained on " + base_text(format) + "; this is " + base_text(quantize) +
            (own ? ", which differ" : ", whose weights differ") + " a little: --quantize " + format + " takes those";
 }

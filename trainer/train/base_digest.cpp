@@ -25,7 +25,7 @@ std::vector<std::string> names_of(const model::Model& model, bool adapters) {
 }
 
 // The digests of tensors rank, rank + ranks, …, one after another.
-Result<std::string> digests_of(const checkpoint::WeightReader& weights, const std::vector<std::string>& names, int rank,
+Result<std::string> digests_of(const weights::WeightReader& weights, const std::vector<std::string>& names, int rank,
                                int ranks) {
     std::string digests;
     for (auto i = static_cast<std::size_t>(rank); i < names.size(); i += static_cast<std::size_t>(ranks)) {
@@ -36,7 +36,7 @@ Result<std::string> digests_of(const checkpoint::WeightReader& weights, const st
 }
 
 // With from_rank0 the others' tensors may be anything: rank 0 hashes all.
-Result<std::string> digest_of(const checkpoint::WeightReader& weights, const std::vector<std::string>& names,
+Result<std::string> digest_of(const weights::WeightReader& weights, const std::vector<std::string>& names,
                               comm::Comm& comm, bool from_rank0) {
     const int hashing = from_rank0 ? 1 : comm.size();  // ranks
     auto part = comm.rank() < hashing ? digests_of(weights, names, comm.rank(), hashing) : std::string();
@@ -69,7 +69,7 @@ Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& 
     return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm, from_rank0);
 }
 
-void tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on,
+void tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
                         const std::string& sha256, const comm::Comm& comm) {
     if (comm.rank() != 0 || trained_on.sha256.empty() || trained_on.sha256 == sha256) return;
     warn("the adapter was trained on '" + trained_on.directory + "' (sha256 " + trained_on.sha256 +
@@ -77,7 +77,7 @@ void tell_other_weights(const ModelDirectory& directory, const checkpoint::Adapt
          ") are others: give the model that it was trained on, unless this is the same in another dtype");
 }
 
-Status tell_other_weights(const ModelDirectory& directory, const checkpoint::AdapterBase& trained_on, comm::Comm& comm,
+Status tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on, comm::Comm& comm,
                           bool from_rank0) {
     if (trained_on.sha256.empty()) return {};
     ATOLL_TRY(const std::string sha256, base_digest(directory, comm, from_rank0));

@@ -1,9 +1,9 @@
 #include <array>
 
-#include "trainer/checkpoint/import.h"
-#include "trainer/checkpoint/save.h"
+#include "trainer/importer/import.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/output.h"
+#include "trainer/weights/save.h"
 
 namespace atl::train {
 namespace {
@@ -18,7 +18,7 @@ class ImportCommand final : public Command {
                 {"tokenizer", "directory whose tokenizer files are copied; the default is --from", &options_.tokenizer},
                 {"dtype", "fp32|fp16|bf16; the default keeps every value's bits",
                  Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
+                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
                      return {};
                  })},
                 {"max-position-embeddings", "the context, where Meta's params.json does not say it", &positions_},
@@ -33,13 +33,13 @@ class ImportCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         if (positions_ > 0) options_.max_position_embeddings = positions_;
         if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
-        ATOLL_RETURN_IF_ERROR(checkpoint::import_model(options_));
+        ATOLL_RETURN_IF_ERROR(importer::import_model(options_));
         tell_missing_tokenizer(options_.out);
         return {};
     }
 
   private:
-    checkpoint::ImportOptions options_;
+    importer::ImportOptions options_;
     std::int64_t positions_ = 0;
     double rope_factor_ = 0.0;
     bool overwrite_ = false;

@@ -1,11 +1,11 @@
 #include <array>
 #include <filesystem>
 
-#include "trainer/checkpoint/init.h"
-#include "trainer/checkpoint/save.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/config.h"
 #include "trainer/train/output.h"
+#include "trainer/weights/init.h"
+#include "trainer/weights/save.h"
 
 namespace atl::train {
 namespace {
@@ -25,7 +25,7 @@ class InitCommand final : public Command {
                 {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"dtype", "fp32|fp16|bf16; the default is config.json's",
                  Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
+                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
                      return {};
                  })}};
     }
@@ -34,13 +34,13 @@ class InitCommand final : public Command {
         const std::array<std::filesystem::path, 2> reads = {options_.config, options_.tokenizer};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
         options_.seed = static_cast<std::uint64_t>(as_training_.seed);
-        ATOLL_RETURN_IF_ERROR(checkpoint::init_model(options_));
+        ATOLL_RETURN_IF_ERROR(weights::init_model(options_));
         tell_missing_tokenizer(options_.out);
         return {};
     }
 
   private:
-    checkpoint::InitOptions options_;
+    weights::InitOptions options_;
     RunConfig as_training_;  // the seed
     bool overwrite_ = false;
 };

@@ -1,14 +1,14 @@
 #include <array>
 
-#include "trainer/checkpoint/adapter.h"
-#include "trainer/checkpoint/merge.h"
-#include "trainer/checkpoint/save.h"
 #include "trainer/train/base_digest.h"
 #include "trainer/train/commands.h"
 #include "trainer/train/input_paths.h"
 #include "trainer/train/output.h"
 #include "trainer/train/storage.h"
 #include "trainer/train/warn.h"
+#include "trainer/weights/adapter.h"
+#include "trainer/weights/merge.h"
+#include "trainer/weights/save.h"
 
 namespace atl::train {
 namespace {
@@ -22,7 +22,7 @@ class MergeCommand final : public Command {
                 {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"save-dtype", "fp32|fp16|bf16; the default is the model's",
                  Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.dtype, checkpoint::parse_float_dtype(text));
+                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
                      return {};
                  })},
                 {"quantize", "merge into what this format makes of the model's weights, as they were in training",
@@ -34,20 +34,20 @@ class MergeCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_adapter_path(options_.adapter, "--adapter"));
         const std::array<std::filesystem::path, 2> reads = {options_.model, options_.adapter};
         ATOLL_RETURN_IF_ERROR(check_output(OutputKind::kModel, options_.out, reads, overwrite_));
-        ATOLL_TRY(const checkpoint::AdapterBase base, checkpoint::load_adapter_base(options_.adapter));
-        const std::string trained_on = checkpoint::other_format(base, quantize_);
+        ATOLL_TRY(const weights::AdapterBase base, weights::load_adapter_base(options_.adapter));
+        const std::string trained_on = weights::other_format(base, quantize_);
         const auto format = parse_quantize(quantize_);
         if (quantize_ != "none" && !format) {
             return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
         }
-        if (format && !trained_on.empty() && trained_on != checkpoint::kNotQuantized) {
+        if (format && !trained_on.empty() && trained_on != weights::kNotQuantized) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
         ATOLL_TRY(ModelDirectory directory, open_both());
         ATOLL_RETURN_IF_ERROR(tell_other_weights(directory, base, *comm::make_self(), false));
         if (format) model::quantize_layers(directory.model, *format);
-        ATOLL_RETURN_IF_ERROR(checkpoint::merge_adapter(options_, directory.model));
+        ATOLL_RETURN_IF_ERROR(weights::merge_adapter(options_, directory.model));
         say_what_was_merged(trained_on);
         return {};
     }
@@ -76,7 +76,7 @@ class MergeCommand final : public Command {
         }
     }
 
-    checkpoint::MergeOptions options_;
+    weights::MergeOptions options_;
     std::string quantize_ = "none";
     bool overwrite_ = false;
 };

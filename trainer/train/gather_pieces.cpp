@@ -43,7 +43,7 @@ Status PieceGatherer::gather_weights(ParameterStore& store, std::size_t group,
     const auto width = static_cast<std::size_t>(tensor::size_bytes(dtype));
     return gather_bytes(store, ParameterStore::Saved::kExactWeights, group, [&](std::span<const std::byte> piece) {
         widened_.resize(piece.size() / width);
-        checkpoint::widen(file_dtype(dtype), piece, widened_);  // who takes the values looks for those not finite
+        weights::widen(file_dtype(dtype), piece, widened_);  // who takes the values looks for those not finite
         take(widened_);
     });
 }

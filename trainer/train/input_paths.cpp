@@ -7,9 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "trainer/checkpoint/adapter.h"
 #include "trainer/train/output.h"
 #include "trainer/train/state.h"
+#include "trainer/weights/adapter.h"
 
 namespace atl::train {
 namespace {
@@ -63,7 +63,7 @@ Status check_kind(const std::string& path, OutputKind wanted, const char* flag) 
 Status check_model_path(const std::string& path, const char* flag) {
     ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
     if (holds(path, kModelConfig)) return {};
-    if (holds(path, checkpoint::kAdapterConfig)) {
+    if (holds(path, weights::kAdapterConfig)) {
         return invalid_argument(
             flag, "'" + path + "' is an adapter: give the model that it was trained on, and --adapter '" + path + "'");
     }
@@ -72,9 +72,9 @@ Status check_model_path(const std::string& path, const char* flag) {
 
 Status check_adapter_path(const std::string& path, const char* flag) {
     ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
-    if (holds(path, checkpoint::kAdapterConfig)) return {};
+    if (holds(path, weights::kAdapterConfig)) return {};
     ATOLL_RETURN_IF_ERROR(check_kind(path, OutputKind::kAdapter, flag));
-    return invalid_argument(flag, "'" + path + "' is no adapter: it holds no " + checkpoint::kAdapterConfig);
+    return invalid_argument(flag, "'" + path + "' is no adapter: it holds no " + weights::kAdapterConfig);
 }
 
 Status check_data_path(const std::string& path, const char* flag) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
-#include "trainer/checkpoint/save.h"
 #include "trainer/plan/node.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -12,6 +11,7 @@
 #include "trainer/train/storage.h"
 #include "trainer/train/threads.h"
 #include "trainer/train/warn.h"
+#include "trainer/weights/save.h"
 
 namespace atl::train {
 namespace {
@@ -107,7 +107,7 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     ATOLL_TRY(job.recompute, parse_recompute(config.activation_checkpointing));
     if (!config.save_dtype.empty()) {
-        ATOLL_TRY(job.save_dtype, checkpoint::parse_float_dtype(config.save_dtype));
+        ATOLL_TRY(job.save_dtype, weights::parse_float_dtype(config.save_dtype));
     }
     return {};
 }
@@ -118,7 +118,7 @@ void load_digest() {
 }
 
 Status check_trainable(const RunConfig& config) {
-    ATOLL_RETURN_IF_ERROR(checkpoint::check_not_the_model(config.out, config.model));
+    ATOLL_RETURN_IF_ERROR(weights::check_not_the_model(config.out, config.model));
     if (config.quantize == "none" || config.lora_rank > 0 || !config.adapter.empty()) return {};
     return invalid_argument("--quantize", "'" + config.quantize +
                                               "' freezes the model: only adapters can be trained on it. Give "

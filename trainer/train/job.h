@@ -45,7 +45,7 @@ struct TrainJob {
     Sharding sharding = Sharding::kNone;
     int shard_group = 0;  // of the hybrid modes
     Recompute recompute = Recompute::kNone;
-    std::optional<checkpoint::DType> save_dtype = {};
+    std::optional<weights::DType> save_dtype = {};
     std::string base_sha256 = {};   // of the model: its base_digest(), once it was read
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 

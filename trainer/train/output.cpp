@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "shared/base/out_directory.h"
-#include "trainer/checkpoint/adapter.h"
-#include "trainer/checkpoint/save.h"
 #include "trainer/tokenize/partial_run.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/tokenizer_train.h"
 #include "trainer/train/state.h"
 #include "trainer/train/warn.h"
+#include "trainer/weights/adapter.h"
+#include "trainer/weights/save.h"
 
 namespace atl::train {
 namespace {
@@ -36,8 +36,8 @@ constexpr std::array kOutputKinds = {OutputKind::kModel, OutputKind::kAdapter, O
 
 const Look& look_of(OutputKind kind) {
     static const std::array<Look, kOutputKinds.size()> looks = {
-        {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", checkpoint::is_model_file},
-         {"an adapter", {"adapter_config.json"}, "adapter_config.json", checkpoint::is_adapter_file},
+        {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", weights::is_model_file},
+         {"an adapter", {"adapter_config.json"}, "adapter_config.json", weights::is_adapter_file},
          {"tokenized data", {"data.json"}, "data.json", tokenize::is_data_file},
          {"the state of a training", {"state.safetensors", "finished.json"}, "state.safetensors", is_state_file},
          {"a tokenizer",

@@ -87,14 +87,14 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 
 // Whether a run can go on with these values: finite, of weights also in the format that the model computes with.
 bool can_be_kept(const ParameterStore& store, Saved saved, std::size_t group, std::span<const std::byte> piece) {
-    const checkpoint::DType dtype = file_dtype(store.dtype_of(saved, group));
+    const weights::DType dtype = file_dtype(store.dtype_of(saved, group));
     std::vector<float> values(piece.size() / static_cast<std::size_t>(safetensors::size_bytes(dtype)));
-    if (!checkpoint::widen(dtype, piece, values)) return false;
+    if (!weights::widen(dtype, piece, values)) return false;
     if (saved != Saved::kExactWeights) return true;
-    const checkpoint::DType stored = file_dtype(store.storage(group));
+    const weights::DType stored = file_dtype(store.storage(group));
     if (stored == dtype) return true;
     std::vector<std::byte> rounded(values.size() * static_cast<std::size_t>(safetensors::size_bytes(stored)));
-    return checkpoint::narrow(stored, values, rounded);
+    return weights::narrow(stored, values, rounded);
 }
 
 // Writes the tensors and, behind them, their digests.

@@ -20,14 +20,14 @@ std::optional<tensor::DType> parse_quantize(std::string_view name) {
     return std::nullopt;
 }
 
-checkpoint::DType file_dtype(tensor::DType storage) {
+weights::DType file_dtype(tensor::DType storage) {
     switch (storage) {
         case tensor::DType::kF32:
-            return checkpoint::DType::kF32;
+            return weights::DType::kF32;
         case tensor::DType::kF16:
-            return checkpoint::DType::kF16;
+            return weights::DType::kF16;
         case tensor::DType::kBF16:
-            return checkpoint::DType::kBF16;
+            return weights::DType::kBF16;
         case tensor::DType::kI32:
         case tensor::DType::kU8:
         case tensor::DType::kInt8:
@@ -35,7 +35,7 @@ checkpoint::DType file_dtype(tensor::DType storage) {
             break;
     }
     check(false, "weights are not kept in this format");
-    return checkpoint::DType::kF32;
+    return weights::DType::kF32;
 }
 
 bool store_values(std::span<const float> values, const tensor::Tensor& to, kernels::Backend& backend) {
@@ -44,7 +44,7 @@ bool store_values(std::span<const float> values, const tensor::Tensor& to, kerne
         return true;
     }
     std::vector<std::byte> narrowed(static_cast<std::size_t>(to.byte_count()));
-    const bool finite = checkpoint::narrow(file_dtype(to.dtype()), values, narrowed);
+    const bool finite = weights::narrow(file_dtype(to.dtype()), values, narrowed);
     backend.copy_from_host(narrowed.data(), to);
     return finite;
 }

@@ -4,12 +4,12 @@
 #include <functional>
 #include <utility>
 
-#include "trainer/checkpoint/adapter.h"
-#include "trainer/checkpoint/quantize.h"
 #include "trainer/model/config.h"
 #include "trainer/model/initialize.h"
 #include "trainer/train/gather_pieces.h"
 #include "trainer/train/storage.h"
+#include "trainer/weights/adapter.h"
+#include "trainer/weights/quantize.h"
 
 namespace atl::train {
 namespace {
@@ -18,12 +18,12 @@ namespace {
 constexpr std::int64_t kPieceElements = 1 << 16;
 
 // Of the model's own tensors, or of its adapters'.
-std::vector<checkpoint::TensorSpec> specs_of(const model::Model& model, bool adapters) {
-    std::vector<checkpoint::TensorSpec> specs;
+std::vector<weights::TensorSpec> specs_of(const model::Model& model, bool adapters) {
+    std::vector<weights::TensorSpec> specs;
     for (const model::ParameterGroup& group : model.groups) {
         if (group.is_adapter != adapters) continue;
         for (const model::Parameter& parameter : group.parameters) {
-            specs.push_back({parameter.name, parameter.shape, checkpoint::DType::kF32});
+            specs.push_back({parameter.name, parameter.shape, weights::DType::kF32});
         }
     }
     return specs;
@@ -40,13 +40,13 @@ Status read_values(const ModelDirectory& directory, const model::ParameterGroup&
         model::initialize(parameter, directory.adapters->seed, begin, values);
         return {};
     }
-    const checkpoint::WeightReader& weights = group.is_adapter ? *directory.adapters->weights : *directory.weights;
+    const weights::WeightReader& weights = group.is_adapter ? *directory.adapters->weights : *directory.weights;
     return weights.read(parameter.name, begin, begin + static_cast<std::int64_t>(values.size()), values);
 }
 
 // Hands over a parameter of a quantised group as the group keeps it. Such groups are the model's own.
 Status read_stored(const ModelDirectory& directory, const model::Parameter& parameter, const quant::TakeBytes& take) {
-    if (tensor::is_quantized(parameter.stored)) return checkpoint::read_quantized(*directory.weights, parameter, take);
+    if (tensor::is_quantized(parameter.stored)) return weights::read_quantized(*directory.weights, parameter, take);
     std::vector<float> values(static_cast<std::size_t>(parameter.element_count()));
     ATOLL_RETURN_IF_ERROR(directory.weights->read(parameter.name, 0, parameter.element_count(), values));
     take(0, std::as_bytes(std::span(values)));
@@ -205,36 +205,36 @@ bool broadcast_quantized(const ModelDirectory& directory, const ParameterStore& 
     return true;
 }
 
-Result<std::vector<checkpoint::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
-    std::vector<checkpoint::TensorSpec> specs = specs_of(model, false);
+Result<std::vector<weights::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
+    std::vector<weights::TensorSpec> specs = specs_of(model, false);
     if (where.dtype) return specs;
-    ATOLL_TRY(const auto base, checkpoint::WeightReader::open(where.base));
-    for (checkpoint::TensorSpec& spec : specs) {
+    ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
+    for (weights::TensorSpec& spec : specs) {
         ATOLL_TRY(spec.dtype, base.dtype(spec.name));
     }
     return specs;
 }
 
-Result<checkpoint::WeightWriter> open_model_writer(const model::Model& model, const SaveWhere& where) {
+Result<weights::WeightWriter> open_model_writer(const model::Model& model, const SaveWhere& where) {
     ATOLL_TRY(auto specs, specs_to_save(model, where));
-    checkpoint::SaveOptions options;
+    weights::SaveOptions options;
     options.base = where.base;
     options.dtype = where.dtype;
-    return checkpoint::WeightWriter::create(where.out, std::move(specs), options);
+    return weights::WeightWriter::create(where.out, std::move(specs), options);
 }
 
 // In the base's dtype, or in fp32 when it has several.
-Result<checkpoint::WeightWriter> open_adapter_writer(const model::Model& model, const SaveWhere& where) {
-    checkpoint::DType dtype = where.dtype.value_or(checkpoint::DType::kF32);
+Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, const SaveWhere& where) {
+    weights::DType dtype = where.dtype.value_or(weights::DType::kF32);
     if (!where.dtype) {
-        ATOLL_TRY(const auto base, checkpoint::WeightReader::open(where.base));
-        const std::vector<checkpoint::TensorSpec> tensors = base.tensors();
+        ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
+        const std::vector<weights::TensorSpec> tensors = base.tensors();
         const auto is_first = [&](const auto& tensor) { return tensor.dtype == tensors.front().dtype; };
         if (std::ranges::all_of(tensors, is_first)) dtype = tensors.front().dtype;
     }
-    std::vector<checkpoint::TensorSpec> specs = specs_of(model, true);
-    for (checkpoint::TensorSpec& spec : specs) spec.dtype = dtype;
-    return checkpoint::create_adapter(where.out, std::move(specs), *where.adapters, where.trained_on);
+    std::vector<weights::TensorSpec> specs = specs_of(model, true);
+    for (weights::TensorSpec& spec : specs) spec.dtype = dtype;
+    return weights::create_adapter(where.out, std::move(specs), *where.adapters, where.trained_on);
 }
 
 }  // namespace
@@ -247,7 +247,7 @@ void ModelDirectory::close_files() {
 Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
     ATOLL_TRY(model::Model built, model::make_model(config));
-    ATOLL_TRY(checkpoint::WeightReader weights, checkpoint::WeightReader::open(directory));
+    ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
     const std::vector<std::string> ignorable = model::ignorable_tensors(config);
     ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built, false), ignorable));
     return ModelDirectory{directory, std::move(built), std::move(weights), {}};

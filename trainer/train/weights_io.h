@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/load.h"
-#include "trainer/checkpoint/save.h"
 #include "trainer/train/adapters.h"
 #include "trainer/train/parameter_store.h"
+#include "trainer/weights/load.h"
+#include "trainer/weights/save.h"
 
 namespace atl::train {
 
@@ -17,8 +17,8 @@ namespace atl::train {
 struct ModelDirectory {
     std::filesystem::path path;
     model::Model model;
-    std::optional<checkpoint::WeightReader> weights;  // until close_files()
-    std::optional<AdapterSource> adapters;            // what the model was given beside its own weights
+    std::optional<weights::WeightReader> weights;  // until close_files()
+    std::optional<AdapterSource> adapters;         // what the model was given beside its own weights
 
     // Once the weights are loaded: mapped files count as memory.
     void close_files();
@@ -44,9 +44,9 @@ Status load_weights_from_rank0(const ModelDirectory& directory, ParameterStore& 
 struct SaveWhere {
     std::filesystem::path base;  // the model directory that was trained
     std::filesystem::path out;
-    std::optional<checkpoint::DType> dtype;        // absent: each tensor as in the base
+    std::optional<weights::DType> dtype;        // absent: each tensor as in the base
     const model::LoraOptions* adapters = nullptr;  // save those, not the model
-    checkpoint::AdapterBase trained_on = {};       // those
+    weights::AdapterBase trained_on = {};          // those
 };
 
 // Writes the weights as a model directory, or the adapters as an adapter directory. What it takes from the base it
@@ -59,7 +59,7 @@ class WeightSaver {
 
   private:
     Status open(const model::Model& model, const SaveWhere& where);
-    std::optional<checkpoint::WeightWriter> writer_;  // on rank 0
+    std::optional<weights::WeightWriter> writer_;  // on rank 0
     bool adapters_ = false;
 };
 

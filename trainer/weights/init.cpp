@@ -1,0 +1,77 @@
+#include "trainer/weights/init.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "shared/base/file.h"
+#include "shared/log/progress.h"
+#include "trainer/model/config.h"
+#include "trainer/model/initialize.h"
+#include "trainer/model/model.h"
+#include "trainer/tokenizer/tokenizer.h"
+#include "trainer/weights/save.h"
+
+namespace atl::weights {
+namespace {
+
+// Values made at a time.
+constexpr std::int64_t kInitializedElements = 1 << 18;
+
+DType disk_dtype(tensor::DType dtype) {
+    return dtype == tensor::DType::kF16 ? DType::kF16 : dtype == tensor::DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+Status check_tokenizer(const std::filesystem::path& directory, const model::ModelConfig& config) {
+    if (directory.empty()) return {};
+    ATOLL_TRY(const auto tokenizer, tokenizer::Tokenizer::open(directory));
+    if (tokenizer->vocab_size() <= config.vocab_size) return {};
+    return invalid_argument("vocab_size", "the tokenizer " + tokenizer->file().string() + " has " +
+                                              std::to_string(tokenizer->vocab_size()) +
+                                              " ids, but config.json's vocab_size is " +
+                                              std::to_string(config.vocab_size));
+}
+
+Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, WeightWriter& writer,
+                       const std::function<void(std::size_t)>& on_written) {
+    std::vector<float> values;
+    const std::int64_t count = parameter.element_count();
+    for (std::int64_t begin = 0; begin < count; begin += kInitializedElements) {
+        values.resize(static_cast<std::size_t>(std::min(kInitializedElements, count - begin)));
+        model::initialize(parameter, seed, begin, values);
+        ATOLL_RETURN_IF_ERROR(writer.append(values));
+        on_written(values.size());
+    }
+    return {};
+}
+
+}  // namespace
+
+Status init_model(const InitOptions& options) {
+    const auto text = read_file(options.config);
+    if (!text.ok()) return invalid_argument("--config", text.error().message);
+    const auto config = model::parse_config(*text);
+    if (!config.ok())
+        return invalid_argument(config.error().field, options.config.string() + ": " + config.error().message);
+    ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer, *config));
+    ATOLL_TRY(const model::Model model, model::make_model(*config));
+    const DType dtype = options.dtype.value_or(disk_dtype(config->dtype));
+    std::vector<TensorSpec> specs;
+    for (const auto& group : model.groups)
+        for (const auto& parameter : group.parameters) specs.push_back({parameter.name, parameter.shape, dtype});
+    SaveOptions save;
+    save.base = options.tokenizer;
+    save.config = options.config;
+    ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, std::move(specs), save));
+    log::Progress progress("init");
+    const auto all = static_cast<double>(model.parameter_count());
+    double written = 0;
+    const auto count = [&](std::size_t elements) { progress.at((written += static_cast<double>(elements)) / all); };
+    for (const auto& group : model.groups)
+        for (const auto& parameter : group.parameters)
+            ATOLL_RETURN_IF_ERROR(write_parameter(parameter, options.seed, writer, count));
+    return writer.finish();
+}
+
+}  // namespace atl::weights

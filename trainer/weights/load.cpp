@@ -1,0 +1,154 @@
+#include "trainer/weights/load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "shared/digest/digest.h"
+#include "trainer/model/model.h"
+#include "trainer/weights/adapter.h"
+#include "trainer/weights/convert.h"
+#include "trainer/weights/names.h"
+
+namespace atl::weights {
+namespace {
+
+using safetensors::TensorInfo;
+
+// Elements read between two searches for what is not finite: they stay in the second-level cache.
+constexpr std::size_t kPieceElements = 1 << 16;
+constexpr std::size_t kHashedBytes = 1 << 18;  // read at a time
+
+Error about(const std::filesystem::path& path, std::string_view name, const std::string& what) {
+    return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
+}
+
+Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected, const std::string& config) {
+    const TensorInfo& tensor = *entry.tensor;
+    if (tensor.shape != expected.shape)
+        return about(
+            entry.file->path(), tensor.name,
+            "has the shape " + shape_text(tensor.shape) + ", but " + config + " needs " + shape_text(expected.shape));
+    if (!is_weight_dtype(tensor.dtype))
+        return about(entry.file->path(), tensor.name,
+                     std::string("is ") + to_string(tensor.dtype) + "; only F32, F16 and BF16 weights can be loaded");
+    return {};
+}
+
+}  // namespace
+
+WeightReader::WeightReader(std::filesystem::path directory, safetensors::Model model, const char* config)
+    : directory_(std::move(directory)), config_(config), model_(std::move(model)) {}
+
+Result<WeightReader> WeightReader::open(const std::filesystem::path& directory) {
+    auto opened = safetensors::Model::open(directory);
+    std::error_code error;
+    for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+        if (opened.ok() || !std::filesystem::exists(directory / file, error)) continue;
+        return not_found(opened.error().message + ", but " + file + ": `atoll-trainer import --from " +
+                             directory.string() + "` makes a model of it",
+                         directory.string());
+    }
+    ATOLL_TRY(safetensors::Model model, std::move(opened));
+    return WeightReader(directory, std::move(model), "config.json");
+}
+
+Result<WeightReader> WeightReader::open_adapter(const std::filesystem::path& directory) {
+    ATOLL_TRY(safetensors::Model model, safetensors::Model::open_file(directory / kAdapterFile));
+    return WeightReader(directory, std::move(model), "this model");
+}
+
+Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable) const {
+    std::vector<std::string_view> names;
+    for (const TensorSpec& spec : expected) {
+        const auto* entry = model_.find(spec.name);
+        if (entry == nullptr)
+            return about(directory_, spec.name, std::string("is missing, but ") + config_ + " needs it");
+        ATOLL_RETURN_IF_ERROR(check_tensor(*entry, spec, config_));
+        names.push_back(spec.name);
+    }
+    std::sort(names.begin(), names.end());
+    for (const auto& entry : model_.entries()) {
+        const std::string& name = entry.tensor->name;
+        if (std::binary_search(names.begin(), names.end(), name) || is_ignorable(name, ignorable)) continue;
+        return about(entry.file->path(), name, "is none that this model has");
+    }
+    return {};
+}
+
+Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const {
+    const auto* entry = model_.find(name);
+    if (entry == nullptr) return about(directory_, name, "is missing");
+    const TensorInfo& tensor = *entry->tensor;
+    check(begin >= 0 && begin <= end && end <= tensor.element_count() &&
+              out.size() == static_cast<std::size_t>(end - begin),
+          "WeightReader::read: a range outside the tensor, or another size of the buffer");
+    if (!is_weight_dtype(tensor.dtype))
+        return about(entry->file->path(), name,
+                     std::string("is ") + to_string(tensor.dtype) + ", not F32, F16 or BF16");
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(tensor.dtype));
+    const bool as_it_is = tensor.dtype == DType::kF32;
+    const auto scratch = std::make_unique_for_overwrite<std::byte[]>(as_it_is ? 0 : kPieceElements * width);
+    for (std::size_t at = 0; at < out.size(); at += kPieceElements) {
+        const auto piece = out.subspan(at, std::min(kPieceElements, out.size() - at));
+        const auto read = as_it_is ? std::as_writable_bytes(piece) : std::span(scratch.get(), piece.size() * width);
+        ATOLL_RETURN_IF_ERROR(entry->file->read(tensor, (static_cast<std::size_t>(begin) + at) * width, read));
+        if (as_it_is ? all_finite(piece) : widen(tensor.dtype, read, piece)) continue;
+        const auto bad = std::find_if(piece.begin(), piece.end(), [](float value) { return !std::isfinite(value); });
+        return about(entry->file->path(), name,
+                     "holds a value that is not finite, at element " +
+                         std::to_string(begin + static_cast<std::int64_t>(at) + (bad - piece.begin())));
+    }
+    return {};
+}
+
+Status WeightReader::check_tied_head(const std::string& table, int part, int parts) const {
+    const auto *const head = model_.find(model::kHeadWeight), *const tied = model_.find(table);
+    if (head == nullptr || tied == nullptr) return {};
+    const auto differs = [&] { return about(head->file->path(), model::kHeadWeight, kDiffersFromTable); };
+    if (head->tensor->shape != tied->tensor->shape) return differs();
+    const std::int64_t elements = tied->tensor->element_count(), end = elements * (part + 1) / parts;
+    std::vector<float> ours(kPieceElements), theirs(kPieceElements);
+    for (std::int64_t at = elements * part / parts; at < end; at += static_cast<std::int64_t>(ours.size())) {
+        ours.resize(std::min(kPieceElements, static_cast<std::size_t>(end - at)));
+        theirs.resize(ours.size());
+        ATOLL_RETURN_IF_ERROR(read(table, at, at + std::ssize(ours), ours));
+        ATOLL_RETURN_IF_ERROR(read(model::kHeadWeight, at, at + std::ssize(theirs), theirs));
+        if (ours != theirs) return differs();
+    }
+    return {};
+}
+
+Result<std::string> WeightReader::sha256(std::string_view name) const {
+    const auto* entry = model_.find(name);
+    if (entry == nullptr)
+        return not_found(directory_.string() + ": no tensor \"" + std::string(name) + "\"", directory_.string());
+    const TensorInfo& tensor = *entry->tensor;
+    const auto size = static_cast<std::size_t>(tensor.element_count() * safetensors::size_bytes(tensor.dtype));
+    std::vector<std::byte> buffer(std::min(size, kHashedBytes));
+    digest::Sha256 sha256;
+    sha256.update(std::string(to_string(tensor.dtype)) + shape_text(tensor.shape));
+    for (std::size_t at = 0; at < size; at += kHashedBytes) {
+        const auto piece = std::span(buffer).first(std::min(kHashedBytes, size - at));
+        ATOLL_RETURN_IF_ERROR(entry->file->read(tensor, at, piece));
+        sha256.update({reinterpret_cast<const char*>(piece.data()), piece.size()});
+    }
+    return sha256.finish();
+}
+
+std::vector<TensorSpec> WeightReader::tensors() const {
+    std::vector<TensorSpec> specs;
+    for (const auto& entry : model_.entries())
+        specs.push_back({entry.tensor->name, entry.tensor->shape, entry.tensor->dtype});
+    return specs;
+}
+
+Result<DType> WeightReader::dtype(std::string_view name) const {
+    const auto* entry = model_.find(name);
+    if (entry == nullptr)
+        return not_found(directory_.string() + ": no tensor \"" + std::string(name) + "\"", directory_.string());
+    return entry->tensor->dtype;
+}
+
+}  // namespace atl::weights

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "shared/safetensors/file.h"
+
+namespace atl::weights {
+
+using safetensors::DType;
+
+// One tensor of a model directory.
+struct TensorSpec {
+    std::string name;  // as in the file: "model.layers.0.self_attn.q_proj.weight"
+    std::vector<std::int64_t> shape;
+    DType dtype = DType::kF32;  // on disk; ignored where a function doesn't mention it
+};
+
+// The weights of a Hugging Face model directory, read in place: reading a slice touches only that slice, so that each
+// rank reads its own part and no rank holds the model. Immutable after open(); any number of threads may read.
+class WeightReader {
+  public:
+    // kNotFound/kInvalidArgument names the file: no weights, a bad header, an index that names what isn't there.
+    static Result<WeightReader> open(const std::filesystem::path& directory);
+    // The weights of an adapter directory, as the peft library writes it: adapter_model.safetensors.
+    static Result<WeightReader> open_adapter(const std::filesystem::path& directory);
+
+    // Checks that the directory holds exactly these tensors with these shapes, as fp16, bf16 or fp32. Tensors that
+    // `ignorable` names (a full name, or "*suffix") may be there too. The error names the tensor and the file.
+    Status check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable = {}) const;
+
+    // Elements [begin, end) of a tensor (row-major) as fp32 into `out`, which has end - begin elements. The error names
+    // tensor and file: no such tensor, or an element that is NaN or infinite.
+    Status read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const;
+
+    // Where the files of a model whose head is tied to `table` hold a head too: that its values are the same. Reads the
+    // elements of part `part` of `parts`. The error names tensor and file.
+    Status check_tied_head(const std::string& table, int part, int parts) const;
+
+    // Of one tensor's dtype, shape and bytes; kNotFound.
+    Result<std::string> sha256(std::string_view name) const;
+
+    // The tensors of the directory, file by file.
+    std::vector<TensorSpec> tensors() const;
+    // Of one tensor; kNotFound.
+    Result<DType> dtype(std::string_view name) const;
+
+    const std::filesystem::path& directory() const { return directory_; }
+
+  private:
+    WeightReader(std::filesystem::path directory, safetensors::Model model, const char* config);
+    std::filesystem::path directory_;
+    const char* config_;  // the file that says which tensors there are
+    safetensors::Model model_;
+};
+
+}  // namespace atl::weights

@@ -1,0 +1,87 @@
+#include "trainer/weights/staged_directory.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "shared/base/file_lock.h"
+
+namespace atl::weights {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status remove_file(const fs::path& path) {
+    std::error_code error;
+    fs::remove(path, error);
+    return error ? Status(internal_error("cannot remove " + path.string() + ": " + error.message())) : Status();
+}
+
+Status move_file(const fs::path& from, const fs::path& to) {
+    std::error_code error;
+    fs::rename(from, to, error);
+    return error ? Status(internal_error("cannot rename to " + to.string() + ": " + error.message())) : Status();
+}
+
+std::vector<std::string> names_in(const fs::path& directory) {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory, error))
+        names.push_back(entry.path().filename().string());
+    return names;
+}
+
+Result<UniqueFd> lock_directory(const fs::path& directory) {
+    UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid()) return file_error(directory, "open");
+    if (!try_lock(fd)) return conflict("another process is writing into " + directory.string(), directory.string());
+    return fd;
+}
+
+}  // namespace
+
+StagedDirectory::StagedDirectory(fs::path out, UniqueFd lock)
+    : out_(std::move(out)), work_(out_ / ".saving"), lock_(std::move(lock)) {}
+
+StagedDirectory::StagedDirectory(StagedDirectory&& other) noexcept
+    : out_(std::move(other.out_)), work_(std::exchange(other.work_, {})), lock_(std::move(other.lock_)) {}
+
+StagedDirectory::~StagedDirectory() {
+    std::error_code ignored;
+    if (!work_.empty()) fs::remove_all(work_, ignored);
+}
+
+Result<StagedDirectory> StagedDirectory::create(const fs::path& out) {
+    std::error_code error;
+    fs::create_directories(out, error);
+    if (error) return internal_error("cannot create " + out.string() + ": " + error.message());
+    ATOLL_TRY(UniqueFd lock, lock_directory(out));
+    StagedDirectory staged(out, std::move(lock));
+    fs::remove_all(staged.work_, error);
+    if (!error) fs::create_directory(staged.work_, error);
+    if (error) return internal_error("cannot create " + staged.work_.string() + ": " + error.message());
+    return staged;
+}
+
+Status StagedDirectory::commit(const std::string& gate, const std::function<bool(const std::string&)>& stale) {
+    const std::vector<std::string> names = names_in(work_);
+    check(std::ranges::find(names, gate) != names.end(), "a staged directory without what makes it readable");
+    ATOLL_RETURN_IF_ERROR(remove_file(out_ / gate));
+    (void)sync_path(out_);
+    for (const std::string& name : names) {
+        if (name != gate) ATOLL_RETURN_IF_ERROR(move_file(work_ / name, out_ / name));
+    }
+    for (const std::string& name : names_in(out_)) {
+        if (stale(name) && std::ranges::find(names, name) == names.end())
+            ATOLL_RETURN_IF_ERROR(remove_file(out_ / name));
+    }
+    (void)sync_path(out_);
+    ATOLL_RETURN_IF_ERROR(move_file(work_ / gate, out_ / gate));
+    (void)sync_path(out_);
+    return {};
+}
+
+}  // namespace atl::weights
