@@ -5,7 +5,7 @@ Usage: make_perplexity_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transfo
                                                             2.15 and transformers 5.23, CPU, one thread)
 
 The models are those of make_training_goldens.py; of row r only the last 1 + 7 r mod 15 labels count, as
-trainer/train/program_fixture.cpp repeats. Writes perplexity.json: for "llama" and "opt" the perplexity of all rows in
+trainer/program/testing/program_fixture.cpp repeats. Writes perplexity.json: for "llama" and "opt" the perplexity of all rows in
 one batch, the targets, and as a control the exponential of the mean of the rows' mean losses.
 """
 

@@ -5,7 +5,7 @@ Usage: make_training_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transform
                                                           2.15 and transformers 5.23, CPU, one thread)
 
 The weights are those of `atoll-trainer init --seed 3` (the same bits everywhere), the rows follow a formula that
-trainer/train/program_fixture.cpp repeats. Writes config.json and steps.json, {"loss": [20], "grad_norm": [20]}, of a
+trainer/program/testing/program_fixture.cpp repeats. Writes config.json and steps.json, {"loss": [20], "grad_norm": [20]}, of a
 Llama, and of an OPT in OUT_DIR/opt.
 """
 

@@ -45,7 +45,7 @@ library_owners() {
 <(cblas|dnnl) trainer/kernels|bench
 <sentencepiece trainer/tokenizer
 <(cuda|hip|nccl|rccl|cublas|hipblas) trainer/kernels/gpu|trainer/comm
-<CLI/ services/cli|trainer/train|tests
+<CLI/ services/cli|trainer/program|tests
 TABLE
 }
 check_libraries() {

@@ -57,8 +57,8 @@ std::string base_text(const std::string& quantize) {
 
 }  // namespace
 
-Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
-    AdapterSource source;
+Result<std::optional<checkpoint::AdapterSource>> adapters_of(const RunConfig& config) {
+    checkpoint::AdapterSource source;
     source.seed = static_cast<std::uint64_t>(config.seed);
     if (!config.adapter.empty()) {
         ATOLL_TRY(source.options, weights::load_adapter_config(config.adapter));
@@ -77,7 +77,7 @@ Result<std::optional<AdapterSource>> adapters_of(const RunConfig& config) {
             return invalid_argument("--" + std::string(flag), "means nothing without --lora-rank");
         }
     }
-    return std::optional<AdapterSource>();
+    return std::optional<checkpoint::AdapterSource>();
 }
 
 std::string other_format_warning(const weights::AdapterBase& trained_on, const std::string& quantize) {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "shared/log/progress.h"
-#include "trainer/train/row_tree.h"
+#include "trainer/parallel/row_tree.h"
 
 namespace atl::train {
 
-std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const dataset::Dataset& dataset,
+std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, const dataset::Dataset& dataset,
                        const dataset::RowOrder& order, std::int64_t begin, std::int64_t count, dataset::Batch& buffer) {
     const Status read = dataset.read(order, begin, count, buffer);
     check(read.ok(), read.ok() ? "" : read.error().message);  // the other ranks are on their way to the next exchange
@@ -20,14 +20,14 @@ std::int64_t load_rows(RunMemory& memory, kernels::Backend& backend, const datas
     return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});
 }
 
-Perplexity evaluate(RunMemory& memory, kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
-                    std::int64_t micro) {
+Perplexity evaluate(parallel::RunMemory& memory, kernels::Backend& backend, parallel::RankGroups& ranks,
+                    const CheckedData& data, std::int64_t micro) {
     return *evaluate_unless([](double) { return false; }, memory, backend, ranks, data, micro);
 }
 
-std::optional<Perplexity> evaluate_unless(const std::function<bool(double longest_s)>& stop, RunMemory& memory,
-                                          kernels::Backend& backend, RankGroups& ranks, const CheckedData& data,
-                                          std::int64_t micro) {
+std::optional<Perplexity> evaluate_unless(const std::function<bool(double longest_s)>& stop,
+                                          parallel::RunMemory& memory, kernels::Backend& backend,
+                                          parallel::RankGroups& ranks, const CheckedData& data, std::int64_t micro) {
     using Clock = std::chrono::steady_clock;
     const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     comm::Comm& comm = ranks.world();
@@ -49,7 +49,7 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
         longest_s = std::max(longest_s, std::chrono::duration<double>(Clock::now() - began).count());
     }
     comm.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
-    return perplexity_of(sum_rows(comm, losses), targets);
+    return perplexity_of(parallel::sum_rows(comm, losses), targets);
 }
 
 }  // namespace atl::train

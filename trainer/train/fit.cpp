@@ -58,18 +58,19 @@ plan::Settings settings_of(const TrainJob& job) {
 
 plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& settings, kernels::Backend& backend, int rank,
                               int ranks) {
-    LayoutOptions options = layout_of(job, rank, ranks);
-    const auto sharding = parse_sharding(settings.sharding);
+    parallel::LayoutOptions options = layout_of(job, rank, ranks);
+    const auto sharding = parallel::parse_sharding(settings.sharding);
     check(sharding.ok(), "a plan with a sharding that is not built");
-    options.division = divide(*sharding, rank, ranks, job.shard_group);
+    options.division = parallel::divide(*sharding, rank, ranks, job.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
-    const auto recompute = parse_recompute(settings.activation_checkpointing);
+    const auto recompute = parallel::parse_recompute(settings.activation_checkpointing);
     check(recompute.ok(), "a plan with a recomputation that there is not");
     options.engine.recompute = *recompute;
     options.offload_optimizer = settings.offload_optimizer == "nvme";
-    plan::MemoryPlan plan = RunMemory::measure(backend, job.directory.model, options);
-    plan.program_bytes += job.unseen_bytes + save_buffer_bytes(job.directory.model, job.directory.adapters.has_value());
+    plan::MemoryPlan plan = parallel::RunMemory::measure(backend, job.directory.model, options);
+    plan.program_bytes +=
+        job.unseen_bytes + checkpoint::save_buffer_bytes(job.directory.model, job.directory.adapters.has_value());
     return plan;
 }
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "trainer/train/base_digest.h"
+#include "trainer/checkpoint/base_digest.h"
 
 namespace atl::train {
 namespace {
@@ -84,14 +84,14 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
 }
 
 Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
-    const ModelDirectory& directory = job.directory;
+    const checkpoint::ModelDirectory& directory = job.directory;
     ATOLL_TRY(const std::string rows, data_fingerprint(job.data.dataset, comm));
     nlohmann::json model = mathematics_of(directory.model.config);
     model["parameters"] = directory.model.parameter_count();
     model["sha256"] = job.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
     if (directory.adapters && directory.adapters->weights) {
-        ATOLL_TRY(adapter["sha256"], adapter_digest(directory, comm, job.config.broadcast_from_rank0));
+        ATOLL_TRY(adapter["sha256"], checkpoint::adapter_digest(directory, comm, job.config.broadcast_from_rank0));
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};
     return nlohmann::json{{"flags", flags_of(job)}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "trainer/checkpoint/state.h"
 #include "trainer/train/output.h"
-#include "trainer/train/state.h"
 #include "trainer/weights/adapter.h"
 
 namespace atl::train {
@@ -51,7 +51,7 @@ Status check_kind(const std::string& path, OutputKind wanted, const char* flag) 
     if (kind && kind != wanted)
         return invalid_argument(
             flag, "'" + path + "' holds " + name_of(*kind) + ": give a directory with " + name_of(wanted));
-    const fs::path state = state_file(path);
+    const fs::path state = checkpoint::state_file(path);
     std::error_code error;
     if (!fs::exists(state, error)) return {};
     return invalid_argument(flag, "'" + path + "' holds " + (wanted == OutputKind::kModel ? "no model" : "no adapter") +

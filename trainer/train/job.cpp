@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
+#include "shared/log/warn.h"
 #include "trainer/plan/node.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/input_paths.h"
-#include "trainer/train/storage.h"
 #include "trainer/train/threads.h"
-#include "trainer/train/warn.h"
 #include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::train {
 namespace {
@@ -24,7 +24,7 @@ Status check_lengths(const dataset::Dataset& dataset, const model::ModelConfig& 
                                       std::to_string(config.length_max()));
 }
 
-Status check_tokenizer(const dataset::Dataset& dataset, const ModelDirectory& directory) {
+Status check_tokenizer(const dataset::Dataset& dataset, const checkpoint::ModelDirectory& directory) {
     if (dataset.info().tokenizer_sha256.empty()) return {};
     const auto tokenizer = tokenizer::Tokenizer::open(directory.path);
     if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256());
@@ -58,7 +58,8 @@ Status check_targets(const DataChoice& choice, bool found, comm::Comm& comm) {
         invalid_argument(choice.flag, "'" + choice.path + "' has no target: no label of its rows counts in the loss"));
 }
 
-Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirectory& directory, const comm::Comm& comm) {
+Result<CheckedData> open_and_check(const DataChoice& choice, const checkpoint::ModelDirectory& directory,
+                                   const comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
     const model::ModelConfig& config = directory.model.config;
@@ -77,7 +78,7 @@ Result<CheckedData> open_and_check(const DataChoice& choice, const ModelDirector
 
 Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
     ATOLL_TRY(const optim::Kind kind, optim::parse_kind(config.optimizer));
-    ATOLL_TRY(const tensor::DType moments, parse_storage("--moments-dtype", config.moments_dtype));
+    ATOLL_TRY(const tensor::DType moments, weights::parse_storage("--moments-dtype", config.moments_dtype));
     return optim::Optimizer{.kind = kind,
                             .beta1 = config.beta1,
                             .beta2 = config.beta2,
@@ -103,9 +104,9 @@ Status settle(TrainJob& job, const RankCounts& counts) {
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
     job.schedule = {.decay = decay, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = job.steps};
     ATOLL_RETURN_IF_ERROR(set_precision(job.directory.model, config));
-    ATOLL_TRY(job.sharding, parse_sharding(config.sharding));
+    ATOLL_TRY(job.sharding, parallel::parse_sharding(config.sharding));
     ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    ATOLL_TRY(job.recompute, parse_recompute(config.activation_checkpointing));
+    ATOLL_TRY(job.recompute, parallel::parse_recompute(config.activation_checkpointing));
     if (!config.save_dtype.empty()) {
         ATOLL_TRY(job.save_dtype, weights::parse_float_dtype(config.save_dtype));
     }
@@ -125,11 +126,11 @@ Status check_trainable(const RunConfig& config) {
                                               "--lora-rank or --adapter, or leave it out");
 }
 
-Result<ModelDirectory> open_with_adapters(const RunConfig& config) {
-    ATOLL_TRY(ModelDirectory directory, open_model(std::filesystem::path(config.model)));
+Result<checkpoint::ModelDirectory> open_with_adapters(const RunConfig& config) {
+    ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(std::filesystem::path(config.model)));
     ATOLL_TRY(auto adapters, adapters_of(config));
-    if (adapters) ATOLL_RETURN_IF_ERROR(add_adapters(directory, std::move(*adapters)));
-    if (const auto format = parse_quantize(config.quantize)) model::quantize_layers(directory.model, *format);
+    if (adapters) ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
+    if (const auto format = weights::parse_quantize(config.quantize)) model::quantize_layers(directory.model, *format);
     return directory;
 }
 
@@ -142,8 +143,8 @@ void warn_of_rank(const model::Model& model, std::int64_t rank) {
             least = std::min({least, parameter.shape[0], parameter.shape[1]});
     }
     if (least < rank)
-        warn("--lora-rank " + std::to_string(rank) + " is more than a matrix of " + std::to_string(least) +
-             " rows or columns can have: --lora-rank " + std::to_string(least) + " says as much in less");
+        log::warn("--lora-rank " + std::to_string(rank) + " is more than a matrix of " + std::to_string(least) +
+                  " rows or columns can have: --lora-rank " + std::to_string(least) + " says as much in less");
 }
 
 // What to do that a step takes fewer rows.
@@ -167,30 +168,30 @@ Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, 
                                     "--deterministic");
     const Status seen = comm.agree(first == mine ? Status() : differs);
     if (seen.ok() || config.deterministic) return seen;
-    if (!seen.error().message.empty()) warn(seen.error().message);
+    if (!seen.error().message.empty()) log::warn(seen.error().message);
     return {};
 }
 
 }  // namespace
 
 Status set_precision(model::Model& model, const RunConfig& config) {
-    ATOLL_TRY(const tensor::DType storage, parse_storage("--precision", config.precision));
+    ATOLL_TRY(const tensor::DType storage, weights::parse_storage("--precision", config.precision));
     for (model::ParameterGroup& group : model.groups) {
         if (!group.is_adapter && !group.is_quantized()) group.storage = storage;
     }
     return {};
 }
 
-Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
+Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_model_path(config.model, "--model")));
     if (!config.adapter.empty()) {
         ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
     }
-    ATOLL_TRY(ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
-    ATOLL_RETURN_IF_ERROR(check_tied_head(directory, comm, config.broadcast_from_rank0));
+    ATOLL_TRY(checkpoint::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
+    ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, comm, config.broadcast_from_rank0));
     if (!directory.adapters || comm.rank() != 0) return directory;
     const std::string warning = other_format_warning(directory.adapters->trained_on, config.quantize);
-    if (!warning.empty()) warn(warning);
+    if (!warning.empty()) log::warn(warning);
     if (!directory.adapters->weights) warn_of_rank(directory.model, config.lora_rank);
     return directory;
 }
@@ -209,7 +210,7 @@ DataChoice validation_data(const RunConfig& config) {
             .join_documents = config.cross_document_attention == "on"};
 }
 
-Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm) {
+Result<CheckedData> open_data(const DataChoice& choice, const checkpoint::ModelDirectory& directory, comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
     ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(choice, directory, comm)));
     ATOLL_TRY(const bool found, comm::agreed(comm, find_target(data, comm)));
@@ -217,11 +218,11 @@ Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& di
     return data;
 }
 
-Result<Division> division_of(const RunConfig& config, comm::Comm& comm) {
-    ATOLL_TRY(const Sharding sharding, parse_sharding(config.sharding));
+Result<parallel::Division> division_of(const RunConfig& config, comm::Comm& comm) {
+    ATOLL_TRY(const parallel::Sharding sharding, parallel::parse_sharding(config.sharding));
     const RankCounts counts = rank_counts(comm);
     ATOLL_TRY(const int shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    return divide(sharding, comm.rank(), comm.size(), shard_group);
+    return parallel::divide(sharding, comm.rank(), comm.size(), shard_group);
 }
 
 RankCounts rank_counts(comm::Comm& comm) {
@@ -232,7 +233,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
-    ATOLL_TRY(ModelDirectory directory, open_model(config, comm));
+    ATOLL_TRY(checkpoint::ModelDirectory directory, open_model(config, comm));
     load_digest();
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
@@ -245,19 +246,19 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
                  .validation = std::move(validation)};
     ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
     if (comm.rank() == 0 && job.batch.global > job.data.rows && job.steps > 0)
-        warn("a step takes " + std::to_string(job.batch.global) + " rows and there are " +
-             std::to_string(job.data.rows) + ": each step sees rows several times; " + smaller_step(job));
+        log::warn("a step takes " + std::to_string(job.batch.global) + " rows and there are " +
+                  std::to_string(job.data.rows) + ": each step sees rows several times; " + smaller_step(job));
     return job;
 }
 
-LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
-    LayoutOptions options;
+parallel::LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
+    parallel::LayoutOptions options;
     options.engine = {.largest = {job.batch.micro, job.seq_len()},
                       .train = true,
                       .reduce = {job.batch.accumulation, job.config.deterministic ? job.batch.global : 0},
                       .recompute = job.recompute,
                       .seed = static_cast<std::uint64_t>(job.config.seed)};
-    options.division = divide(job.sharding, rank, ranks, job.shard_group);
+    options.division = parallel::divide(job.sharding, rank, ranks, job.shard_group);
     options.optimizer = &job.optimizer;
     options.offload_optimizer = job.config.offload_optimizer == "nvme";
     options.offload_dir = job.config.offload_dir;

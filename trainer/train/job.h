@@ -3,13 +3,13 @@
 #include <memory>
 #include <optional>
 
+#include "trainer/checkpoint/weights_io.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
+#include "trainer/parallel/layout.h"
 #include "trainer/train/config.h"
-#include "trainer/train/layout.h"
-#include "trainer/train/weights_io.h"
 
 namespace atl::train {
 
@@ -30,21 +30,21 @@ struct DataChoice {
 // --data with --train-samples, or --val-data with --val-samples.
 DataChoice training_data(const RunConfig& config);
 DataChoice validation_data(const RunConfig& config);
-Result<CheckedData> open_data(const DataChoice& choice, const ModelDirectory& directory, comm::Comm& comm);
+Result<CheckedData> open_data(const DataChoice& choice, const checkpoint::ModelDirectory& directory, comm::Comm& comm);
 
 // A training run, everything about it decided and checked.
 struct TrainJob {
     RunConfig config;
-    ModelDirectory directory;
+    checkpoint::ModelDirectory directory;
     CheckedData data;
     std::optional<CheckedData> validation;
     BatchPlan batch = {};
     std::int64_t steps = 0;
     optim::Optimizer optimizer = {};
     optim::Schedule schedule = {};
-    Sharding sharding = Sharding::kNone;
+    parallel::Sharding sharding = parallel::Sharding::kNone;
     int shard_group = 0;  // of the hybrid modes
-    Recompute recompute = Recompute::kNone;
+    parallel::Recompute recompute = parallel::Recompute::kNone;
     std::optional<weights::DType> save_dtype = {};
     std::string base_sha256 = {};   // of the model: its base_digest(), once it was read
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
@@ -60,11 +60,11 @@ struct RankCounts {
 RankCounts rank_counts(comm::Comm& comm);
 
 // How the ranks of comm share a model that is only read. The same outcome on every rank.
-Result<Division> division_of(const RunConfig& config, comm::Comm& comm);
+Result<parallel::Division> division_of(const RunConfig& config, comm::Comm& comm);
 
 // Errors name the flag or the file. Every rank takes part and gets the same outcome.
 Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
-LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
+parallel::LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
 
 // Keeps the model's weights in the format that --precision names.
 Status set_precision(model::Model& model, const RunConfig& config);
@@ -74,6 +74,6 @@ Status set_precision(model::Model& model, const RunConfig& config);
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
 
 // Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
-Result<ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
+Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
 
 }  // namespace atl::train

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "shared/base/out_directory.h"
+#include "shared/log/warn.h"
+#include "trainer/checkpoint/state.h"
 #include "trainer/tokenize/partial_run.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/tokenizer_train.h"
-#include "trainer/train/state.h"
-#include "trainer/train/warn.h"
 #include "trainer/weights/adapter.h"
 #include "trainer/weights/save.h"
 
@@ -39,7 +39,10 @@ const Look& look_of(OutputKind kind) {
         {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", weights::is_model_file},
          {"an adapter", {"adapter_config.json"}, "adapter_config.json", weights::is_adapter_file},
          {"tokenized data", {"data.json"}, "data.json", tokenize::is_data_file},
-         {"the state of a training", {"state.safetensors", "finished.json"}, "state.safetensors", is_state_file},
+         {"the state of a training",
+          {"state.safetensors", "finished.json"},
+          "state.safetensors",
+          checkpoint::is_state_file},
          {"a tokenizer",
           {"tokenizer.model", "tokenizer.json", "vocab.json"},
           "tokenizer.model",
@@ -122,7 +125,7 @@ bool holds_result(const RunConfig& config) {
 void tell_missing_tokenizer(const fs::path& model) {
     const auto tokenizer = tokenizer::Tokenizer::open(model);
     if (tokenizer.ok() || tokenizer.error().code != ErrorCode::kNotFound) return;
-    warn(model.string() + " has no tokenizer, which tokenize and generate need; --tokenizer copies one");
+    log::warn(model.string() + " has no tokenizer, which tokenize and generate need; --tokenizer copies one");
 }
 
 Result<TrainOutput> check_train_output(const RunConfig& config) {
@@ -131,7 +134,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     if (config.resume && config.overwrite)
         return invalid_argument("--overwrite", "gives up what --resume would go on with: leave one of them out");
     const OutputKind kind = kind_of_output(config);
-    const fs::path state = state_file(out);
+    const fs::path state = checkpoint::state_file(out);
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +
@@ -144,7 +147,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     ATOLL_RETURN_IF_ERROR(check_place(kind, out, reads));
     if (is_there(state)) return TrainOutput::kState;
     if (!holds_result(config)) return TrainOutput::kNoState;
-    ATOLL_TRY(const auto finished, read_finished(out));
+    ATOLL_TRY(const auto finished, checkpoint::read_finished(out));
     if (finished) return TrainOutput::kFinished;
     return refuse(out.string() + " holds " + name_of(kind) +
                   ", but neither a state to go on from nor the record of a run that made it; --overwrite replaces it")

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/model/initialize.h"
-#include "trainer/train/layout.h"
+#include "trainer/parallel/layout.h"
 
 namespace atl::train {
 namespace {
@@ -78,13 +78,13 @@ Result<CheckResult> check_matmul(kernels::Backend& backend, const Product& produ
     const std::vector<float> a = random_values(random, m * k);
     const std::vector<float> b = random_values(random, k * n);
     ATOLL_TRY(tensor::Memory memory, backend.allocate((m * k + k * n + m * n) * 4 + 3 * tensor::kAlignmentBytes));
-    Arena arena(std::move(memory));
+    tensor::Arena arena(std::move(memory));
     const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
         return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, columns});
     };
-    const Tensor device_a = transpose_a ? matrix(k, m) : matrix(m, k);
-    const Tensor device_b = transpose_b ? matrix(n, k) : matrix(k, n);
-    const Tensor device_c = matrix(m, n);
+    const tensor::Tensor device_a = transpose_a ? matrix(k, m) : matrix(m, k);
+    const tensor::Tensor device_b = transpose_b ? matrix(n, k) : matrix(k, n);
+    const tensor::Tensor device_c = matrix(m, n);
     std::vector<float> c(static_cast<std::size_t>(m * n), kBefore);
     backend.copy_from_host((transpose_a ? transposed(a, m, k) : a).data(), device_a);
     backend.copy_from_host((transpose_b ? transposed(b, k, n) : b).data(), device_b);
@@ -112,10 +112,10 @@ class TinyRun {
         ATOLL_TRY(const model::ModelConfig config, model::parse_config(kTinyModel));
         ATOLL_TRY(model::Model model, model::make_model(config));
         std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model)));
-        LayoutOptions options;
+        parallel::LayoutOptions options;
         options.engine.largest = {kRows, kLength};
         options.optimizer = &run->optimizer_;
-        ATOLL_TRY(run->memory_, RunMemory::allocate(backend, run->model_, options));
+        ATOLL_TRY(run->memory_, parallel::RunMemory::allocate(backend, run->model_, options));
         run->fill();
         return run;
     }
@@ -132,7 +132,7 @@ class TinyRun {
     std::vector<float> gradients(std::size_t group) { return read(memory_->store().gradients(group), size(group)); }
     std::vector<float> weights(std::size_t group) { return read(memory_->store().weights(group), size(group)); }
     void set_weights(std::size_t group, const std::vector<float>& values) {
-        backend_.copy_from_host(values.data(), flat_range(memory_->store().weights(group), 0, size(group)));
+        backend_.copy_from_host(values.data(), parallel::flat_range(memory_->store().weights(group), 0, size(group)));
     }
 
   private:
@@ -140,9 +140,9 @@ class TinyRun {
 
     TinyRun(kernels::Backend& backend, model::Model model) : backend_(backend), model_(std::move(model)) {}
 
-    std::vector<float> read(const Tensor& flat, std::int64_t count) {
+    std::vector<float> read(const tensor::Tensor& flat, std::int64_t count) {
         std::vector<float> values(static_cast<std::size_t>(count));
-        backend_.copy_to_host(flat_range(flat, 0, count), values.data());
+        backend_.copy_to_host(parallel::flat_range(flat, 0, count), values.data());
         return values;
     }
 
@@ -167,8 +167,8 @@ class TinyRun {
     model::Model model_;
     optim::Optimizer optimizer_{optim::Kind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
-    RankGroups ranks_{*self_, {}};
-    std::unique_ptr<RunMemory> memory_;
+    parallel::RankGroups ranks_{*self_, {}};
+    std::unique_ptr<parallel::RunMemory> memory_;
 };
 
 // (L(w + εd) − L(w − εd)) / 2ε against the gradient times d, for a direction d along the gradient with noise.

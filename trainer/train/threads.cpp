@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "shared/base/cores.h"
+#include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
-#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -77,7 +77,7 @@ int choose_threads(int threads, comm::Comm& comm) {
         if (comm::started_by_launcher(comm::process_environment))
             warning = idle_cores_warning(sets, core_set(getppid()), threads);
         if (warning.empty()) warning = busy_cores_warning(threads, usable_cores());
-        if (!warning.empty()) warn(warning);
+        if (!warning.empty()) log::warn(warning);
     }
     return threads > 0 ? threads : thread_share(sets, static_cast<std::size_t>(node->rank()), core_quota());
 }

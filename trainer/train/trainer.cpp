@@ -6,11 +6,11 @@
 #include <system_error>
 
 #include "shared/base/file.h"
+#include "shared/log/warn.h"
+#include "trainer/parallel/exact_squares.h"
+#include "trainer/parallel/gather_pieces.h"
 #include "trainer/plan/node.h"
-#include "trainer/train/exact_squares.h"
-#include "trainer/train/gather_pieces.h"
 #include "trainer/train/identity.h"
-#include "trainer/train/warn.h"
 
 namespace atl::train {
 namespace {
@@ -31,11 +31,11 @@ double max_over(comm::Comm& comm, double value) {
 
 // Beside --out; tells that a run was stopped, and which.
 std::filesystem::path exit_file(const std::filesystem::path& out) {
-    return state_file(out).parent_path().parent_path() / "exit.json";
+    return checkpoint::state_file(out).parent_path().parent_path() / "exit.json";
 }
 
 std::string run_name(const std::filesystem::path& out) {
-    return state_file(out).parent_path().stem().string();  // without .state
+    return checkpoint::state_file(out).parent_path().stem().string();  // without .state
 }
 
 // That of an earlier run into this `out`.
@@ -60,7 +60,7 @@ std::string way_to_save(const Status& failed) {
     return done + "--resume with --save-dtype bf16 or fp32 saves the model; without that it would fail again";
 }
 
-SaveWhere save_where(const TrainJob& job) {
+checkpoint::SaveWhere save_where(const TrainJob& job) {
     const RunConfig& config = job.config;
     return {config.model,
             config.out,
@@ -71,8 +71,8 @@ SaveWhere save_where(const TrainJob& job) {
 
 }  // namespace
 
-Trainer::Trainer(TrainJob& job, std::string identity, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm,
-                 const StopRequest& stop, double rank_peak_flops)
+Trainer::Trainer(TrainJob& job, std::string identity, parallel::RunMemory& memory, kernels::Backend& backend,
+                 comm::Comm& comm, const StopRequest& stop, double rank_peak_flops)
     : job_(job),
       identity_(std::move(identity)),
       memory_(memory),
@@ -96,34 +96,34 @@ Status Trainer::run() {
 
 Status Trainer::start() {
     const double began = now_s();
-    const auto load = job_.config.broadcast_from_rank0 ? load_weights_from_rank0 : load_weights;
+    const auto load = job_.config.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
     ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
     took_.save_s = now_s() - began;
-    ATOLL_TRY(saver_, WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
+    ATOLL_TRY(saver_, checkpoint::WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     job_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (job_.config.resume) {
-        ATOLL_TRY(const auto found, load_state(state_file(job_.config.out), memory_.store(), backend_, comm_, identity_,
-                                               job_.config.deterministic));
+        ATOLL_TRY(const auto found, checkpoint::load_state(checkpoint::state_file(job_.config.out), memory_.store(),
+                                                           backend_, comm_, identity_, job_.config.deterministic));
         if (found) take_up(*found);
     }
     return {};
 }
 
-void Trainer::take_up(const Progress& progress) {
+void Trainer::take_up(const checkpoint::Progress& progress) {
     progress_ = progress;
     saved_steps_ = progress.steps;
     if (comm_.rank() != 0) return;
-    warn("--resume: goes on after step " + std::to_string(progress.steps) + " of " + std::to_string(job_.steps));
+    log::warn("--resume: goes on after step " + std::to_string(progress.steps) + " of " + std::to_string(job_.steps));
 }
 
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
 Status Trainer::take_output() {
     ATOLL_RETURN_IF_ERROR(check_train_output(job_.config));  // again: the saver keeps others away only now
     ATOLL_RETURN_IF_ERROR(remove_exit_file(job_.config.out));
-    ATOLL_RETURN_IF_ERROR(prepare_state(job_.config.out));
-    return job_.config.resume ? Status() : remove_state(job_.config.out);
+    ATOLL_RETURN_IF_ERROR(checkpoint::prepare_state(job_.config.out));
+    return job_.config.resume ? Status() : checkpoint::remove_state(job_.config.out);
 }
 
 Status Trainer::steps() {
@@ -144,11 +144,11 @@ Status Trainer::steps() {
 }
 
 Result<StepMetrics> Trainer::step(std::int64_t number) {
-    LossScale& loss_scale = progress_.loss_scale;
+    optim::LossScale& loss_scale = progress_.loss_scale;
     const StepSums sums = accumulate(number);
     const double scale = sums.targets > 0 ? nominal_targets() / (sums.targets * loss_scale.scale) : 0;
     const double norm = std::sqrt(sums.gradient_squares) * scale;
-    const bool overflow = !std::isfinite(norm) && scales_loss() && loss_scale.scale > LossScale::kSmallest;
+    const bool overflow = !std::isfinite(norm) && scales_loss() && loss_scale.scale > optim::LossScale::kSmallest;
     if (!std::isfinite(sums.loss) || (!std::isfinite(norm) && !overflow)) {
         const Error error = internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
                                            "; a smaller --lr, --max-grad-norm or a warm-up may help");
@@ -182,7 +182,7 @@ Status Trainer::update(double rate, double norm, double scale) {
                                 .decay_norms = !job_.config.no_decay_norms,
                                 .seed = static_cast<std::uint64_t>(job_.config.seed)});
     memory_.engine().weights_changed();
-    return job_.config.offload_optimizer == "nvme" ? comm_.agree(write_outcome(updated)) : updated;
+    return job_.config.offload_optimizer == "nvme" ? comm_.agree(parallel::write_outcome(updated)) : updated;
 }
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {
@@ -197,7 +197,7 @@ Trainer::StepSums Trainer::accumulate(std::int64_t number) {
             memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation));
     }
     memory_.engine().gradients().finish(backend_, ranks_);
-    const double loss = job_.config.deterministic ? sum_rows(comm_, losses)
+    const double loss = job_.config.deterministic ? parallel::sum_rows(comm_, losses)
                                                   : sum_over(comm_, std::accumulate(losses.begin(), losses.end(), 0.0));
     return StepSums{loss, sum_over(comm_, targets), gradient_squares()};
 }
@@ -210,12 +210,12 @@ std::int64_t Trainer::position(std::int64_t step, std::int64_t micro) const {
 }
 
 double Trainer::gradient_squares() {
-    const ParameterStore& store = memory_.store();
-    ExactSquares exact;
+    const parallel::ParameterStore& store = memory_.store();
+    parallel::ExactSquares exact;
     double squares = 0;
     for (std::size_t group = 0; group < store.group_count(); ++group) {
         if (!store.trains(group)) continue;
-        const Tensor own = store.own_gradients(group);
+        const tensor::Tensor own = store.own_gradients(group);
         if (job_.config.deterministic) {
             exact.add(backend_, own);
         } else {
@@ -243,7 +243,8 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     // Forward, the gradient of the activations, and that of the weights unless they are frozen.
     const double passes = job_.directory.adapters ? 2 : 3;
     metrics.mfu = passes * forward / (step_s * peak_flops_);
-    const double again = recomputed_flops(job_.recompute, job_.directory.model, {job_.batch.global, job_.seq_len()});
+    const double again =
+        parallel::recomputed_flops(job_.recompute, job_.directory.model, {job_.batch.global, job_.seq_len()});
     metrics.hfu = metrics.mfu * (1 + again / (passes * forward));
 }
 
@@ -265,17 +266,18 @@ bool Trainer::validate() {
     if (perplexity) {
         print_line(to_json_line(progress_.steps, *perplexity));
     } else {
-        warn("the validation after step " + std::to_string(progress_.steps) +
-             " is left out: the run was asked to stop; `eval` does it on a saved model");
+        log::warn("the validation after step " + std::to_string(progress_.steps) +
+                  " is left out: the run was asked to stop; `eval` does it on a saved model");
     }
     return perplexity.has_value();
 }
 
 Status Trainer::save() {
-    Progress progress = progress_;
+    checkpoint::Progress progress = progress_;
     progress.wall_s += now_s() - started_s_;
     const double began = now_s();
-    Status saved = save_state(state_file(job_.config.out), memory_.store(), backend_, comm_, progress, identity_);
+    Status saved = checkpoint::save_state(checkpoint::state_file(job_.config.out), memory_.store(), backend_, comm_,
+                                          progress, identity_);
     took_.save_s = now_s() - began;
     if (saved.ok()) saved_steps_ = progress_.steps;
     return saved;
@@ -309,17 +311,19 @@ Status Trainer::finish() {
         print_line(to_json_line(made));
         const std::string& out = job_.config.out;
         recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, run_name(out)) + "\n")
-                            : finish_state(out, identity_of_result(identity_, job_.config));
+                            : checkpoint::finish_state(out, identity_of_result(identity_, job_.config));
     }
-    return comm_.agree(write_outcome(recorded));
+    return comm_.agree(parallel::write_outcome(recorded));
 }
 
 // The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
 // replaced it would tell of that one.
 Status Trainer::save_result() {
     const bool is_first = comm_.rank() == 0 && !holds_result(job_.config);
-    const auto record = [&] { return write_finished(job_.config.out, identity_of_result(identity_, job_.config)); };
-    ATOLL_RETURN_IF_ERROR(comm_.agree(write_outcome(is_first ? record() : Status())));
+    const auto record = [&] {
+        return checkpoint::write_finished(job_.config.out, identity_of_result(identity_, job_.config));
+    };
+    ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(is_first ? record() : Status())));
     return saver_->save(memory_.store(), backend_, comm_);
 }
 

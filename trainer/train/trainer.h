@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "trainer/checkpoint/state.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
-#include "trainer/train/state.h"
 #include "trainer/train/stop.h"
 
 namespace atl::train {
@@ -14,8 +14,8 @@ namespace atl::train {
 class Trainer {
   public:
     // `identity`: see identity_of(). rank_peak_flops: of this rank, for mfu; 0: unknown.
-    Trainer(TrainJob& job, std::string identity, RunMemory& memory, kernels::Backend& backend, comm::Comm& comm,
-            const StopRequest& stop, double rank_peak_flops);
+    Trainer(TrainJob& job, std::string identity, parallel::RunMemory& memory, kernels::Backend& backend,
+            comm::Comm& comm, const StopRequest& stop, double rank_peak_flops);
 
     // The outcome is the same on every rank.
     Status run();
@@ -23,7 +23,7 @@ class Trainer {
   private:
     Status start();        // loads the weights, or a saved state; closes the model directory
     Status take_output();  // on rank 0
-    void take_up(const Progress& progress);
+    void take_up(const checkpoint::Progress& progress);
     Status steps();  // until done or stopped
     Status finish();
     Status save_result();
@@ -60,16 +60,16 @@ class Trainer {
 
     TrainJob& job_;
     std::string identity_;
-    RunMemory& memory_;
+    parallel::RunMemory& memory_;
     kernels::Backend& backend_;
     comm::Comm& comm_;
-    RankGroups ranks_;
+    parallel::RankGroups ranks_;
     dataset::RowOrder order_;
     dataset::Batch buffer_;
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
-    Progress progress_;
-    std::optional<WeightSaver> saver_;
+    checkpoint::Progress progress_;
+    std::optional<checkpoint::WeightSaver> saver_;
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<std::int64_t> saved_steps_;  // of the state that is there

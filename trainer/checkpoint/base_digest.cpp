@@ -1,0 +1,88 @@
+#include "trainer/checkpoint/base_digest.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "shared/digest/digest.h"
+#include "shared/log/warn.h"
+
+namespace atl::checkpoint {
+namespace {
+
+constexpr std::size_t kDigestChars = 64;
+
+// Of the model's own tensors, or of its adapters'.
+std::vector<std::string> names_of(const model::Model& model, bool adapters) {
+    std::vector<std::string> names;
+    for (const model::ParameterGroup& group : model.groups) {
+        if (group.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : group.parameters) names.push_back(parameter.name);
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+// The digests of tensors rank, rank + ranks, …, one after another.
+Result<std::string> digests_of(const weights::WeightReader& weights, const std::vector<std::string>& names, int rank,
+                               int ranks) {
+    std::string digests;
+    for (auto i = static_cast<std::size_t>(rank); i < names.size(); i += static_cast<std::size_t>(ranks)) {
+        ATOLL_TRY(const std::string digest, weights.sha256(names[i]));
+        digests += digest;
+    }
+    return digests;
+}
+
+// With from_rank0 the others' tensors may be anything: rank 0 hashes all.
+Result<std::string> digest_of(const weights::WeightReader& weights, const std::vector<std::string>& names,
+                              comm::Comm& comm, bool from_rank0) {
+    const int hashing = from_rank0 ? 1 : comm.size();  // ranks
+    auto part = comm.rank() < hashing ? digests_of(weights, names, comm.rank(), hashing) : std::string();
+    ATOLL_TRY(std::string mine, comm::agreed(comm, std::move(part)));
+    const auto ranks = static_cast<std::size_t>(hashing);
+    const std::size_t rows = (names.size() + ranks - 1) / ranks;  // of a rank, the last ones perhaps empty
+    mine.resize(rows * kDigestChars);
+    std::string all = mine;
+    if (from_rank0) {
+        comm.broadcast(std::as_writable_bytes(std::span(all)), 0);
+    } else {
+        all.resize(mine.size() * ranks);
+        comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    }
+    digest::Sha256 sha256;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        sha256.update(names[i]);
+        sha256.update(std::string_view(all).substr((i % ranks * rows + i / ranks) * kDigestChars, kDigestChars));
+    }
+    return sha256.finish();
+}
+
+}  // namespace
+
+Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    return digest_of(*directory.weights, names_of(directory.model, false), comm, from_rank0);
+}
+
+Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm, from_rank0);
+}
+
+void tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
+                        const std::string& sha256, const comm::Comm& comm) {
+    if (comm.rank() != 0 || trained_on.sha256.empty() || trained_on.sha256 == sha256) return;
+    log::warn("the adapter was trained on '" + trained_on.directory + "' (sha256 " + trained_on.sha256 +
+              "); the weights of '" + directory.path.string() + "' (sha256 " + sha256 +
+              ") are others: give the model that it was trained on, unless this is the same in another dtype");
+}
+
+Status tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on, comm::Comm& comm,
+                          bool from_rank0) {
+    if (trained_on.sha256.empty()) return {};
+    ATOLL_TRY(const std::string sha256, base_digest(directory, comm, from_rank0));
+    tell_other_weights(directory, trained_on, sha256, comm);
+    return {};
+}
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "trainer/optim/loss_scale.h"
+#include "trainer/parallel/parameter_store.h"
+
+// What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
+// moments and counters, in one safetensors file beside --out. It names no rank and no sharding, so any number of ranks
+// may continue it.
+namespace atl::checkpoint {
+
+// Where a run stands. The position in the data follows from the number of steps.
+struct Progress {
+    std::int64_t steps = 0;   // done
+    std::int64_t tokens = 0;  // targets so far
+    double loss_sum = 0;      // over those
+    double final_loss = 0;    // of the last step
+    double wall_s = 0;
+    optim::LossScale loss_scale;
+
+    // Steps that changed the weights: what the optimizer counts.
+    std::int64_t updates() const { return steps - loss_scale.skipped; }
+    bool operator==(const Progress&) const = default;
+};
+
+// "OUT.state/state.safetensors".
+std::filesystem::path state_file(const std::filesystem::path& out);
+
+// Whether that directory has a file of this name.
+bool is_state_file(std::string_view name);
+
+// Makes that directory and takes what a killed process left in it: a run that could not save there is told before its
+// first step. On one rank.
+Status prepare_state(const std::filesystem::path& out);
+
+// The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
+Status remove_state(const std::filesystem::path& out);
+
+// A record of the run whose result is, or will be, in `out`: it says nothing where there is a state or no result. On
+// one rank.
+Status write_finished(const std::filesystem::path& out, const std::string& identity);
+
+// The same in the place of the state. On one rank.
+Status finish_state(const std::filesystem::path& out, const std::string& identity);
+
+// The identity in that record; absent: there is none.
+Result<std::optional<std::string>> read_finished(const std::filesystem::path& out);
+
+// What differs between the identity that a run had and this one, with both values: "--lr 0.001 (now 0.002),
+// model.rope_theta 10000.0 (now 500.0)"; a key of "flags" is the name of a flag. Empty: nothing.
+std::string differences(const std::string& had, const std::string& now);
+
+// `identity` is a JSON object of objects of all that must be the same in the run that goes on. Appears whole or not at
+// all. kInvalidArgument: a value is not finite (a weight also in the format that the model computes with), so no run
+// could go on from it; what was there stays. Every rank takes part and gets the same outcome.
+Status save_state(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                  comm::Comm& comm, const Progress& progress, const std::string& identity);
+
+// Absent: there is no such file, on rank 0. kConflict names what differs in the identity, with both values, or a rank
+// sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256 in
+// the file), or of another version. Other kernels than those of the run before are told on standard error, or with
+// `deterministic` kConflict. Every rank takes part, reads the file and gets the same outcome.
+Result<std::optional<Progress>> load_state(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity,
+                                           bool deterministic);
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,71 @@
+// The directory of a state: what is in it and what goes.
+#include <unistd.h>
+
+#include <functional>
+#include <system_error>
+
+#include "shared/base/file.h"
+#include "shared/base/out_directory.h"
+#include "trainer/checkpoint/state.h"
+
+namespace atl::checkpoint {
+namespace {
+
+std::filesystem::path finished_file(const std::filesystem::path& out) {
+    return state_file(out).parent_path() / "finished.json";
+}
+
+Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+        if (!goes(entry.path().filename().string())) continue;
+        std::filesystem::remove(entry.path(), error);
+        if (error) return internal_error("cannot remove " + entry.path().string() + ": " + error.message());
+    }
+    return {};  // or there is no such directory
+}
+
+}  // namespace
+
+std::filesystem::path state_file(const std::filesystem::path& out) {
+    std::filesystem::path directory = (out.has_filename() ? out : out.parent_path());
+    directory += ".state";
+    return directory / "state.safetensors";
+}
+
+bool is_state_file(std::string_view name) {
+    return name == "state.safetensors" || name == "finished.json";
+}
+
+Status prepare_state(const std::filesystem::path& out) {
+    const std::filesystem::path directory = state_file(out).parent_path();
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) return internal_error("cannot create " + directory.string() + ": " + error.message());
+    if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
+    return remove_files(directory, [](std::string_view name) { return is_left_over(name, is_state_file); });
+}
+
+Status remove_state(const std::filesystem::path& out) {
+    return remove_files(state_file(out).parent_path(), is_state_file);
+}
+
+Status write_finished(const std::filesystem::path& out, const std::string& identity) {
+    return write_file_atomic(finished_file(out), identity + "\n");
+}
+
+Status finish_state(const std::filesystem::path& out, const std::string& identity) {
+    ATOLL_RETURN_IF_ERROR(write_finished(out, identity));
+    std::error_code error;
+    std::filesystem::remove(state_file(out), error);
+    return error ? internal_error("cannot remove " + state_file(out).string() + ": " + error.message()) : Status();
+}
+
+Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {
+    std::error_code error;
+    if (!std::filesystem::exists(finished_file(out), error)) return std::optional<std::string>();
+    ATOLL_TRY(std::string identity, read_file(finished_file(out)));
+    return std::optional(std::move(identity));
+}
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,344 @@
+#include "trainer/checkpoint/weights_io.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "trainer/model/config.h"
+#include "trainer/model/initialize.h"
+#include "trainer/parallel/gather_pieces.h"
+#include "trainer/weights/adapter.h"
+#include "trainer/weights/quantize.h"
+#include "trainer/weights/storage.h"
+
+namespace atl::checkpoint {
+namespace {
+
+// Elements loaded at a time: read, checked and put in their place while they are in the second-level cache.
+constexpr std::int64_t kPieceElements = 1 << 16;
+
+// Of the model's own tensors, or of its adapters'.
+std::vector<weights::TensorSpec> specs_of(const model::Model& model, bool adapters) {
+    std::vector<weights::TensorSpec> specs;
+    for (const model::ParameterGroup& group : model.groups) {
+        if (group.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : group.parameters) {
+            specs.push_back({parameter.name, parameter.shape, weights::DType::kF32});
+        }
+    }
+    return specs;
+}
+
+Error beyond_range(const std::string& name) {
+    return invalid_argument("--precision", "'" + name + "' has a value beyond the range of this format");
+}
+
+// Elements of a parameter from `begin` on.
+Status read_values(const ModelDirectory& directory, const model::ParameterGroup& group,
+                   const model::Parameter& parameter, std::int64_t begin, std::span<float> values) {
+    if (group.is_adapter && !directory.adapters->weights) {
+        model::initialize(parameter, directory.adapters->seed, begin, values);
+        return {};
+    }
+    const weights::WeightReader& weights = group.is_adapter ? *directory.adapters->weights : *directory.weights;
+    return weights.read(parameter.name, begin, begin + static_cast<std::int64_t>(values.size()), values);
+}
+
+// Hands over a parameter of a quantised group as the group keeps it. Such groups are the model's own.
+Status read_stored(const ModelDirectory& directory, const model::Parameter& parameter, const quant::TakeBytes& take) {
+    if (tensor::is_quantized(parameter.stored)) return weights::read_quantized(*directory.weights, parameter, take);
+    std::vector<float> values(static_cast<std::size_t>(parameter.element_count()));
+    ATOLL_RETURN_IF_ERROR(directory.weights->read(parameter.name, 0, parameter.element_count(), values));
+    take(0, std::as_bytes(std::span(values)));
+    return {};
+}
+
+// Puts bytes of a quantised group's flat buffer, from `at` on, where this rank keeps them, if it does. `kept` begins at
+// `begin`.
+void put_kept_bytes(const tensor::Tensor& kept, std::int64_t begin, std::int64_t at, std::span<const std::byte> bytes,
+                    kernels::Backend& backend) {
+    const std::int64_t from = std::max(at, begin);
+    const std::int64_t to = std::min(at + std::ssize(bytes), begin + kept.element_count());
+    if (from < to)
+        backend.copy_from_host(bytes.data() + (from - at), parallel::flat_range(kept, from - begin, to - from));
+}
+
+// What this rank keeps of a quantised group. A rank that keeps part of a matrix quantises all of it.
+Status load_quantized(const ModelDirectory& directory, const model::ParameterGroup& group, std::int64_t begin,
+                      const tensor::Tensor& kept, kernels::Backend& backend) {
+    for (const parallel::Piece& piece : parallel::pieces_of(group, begin, kept.element_count())) {
+        const model::Parameter& parameter = group.parameters[piece.parameter];
+        const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
+            put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
+        };
+        ATOLL_RETURN_IF_ERROR(read_stored(directory, parameter, put));
+    }
+    return {};
+}
+
+// Where values go: to the weights that the model computes with, or to the masters that those are rounded from.
+enum class Target : std::uint8_t { kWeights, kMasters };
+
+std::vector<Target> targets_of(const parallel::ParameterStore& store, std::size_t group) {
+    if (store.has_masters(group)) return {Target::kWeights, Target::kMasters};
+    return {Target::kWeights};
+}
+
+parallel::ParameterStore::Range range_of(const parallel::ParameterStore& store, std::size_t group, Target target) {
+    if (target == Target::kMasters) return store.range_of(parallel::ParameterStore::Saved::kExactWeights, group);
+    const tensor::Tensor& weights = store.weights(group);
+    return {store.begin_of(weights, group), weights.element_count()};
+}
+
+// Elements from `at` on, counted from where the target's range begins; they are of this parameter.
+Status put(parallel::ParameterStore& store, std::size_t group, Target target, const std::string& parameter,
+           std::int64_t at, std::span<const float> values, kernels::Backend& backend) {
+    if (target == Target::kMasters) {
+        return store.write(backend, parallel::ParameterStore::Saved::kExactWeights, group, at, std::as_bytes(values));
+    }
+    const tensor::Tensor weights =
+        parallel::flat_range(store.weights(group), at, static_cast<std::int64_t>(values.size()));
+    return weights::store_values(values, weights, backend) ? Status() : beyond_range(parameter);
+}
+
+// Reads what this rank keeps of a group.
+Status load_flat(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t index, Target target,
+                 kernels::Backend& backend, std::span<float> buffer) {
+    const model::ParameterGroup& group = store.model().groups[index];
+    const parallel::ParameterStore::Range range = range_of(store, index, target);
+    if (group.is_quantized()) return load_quantized(directory, group, range.begin, store.weights(index), backend);
+    for (const parallel::Piece& piece : parallel::pieces_of(group, range.begin, range.count)) {
+        const model::Parameter& parameter = group.parameters[piece.parameter];
+        for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
+            const std::int64_t count = std::min(kPieceElements, piece.count - done);
+            const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
+            ATOLL_RETURN_IF_ERROR(read_values(directory, group, parameter, piece.begin + done, values));
+            ATOLL_RETURN_IF_ERROR(put(store, index, target, parameter.name, piece.at + done, values, backend));
+        }
+    }
+    return {};
+}
+
+// Puts elements [at, at + values.size()) of a group's flat buffer where this rank keeps them, if it does.
+Status put_kept_part(parallel::ParameterStore& store, std::size_t group, Target target, const std::string& parameter,
+                     std::int64_t at, std::span<const float> values, kernels::Backend& backend) {
+    const parallel::ParameterStore::Range range = range_of(store, group, target);
+    const std::int64_t from = std::max(at, range.begin);
+    const std::int64_t to = std::min(at + static_cast<std::int64_t>(values.size()), range.begin + range.count);
+    if (from >= to) return {};
+    const auto part = values.subspan(static_cast<std::size_t>(from - at), static_cast<std::size_t>(to - from));
+    return put(store, group, target, parameter, from - range.begin, part, backend);
+}
+
+// What rank 0 has to send, or that it failed: false on all ranks, with the reason on rank 0.
+bool rank0_has_it(const Status& read, comm::Comm& comm, Status& status) {
+    std::byte ok{static_cast<unsigned char>(read.ok())};
+    comm.broadcast(std::span(&ok, 1), 0);
+    if (!read.ok()) status = read;
+    return ok != std::byte{0};
+}
+
+// The values of one group, a piece at a time. False on all ranks when a read failed.
+bool broadcast_values(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t group,
+                      kernels::Backend& backend, comm::Comm& comm, std::span<float> buffer, Status& status) {
+    const model::ParameterGroup& parameters = store.model().groups[group];
+    for (const model::Parameter& parameter : parameters.parameters) {
+        for (std::int64_t done = 0; done < parameter.element_count(); done += kPieceElements) {
+            const std::int64_t count = std::min(kPieceElements, parameter.element_count() - done);
+            const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
+            Status read;
+            if (comm.rank() == 0) read = read_values(directory, parameters, parameter, done, values);
+            if (!rank0_has_it(read, comm, status)) return false;
+            comm.broadcast(std::as_writable_bytes(values), 0);
+            for (const Target target : targets_of(store, group)) {
+                const Status placed =
+                    put_kept_part(store, group, target, parameter.name, parameter.offset + done, values, backend);
+                if (status.ok()) status = placed;
+            }
+        }
+    }
+    return true;
+}
+
+// Sends what rank 0 reads, piece by piece: `take` gets each on every rank, also on rank 0.
+Status broadcast_pieces(const std::function<Status(const quant::TakeBytes&)>& read, comm::Comm& comm,
+                        const quant::TakeBytes& take) {
+    struct Head {
+        std::int64_t at = 0;
+        std::int64_t size = 0;  // 0: there are no more
+    } head;
+    std::vector<std::byte> piece;
+    const auto exchange = [&] {
+        comm.broadcast(std::as_writable_bytes(std::span(&head, 1)), 0);
+        piece.resize(static_cast<std::size_t>(head.size));
+        if (head.size > 0) comm.broadcast(piece, 0);
+        if (head.size > 0) take(head.at, piece);
+    };
+    Status status;
+    if (comm.rank() == 0) {
+        status = read([&](std::int64_t at, std::span<const std::byte> bytes) {
+            if (bytes.empty()) return;
+            head = {at, std::ssize(bytes)};
+            piece.assign(bytes.begin(), bytes.end());
+            exchange();
+        });
+        head = {};
+        exchange();
+    } else {
+        do {
+            exchange();
+        } while (head.size > 0);
+    }
+    return status;
+}
+
+// A quantised group: rank 0 quantises, so that quantised bytes travel.
+bool broadcast_quantized(const ModelDirectory& directory, const parallel::ParameterStore& store, std::size_t group,
+                         kernels::Backend& backend, comm::Comm& comm, Status& status) {
+    const tensor::Tensor& kept = store.weights(group);
+    const std::int64_t begin = store.begin_of(kept, group);
+    for (const model::Parameter& parameter : store.model().groups[group].parameters) {
+        const auto read = [&](const quant::TakeBytes& take) { return read_stored(directory, parameter, take); };
+        const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
+            put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
+        };
+        if (!rank0_has_it(broadcast_pieces(read, comm, put), comm, status)) return false;
+    }
+    return true;
+}
+
+Result<std::vector<weights::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
+    std::vector<weights::TensorSpec> specs = specs_of(model, false);
+    if (where.dtype) return specs;
+    ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
+    for (weights::TensorSpec& spec : specs) {
+        ATOLL_TRY(spec.dtype, base.dtype(spec.name));
+    }
+    return specs;
+}
+
+Result<weights::WeightWriter> open_model_writer(const model::Model& model, const SaveWhere& where) {
+    ATOLL_TRY(auto specs, specs_to_save(model, where));
+    weights::SaveOptions options;
+    options.base = where.base;
+    options.dtype = where.dtype;
+    return weights::WeightWriter::create(where.out, std::move(specs), options);
+}
+
+// In the base's dtype, or in fp32 when it has several.
+Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, const SaveWhere& where) {
+    weights::DType dtype = where.dtype.value_or(weights::DType::kF32);
+    if (!where.dtype) {
+        ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
+        const std::vector<weights::TensorSpec> tensors = base.tensors();
+        const auto is_first = [&](const auto& tensor) { return tensor.dtype == tensors.front().dtype; };
+        if (std::ranges::all_of(tensors, is_first)) dtype = tensors.front().dtype;
+    }
+    std::vector<weights::TensorSpec> specs = specs_of(model, true);
+    for (weights::TensorSpec& spec : specs) spec.dtype = dtype;
+    return weights::create_adapter(where.out, std::move(specs), *where.adapters, where.trained_on);
+}
+
+}  // namespace
+
+void ModelDirectory::close_files() {
+    weights.reset();
+    if (adapters) adapters->weights.reset();
+}
+
+Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
+    ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
+    ATOLL_TRY(model::Model built, model::make_model(config));
+    ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
+    const std::vector<std::string> ignorable = model::ignorable_tensors(config);
+    ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built, false), ignorable));
+    return ModelDirectory{directory, std::move(built), std::move(weights), {}};
+}
+
+Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    if (!directory.model.config.tie_word_embeddings) return {};
+    const std::string& table = directory.model.groups.front().parameters.front().name;
+    const int reading = from_rank0 ? 1 : comm.size();  // ranks
+    return comm.agree(comm.rank() < reading ? directory.weights->check_tied_head(table, comm.rank(), reading)
+                                            : Status());
+}
+
+Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
+    ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
+    static const std::vector<std::string> kOfTheBase = {"*.base_layer.weight"};  // of lm_head, which peft saves as well
+    if (adapters.weights)
+        ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(specs_of(directory.model, true), kOfTheBase));
+    directory.adapters = std::move(adapters);
+    return {};
+}
+
+Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
+                    comm::Comm& comm) {
+    std::vector<float> buffer(kPieceElements);
+    Status status;
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        for (const Target target : targets_of(store, group)) {
+            if (status.ok()) status = load_flat(directory, store, group, target, backend, buffer);
+        }
+    }
+    return comm.agree(parallel::write_outcome(status));
+}
+
+Status load_weights_from_rank0(const ModelDirectory& directory, parallel::ParameterStore& store,
+                               kernels::Backend& backend, comm::Comm& comm) {
+    std::vector<float> buffer(kPieceElements);
+    Status status;
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        const bool sent = store.model().groups[group].is_quantized()
+                              ? broadcast_quantized(directory, store, group, backend, comm, status)
+                              : broadcast_values(directory, store, group, backend, comm, buffer, status);
+        if (!sent) break;
+    }
+    return comm.agree(parallel::write_outcome(status));
+}
+
+Status WeightSaver::open(const model::Model& model, const SaveWhere& where) {
+    ATOLL_TRY(auto writer, adapters_ ? open_adapter_writer(model, where) : open_model_writer(model, where));
+    writer_.emplace(std::move(writer));
+    return {};
+}
+
+Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& comm, const SaveWhere& where) {
+    WeightSaver saver;
+    saver.adapters_ = where.adapters != nullptr;
+    Status status;
+    if (comm.rank() == 0) status = saver.open(model, where);
+    ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(status)));
+    return saver;
+}
+
+Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
+    Status status;
+    parallel::PieceGatherer pieces(backend, comm);
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        if (store.model().groups[group].is_adapter != adapters_) continue;
+        const Status read = pieces.gather_weights(store, group, [&](std::span<const float> values) {
+            if (status.ok()) status = writer_->append(values);
+        });
+        if (status.ok()) status = read;
+    }
+    ATOLL_RETURN_IF_ERROR(
+        comm.agree(parallel::write_outcome(status)));  // of every rank's pieces, before anything appears
+    if (comm.rank() == 0) status = writer_->finish();
+    return comm.agree(parallel::write_outcome(status));
+}
+
+std::int64_t save_buffer_bytes(const model::Model& model, bool adapters) {
+    constexpr std::int64_t kWidth = sizeof(float), kWriter = std::int64_t{1} << 20;  // of safetensors::Writer
+    std::int64_t largest = 0, all = 0;
+    for (const model::ParameterGroup& group : model.groups) {
+        if (group.is_adapter != adapters) continue;
+        largest = std::max(largest, group.element_count);
+        all += group.element_count;
+    }
+    // A piece as it is gathered (at its full size), widened, and narrowed again; and what the writer holds back.
+    const std::int64_t piece = parallel::PieceGatherer::kPieceElements;
+    return kWidth * (piece + 2 * std::min(piece, largest)) + std::min(kWriter, kWidth * all);
+}
+
+}  // namespace atl::checkpoint

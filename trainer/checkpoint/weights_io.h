@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/adapter_source.h"
+#include "trainer/parallel/parameter_store.h"
+#include "trainer/weights/load.h"
+#include "trainer/weights/save.h"
+
+namespace atl::checkpoint {
+
+// A model directory: what it is and where its weights are.
+struct ModelDirectory {
+    std::filesystem::path path;
+    model::Model model;
+    std::optional<weights::WeightReader> weights;  // until close_files()
+    std::optional<AdapterSource> adapters;         // what the model was given beside its own weights
+
+    // Once the weights are loaded: mapped files count as memory.
+    void close_files();
+};
+
+// Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
+Result<ModelDirectory> open_model(const std::filesystem::path& directory);
+// Where a tied model's files hold the head too: that it is the embedding. The ranks share the reading, or with
+// from_rank0 leave it to rank 0; all get the same outcome.
+Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);
+// Freezes the model and adds adapters to it. kInvalidArgument: they are not for this model.
+Status add_adapters(ModelDirectory& directory, AdapterSource adapters);
+
+// Reads what this rank keeps of the weights; only those bytes of the files are touched. New adapters get their initial
+// values. Every rank takes part and gets the same outcome.
+Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
+                    comm::Comm& comm);
+
+// The same where only rank 0 reads the files and sends all of it to every rank, a piece at a time.
+Status load_weights_from_rank0(const ModelDirectory& directory, parallel::ParameterStore& store,
+                               kernels::Backend& backend, comm::Comm& comm);
+
+struct SaveWhere {
+    std::filesystem::path base;  // the model directory that was trained
+    std::filesystem::path out;
+    std::optional<weights::DType> dtype;           // absent: each tensor as in the base
+    const model::LoraOptions* adapters = nullptr;  // save those, not the model
+    weights::AdapterBase trained_on = {};          // those
+};
+
+// Writes the weights as a model directory, or the adapters as an adapter directory. What it takes from the base it
+// takes when it is made; so a run makes it before its first step, and the base may go. Every rank takes part, rank 0
+// writes; no rank holds more than what it keeps and a small buffer. All ranks get the same outcomes.
+class WeightSaver {
+  public:
+    static Result<WeightSaver> create(const model::Model& model, comm::Comm& comm, const SaveWhere& where);
+    Status save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
+
+  private:
+    Status open(const model::Model& model, const SaveWhere& where);
+    std::optional<weights::WeightWriter> writer_;  // on rank 0
+    bool adapters_ = false;
+};
+
+// What WeightSaver takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.
+std::int64_t save_buffer_bytes(const model::Model& model, bool adapters);
+
+}  // namespace atl::checkpoint

@@ -1,0 +1,155 @@
+#include "trainer/parallel/engine.h"
+
+#include <algorithm>
+#include <string>
+
+namespace atl::parallel {
+namespace {
+
+using tensor::Category;
+using tensor::DType;
+
+}  // namespace
+
+Result<Recompute> parse_recompute(std::string_view name) {
+    if (name == "none") return Recompute::kNone;
+    if (name == "selective") return Recompute::kSelective;
+    if (name == "full") return Recompute::kFull;
+    return invalid_argument("--activation-checkpointing",
+                            "'" + std::string(name) + "' is none of none, selective, full");
+}
+
+// The embedding and the head save nothing.
+bool recomputes(Recompute recompute, const model::Model& model, std::size_t block) {
+    if (recompute == Recompute::kNone || model.blocks[block]->saved_bytes({1, 1}) == 0) return false;
+    return recompute == Recompute::kFull || block % 2 == 1;
+}
+
+double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape) {
+    double flops = 0;
+    for (std::size_t block = 0; block < model.blocks.size(); ++block) {
+        if (recomputes(recompute, model, block)) flops += model.blocks[block]->forward_flops(shape);
+    }
+    return flops;
+}
+
+Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
+                       const EngineOptions& options) {
+    Engine engine;
+    engine.store_ = &store;
+    engine.model_ = &store.model();
+    engine.options_ = options;
+    engine.first_trained_block_ = store.model().first_trained_block();
+    engine.gather_ = WeightGather::lay_out(arena, store);
+    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.reduce);
+    engine.lay_out_activations(arena, backend);
+    return engine;
+}
+
+void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
+    const std::int64_t rows = options_.largest.rows();
+    const std::int64_t channels = model_->config.hidden_size;
+    const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {rows, channels}); };
+    std::int64_t workspace = 0;
+    std::int64_t again_bytes = 0;
+    inputs_.emplace_back();
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
+        const model::Block& this_block = *model_->blocks[block];
+        workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest, options_.train));
+        if (again(block)) again_bytes = std::max(again_bytes, this_block.saved_bytes(options_.largest));
+        if (block > 0) inputs_.push_back(options_.train || block < 3 ? activation() : inputs_[block - 2]);
+    }
+    std::byte* const shared = again_bytes > 0 ? arena.allocate_bytes(Category::kActivations, again_bytes) : nullptr;
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
+        const bool own = options_.train && !again(block);
+        const std::int64_t bytes = model_->blocks[block]->saved_bytes(options_.largest);
+        saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, bytes) : shared);
+    }
+    if (options_.train) gradient_ = activation();
+    token_losses_ = arena.allocate(Category::kActivations, DType::kF32, {rows});
+    std::byte* const scratch = arena.allocate_bytes(Category::kWorkspace, workspace);
+    if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
+}
+
+Tensor Engine::input_of(std::size_t block, const model::BatchShape& shape) const {
+    return block == 0 || block >= inputs_.size() ? Tensor() : inputs_[block].row_range(0, shape.rows());
+}
+
+std::span<const model::GroupView> Engine::views(std::size_t block, std::span<const Tensor> weights,
+                                                std::span<const GradientReduce::Lent> gradients) {
+    views_.clear();
+    const auto& groups = model_->blocks[block]->groups();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        const model::ParameterGroup& group = model_->groups[groups[i]];
+        const auto real = [&](const Tensor& whole) { return flat_range(whole, 0, group.element_count); };
+        if (gradients.empty() || gradients[i].whole.empty()) {
+            views_.emplace_back(group, real(weights[i]));
+        } else {
+            views_.emplace_back(group, real(weights[i]), real(gradients[i].whole), gradients[i].accumulate);
+        }
+    }
+    return views_;
+}
+
+void Engine::forward(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch, std::size_t block,
+                     const model::Loss& loss, std::optional<std::uint64_t> dropout_seed) {
+    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.copy(), block);
+    if (block + 1 < model_->blocks.size()) gather_.prefetch(backend, ranks.copy(), block + 1);
+    if (batch == nullptr) return;
+    const bool is_last = block + 1 == model_->blocks.size();
+    const std::function<void()> between = [&ranks] { ranks.progress(); };
+    const model::Context context{.backend = backend,
+                                 .workspace = workspace_,
+                                 .batch = *batch,
+                                 .dropout_seed = dropout_seed,
+                                 .between = &between};
+    model_->blocks[block]->forward(context, views(block, weights, {}), input_of(block, batch->shape),
+                                   input_of(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
+}
+
+void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
+                      const model::Loss& loss) {
+    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.copy(), block);
+    if (block > first_trained_block_) gather_.prefetch(backend, ranks.copy(), block - 1);
+    const bool is_last = block + 1 == model_->blocks.size();
+    const model::Block& this_block = *model_->blocks[block];
+    const std::function<void()> between = [&ranks] { ranks.progress(); };
+    const model::Context context{.backend = backend,
+                                 .workspace = workspace_,
+                                 .batch = batch,
+                                 .input_gradient_needed = block > first_trained_block_,
+                                 .dropout_seed = options_.seed,
+                                 .between = &between};
+    const Tensor input = input_of(block, batch.shape);
+    const Tensor gradient = gradient_.row_range(0, batch.shape.rows());
+    if (again(block)) {
+        // The output comes out as it was; the block it was for is done with it.
+        this_block.forward(context, views(block, weights, {}), input, input_of(block + 1, batch.shape), saved_[block],
+                           nullptr);
+    }
+    this_block.backward(context, views(block, weights, reduce_.lend(backend, ranks, block)), input, saved_[block],
+                        is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient, is_last ? &loss : nullptr);
+}
+
+double Engine::train(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, float gradient_scale,
+                     bool last) {
+    const std::size_t count = model_->blocks.size();
+    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.rows()), gradient_scale};
+    const std::size_t forwards = model_->blocks.back()->backward_includes_forward() ? count - 1 : count;
+    for (std::size_t block = 0; block < forwards; ++block) forward(backend, ranks, &batch, block, loss, options_.seed);
+    for (std::size_t block = count; block-- > first_trained_block_;) {
+        backward(backend, ranks, batch, block, loss);
+        reduce_.block_done(backend, ranks, block, last);
+    }
+    return backend.sum(loss.token_losses);
+}
+
+double Engine::evaluate(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch) {
+    const std::int64_t rows = batch == nullptr ? 0 : batch->shape.rows();
+    const model::Loss loss{rows == 0 ? Tensor() : flat_range(token_losses_, 0, rows), 0.0F};
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block)
+        forward(backend, ranks, batch, block, loss, std::nullopt);
+    return batch == nullptr ? 0 : backend.sum(loss.token_losses);
+}
+
+}  // namespace atl::parallel

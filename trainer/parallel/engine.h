@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "trainer/model/batch.h"
+#include "trainer/parallel/gradient_reduce.h"
+#include "trainer/parallel/weight_gather.h"
+
+namespace atl::parallel {
+
+// Of which layers the backward pass runs the forward pass again instead of keeping what it saved: none, every second
+// one, all.
+enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+Result<Recompute> parse_recompute(std::string_view name);
+bool recomputes(Recompute recompute, const model::Model& model, std::size_t block);
+// How many operations that adds to a step.
+double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape);
+
+struct EngineOptions {
+    model::BatchShape largest;  // of a micro-batch
+    bool train = true;          // false: evaluation only, nothing is kept for a backward pass
+    GradientReduce::Options reduce;
+    Recompute recompute = Recompute::kNone;
+    std::uint64_t seed = 0;  // of the adapters' dropout
+};
+
+// Runs a model's blocks forward and backward over one micro-batch after another, gathering weights before each block
+// and reducing gradients after it. While a block computes, the next one's weights and the previous one's gradients are
+// under way, and move on between its products. Every rank makes the same calls.
+class Engine {
+  public:
+    // With a measuring arena only the memory is counted.
+    static Engine lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
+                          const EngineOptions& options);
+
+    // Forward and backward: adds the gradient of gradient_scale · (the sum of the token losses) and returns that sum.
+    double train(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, float gradient_scale,
+                 bool last);
+    // The sum of the token losses. A rank without rows passes null and takes part in the gathers.
+    double evaluate(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch);
+
+    GradientReduce& gradients() { return reduce_; }
+    void weights_changed() { gather_.invalidate(); }
+
+  private:
+    void lay_out_activations(Arena& arena, kernels::Backend& backend);
+    std::span<const model::GroupView> views(std::size_t block, std::span<const Tensor> weights,
+                                            std::span<const GradientReduce::Lent> gradients);
+    // Null batch: only takes part in the gathers. Without a seed nothing is dropped.
+    void forward(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch, std::size_t block,
+                 const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
+    void backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
+                  const model::Loss& loss);
+    bool again(std::size_t block) const { return options_.train && recomputes(options_.recompute, *model_, block); }
+    // [rows, C], empty for the first block and after the last.
+    Tensor input_of(std::size_t block, const model::BatchShape& shape) const;
+
+    const ParameterStore* store_ = nullptr;
+    const model::Model* model_ = nullptr;
+    EngineOptions options_;
+    std::size_t first_trained_block_ = 0;
+    WeightGather gather_;
+    GradientReduce reduce_;
+    std::vector<Tensor> inputs_;     // [N, C], of each block; in evaluation two buffers take turns
+    std::vector<std::byte*> saved_;  // of each block; null in evaluation; one for all that are computed again
+    Tensor gradient_;                // [N, C], of a block's output, then of its input
+    Tensor token_losses_;            // [N]
+    Arena workspace_ = Arena::measuring();
+    std::vector<model::GroupView> views_;
+};
+
+}  // namespace atl::parallel

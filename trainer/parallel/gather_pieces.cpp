@@ -1,0 +1,51 @@
+#include "trainer/parallel/gather_pieces.h"
+
+#include <algorithm>
+
+#include "trainer/weights/storage.h"
+
+namespace atl::parallel {
+
+Status write_outcome(Status status) {
+    if (status.ok() || status.error().code != ErrorCode::kResourceExhausted) return status;
+    return Error{ErrorCode::kInternal, status.error().message, status.error().field};
+}
+
+PieceGatherer::PieceGatherer(kernels::Backend& backend, comm::Comm& comm)
+    : backend_(backend),
+      comm_(comm),
+      buffer_(static_cast<std::size_t>(tensor::size_bytes(tensor::DType::kF32, kPieceElements))) {}
+
+Status PieceGatherer::gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t group,
+                                   const std::function<void(std::span<const std::byte>)>& take) {
+    const GroupCut& cut = store.cut(group);
+    const std::int64_t width = tensor::size_bytes(store.dtype_of(saved, group));
+    const bool sharded = store.range_of(saved, group).count < cut.whole;
+    Status status;
+    for (std::int64_t at = 0; at < cut.element_count;) {
+        const std::int64_t owner = sharded ? at / cut.shard : 0;
+        const std::int64_t end = sharded ? std::min((owner + 1) * cut.shard, cut.element_count) : cut.element_count;
+        const std::int64_t count = std::min(kPieceElements, end - at);
+        const std::span<std::byte> piece = std::span(buffer_).first(static_cast<std::size_t>(width * count));
+        if (comm_.rank() == owner && status.ok()) {
+            status = store.read(backend_, saved, group, at - owner * cut.shard, piece);
+        }
+        comm_.send(piece, static_cast<int>(owner), 0);
+        if (comm_.rank() == 0) take(piece);
+        at += count;
+    }
+    return status;
+}
+
+Status PieceGatherer::gather_weights(ParameterStore& store, std::size_t group,
+                                     const std::function<void(std::span<const float>)>& take) {
+    const tensor::DType dtype = store.dtype_of(ParameterStore::Saved::kExactWeights, group);
+    const auto width = static_cast<std::size_t>(tensor::size_bytes(dtype));
+    return gather_bytes(store, ParameterStore::Saved::kExactWeights, group, [&](std::span<const std::byte> piece) {
+        widened_.resize(piece.size() / width);
+        weights::widen(weights::file_dtype(dtype), piece, widened_);  // who takes the values looks for those not finite
+        take(widened_);
+    });
+}
+
+}  // namespace atl::parallel

@@ -1,0 +1,39 @@
+#include "trainer/parallel/layout.h"
+
+#include <utility>
+
+#include "trainer/parallel/gather_pieces.h"
+#include "trainer/plan/node.h"
+
+namespace atl::parallel {
+
+void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options) {
+    store_ = ParameterStore::lay_out(arena_, model, options.division, options.optimizer, options.offload_optimizer);
+    engine_ = Engine::lay_out(arena_, backend, store_, options.engine);
+    batch_ = model::BatchBuffers::allocate(arena_, backend, model.config, options.engine.largest);
+}
+
+plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Model& model,
+                                    const LayoutOptions& options) {
+    RunMemory memory(Arena::measuring());
+    memory.lay_out(backend, model, options);
+    plan::MemoryPlan plan = plan::plan_of(memory.arena_, plan::resident_bytes());
+    plan.offloaded_bytes = memory.store_.offloaded_bytes();
+    return plan;
+}
+
+Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend, const model::Model& model,
+                                                       const LayoutOptions& options) {
+    const plan::MemoryPlan plan = measure(backend, model, options);
+    ATOLL_TRY(tensor::Memory block, backend.allocate(plan.arena_bytes));
+    std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));
+    memory->lay_out(backend, model, options);
+    if (options.offload_optimizer) {
+        const Status opened = write_outcome(memory->store_.open_offload(options.offload_dir));
+        if (!opened.ok()) return Error{opened.error().code, opened.error().message, "--offload-dir"};
+    }
+    memory->store_.clear_weights(backend);
+    return memory;
+}
+
+}  // namespace atl::parallel

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "trainer/model/batch.h"
+#include "trainer/parallel/engine.h"
+#include "trainer/plan/memory.h"
+
+namespace atl::parallel {
+
+// What decides how a run's memory is laid out.
+struct LayoutOptions {
+    EngineOptions engine;
+    Division division;
+    const optim::Optimizer* optimizer = nullptr;  // null: evaluation
+    bool offload_optimizer = false;               // its masters and moments are in a file in offload_dir
+    std::filesystem::path offload_dir = {};
+};
+
+// All of a run's memory: one block, cut before the first step. Not movable: its parts point to each other.
+class RunMemory {
+  public:
+    // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory. Other errors are
+    // those of the file of an offloaded optimizer.
+    static Result<std::unique_ptr<RunMemory>> allocate(kernels::Backend& backend, const model::Model& model,
+                                                       const LayoutOptions& options);
+    // What allocate() would take, exactly.
+    static plan::MemoryPlan measure(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options);
+
+    ParameterStore& store() { return store_; }
+    Engine& engine() { return engine_; }
+    model::BatchBuffers& batch() { return batch_; }
+
+  private:
+    explicit RunMemory(Arena arena) : arena_(std::move(arena)) {}
+    void lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options);
+
+    Arena arena_;
+    ParameterStore store_;
+    Engine engine_;
+    model::BatchBuffers batch_;
+};
+
+}  // namespace atl::parallel

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "trainer/kernels/backend.h"
+#include "trainer/optim/chunk_stream.h"
+
+namespace atl::parallel {
+
+// What the optimizer keeps beside the weights, of the elements of each group that this rank updates: fp32 masters where
+// the weights are stored in another format, and moments. In memory, or offloaded: in a file of chunks, of which memory
+// holds three at a time.
+class OptimizerState {
+  public:
+    enum class Part : std::uint8_t { kMasters, kFirstMoment, kSecondMoment };
+    static constexpr std::size_t kPartCount = 3;
+
+    struct Layout {
+        // By group: how many elements; 0: it is frozen. And whether it has masters.
+        std::vector<std::int64_t> counts;
+        std::vector<char> has_masters;
+        int moment_count = 0;
+        tensor::DType moments_dtype = tensor::DType::kF32;
+        bool offloaded = false;
+    };
+    // With a measuring arena only the memory is counted.
+    static OptimizerState lay_out(tensor::Arena& arena, Layout layout);
+    // Makes the file, all zeros; nothing to do in memory. Errors name it.
+    Status open(const std::filesystem::path& directory, int rank);
+
+    bool has(Part part, std::size_t group) const;
+    tensor::DType dtype(Part part) const {
+        return part == Part::kMasters ? tensor::DType::kF32 : layout_.moments_dtype;
+    }
+    int moment_count() const { return layout_.moment_count; }
+    // What lies in the file instead of memory.
+    std::int64_t file_bytes() const;
+
+    // Zeros in memory; a file begins as zeros.
+    void clear(kernels::Backend& backend, Part part) const;
+
+    // Elements of a part from `at` on, as bytes of its dtype. What is written to a file may lie in memory until
+    // something else is asked for.
+    Status read(kernels::Backend& backend, Part part, std::size_t group, std::int64_t at, std::span<std::byte> to);
+    Status write(kernels::Backend& backend, Part part, std::size_t group, std::int64_t at,
+                 std::span<const std::byte> from);
+
+    // Elements [begin, begin + count) of a group, with what is kept for them; empty where nothing is.
+    struct Piece {
+        std::int64_t begin = 0;
+        std::int64_t count = 0;
+        std::array<tensor::Tensor, kPartCount> parts;
+        const tensor::Tensor& operator[](Part part) const { return parts[static_cast<std::size_t>(part)]; }
+    };
+    // Shows all pieces of a group, to be changed in place. In a step every group has its turn, in their order, and then
+    // end_update() says how it went; after an error no piece is shown any more.
+    void update(kernels::Backend& backend, std::size_t group, const std::function<void(const Piece&)>& change);
+    Status end_update(kernels::Backend& backend);
+
+  private:
+    // Elements [begin, begin + count) of a group, which are neighbouring records of the file, one a part.
+    struct Chunk {
+        std::size_t group = 0;
+        std::int64_t begin = 0;
+        std::int64_t count = 0;
+        std::size_t first_record = 0;
+    };
+    static constexpr std::size_t kNoRecord = static_cast<std::size_t>(-1);
+
+    std::int64_t part_bytes(Part part, std::int64_t count) const { return tensor::size_bytes(dtype(part), count); }
+    std::size_t part_count(std::size_t group) const;
+    // The record of a part within its chunk.
+    std::size_t part_index(Part part, std::size_t group) const;
+    void lay_out_memory(tensor::Arena& arena);
+    void lay_out_chunks(tensor::Arena& arena);
+    std::int64_t bytes_in_file(const Chunk& chunk) const;
+    Piece piece_in(const Chunk& chunk, std::byte* buffer) const;
+    // Calls visit(bytes of the record in memory, from, count) for each record that holds part of a range of a part.
+    Status visit(Part part, std::size_t group, std::int64_t at, std::int64_t count,
+                 const std::function<void(std::byte*, std::int64_t)>& visit_run);
+    Status load_record(std::size_t record);
+    Status flush();
+
+    Layout layout_;
+    std::array<std::vector<tensor::Tensor>, kPartCount> parts_;  // in memory, by group
+    std::vector<Chunk> chunks_;
+    std::vector<std::size_t> first_chunks_;  // by group, and one more
+    std::array<std::byte*, optim::ChunkStream::kBuffers> buffers_{};
+    std::unique_ptr<optim::StateFile> file_;
+    std::unique_ptr<optim::ChunkStream> stream_;
+    std::size_t loaded_ = kNoRecord;  // lies in the first buffer
+    bool changed_ = false;            // and is not in the file yet
+    Status status_;                   // of flush() before an update
+};
+
+}  // namespace atl::parallel

@@ -1,0 +1,120 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "trainer/parallel/layout.h"
+
+namespace atl::parallel {
+namespace {
+
+// Two ranks that hold the same, seen from the first, and a list of what was asked of them.
+class MirroredComm final : public comm::Comm {
+  public:
+    struct Event {
+        char kind = ' ';  // 'g' a gather begins, 'r' a reduction begins, 'w' one of them is waited for, 'p' progress
+        int transfer = -1;
+    };
+    std::vector<Event> events;
+
+    int rank() const override { return 0; }
+    int size() const override { return 2; }
+    comm::Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
+        const std::vector<std::byte> copy(shard.begin(), shard.end());
+        std::ranges::copy(copy, whole.begin());
+        std::ranges::copy(copy, whole.subspan(shard.size()).begin());
+        return started('g');
+    }
+    comm::Transfer start_all_to_all(std::span<const float>, std::span<float>) override {
+        check(false, "not asked of these ranks");
+        return {};
+    }
+    comm::Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
+                                        std::span<float>) override {
+        for (std::size_t i = 0; i < shard.size(); ++i) shard[i] = 2 * whole[i];
+        return started('r');
+    }
+    void wait(comm::Transfer transfer) override { events.push_back({'w', transfer.slot}); }
+    void progress() override { events.push_back({'p', -1}); }
+    void all_reduce(std::span<double>, comm::Reduction) override {}
+    void broadcast(std::span<std::byte>, int) override {}
+    void send(std::span<std::byte>, int, int) override {}
+    std::unique_ptr<comm::Comm> split(int, int) override { return comm::make_self(); }
+    std::unique_ptr<comm::Comm> on_node() override { return std::make_unique<MirroredComm>(); }
+
+    // Of every transfer of a kind, in the order they began: how often the others could move between begin and wait.
+    std::vector<int> progress_during(char kind) const {
+        std::vector<int> counts;
+        for (std::size_t begin = 0; begin < events.size(); ++begin) {
+            if (events[begin].kind != kind) continue;
+            counts.push_back(0);
+            for (std::size_t at = begin; events.at(at).kind != 'w' || events[at].transfer != events[begin].transfer;
+                 ++at)
+                counts.back() += events[at].kind == 'p' ? 1 : 0;
+        }
+        return counts;
+    }
+
+  private:
+    comm::Transfer started(char kind) {
+        events.push_back({kind, ++transfers_});
+        return {transfers_};
+    }
+    int transfers_ = -1;
+};
+
+class OverlapTest : public testing::Test {
+  protected:
+    static constexpr int kLayers = 3;
+    // Embedding, layers, head: each a group of its own but the head, which has a norm and a table.
+    static model::Model make_model() {
+        model::ModelConfig config;
+        config.vocab_size = 64;
+        config.hidden_size = 16;
+        config.intermediate_size = 24;
+        config.num_hidden_layers = kLayers;
+        config.num_attention_heads = config.num_key_value_heads = 2;
+        config.head_dim = 8;
+        config.max_position_embeddings = 16;
+        return model::make_model(config).value();
+    }
+    static constexpr std::int64_t kLength = 8;
+
+    void step() {
+        LayoutOptions options;
+        options.engine.largest = {1, kLength};
+        options.division = divide(Sharding::kFullShard, 0, 2);
+        options.optimizer = &optimizer_;
+        const auto memory = RunMemory::allocate(*backend_, model_, options).value();
+        RankGroups ranks(comm_, options.division);
+        const std::vector<std::int32_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
+        ASSERT_TRUE(memory->batch().load(*backend_, {{1, kLength}, ids, {}, {}}).ok());
+        memory->engine().train(*backend_, ranks, memory->batch().batch(), 1, true);
+        memory->engine().gradients().finish(*backend_, ranks);
+    }
+
+    MirroredComm comm_;
+    model::Model model_ = make_model();
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1).value();
+    optim::Optimizer optimizer_;
+};
+
+TEST_F(OverlapTest, TheNextBlocksWeightsMoveWhileALayerComputes) {
+    step();
+    const std::vector<int> moves = comm_.progress_during('g');
+    // Forward: embedding and first layer, then each layer's successor; backward: each layer's predecessor.
+    const auto moving = std::ranges::count_if(moves, [](int count) { return count >= 3; });
+    EXPECT_GE(moving, 2 * kLayers) << "gathers that get on while three products of a layer or more are computed";
+}
+
+TEST_F(OverlapTest, ABlocksGradientsAreReducedWhileTheOneBeforeComputes) {
+    step();
+    const std::vector<int> moves = comm_.progress_during('r');
+    ASSERT_GE(moves.size(), std::size_t{kLayers + 2});
+    const auto moving = std::ranges::count_if(moves, [](int count) { return count >= 3; });
+    EXPECT_GE(moving, kLayers) << "those of the head and of all layers but the first";
+}
+
+}  // namespace
+}  // namespace atl::parallel

@@ -1,0 +1,48 @@
+#include "trainer/parallel/row_tree.h"
+
+#include <bit>
+
+#include "trainer/comm/tree_sum.h"
+
+namespace atl::parallel {
+
+RowTree RowTree::lay_out(Arena& arena, const ParameterStore& store, std::int64_t rows) {
+    RowTree tree;
+    tree.rows_ = rows;
+    tree.added_.assign(store.group_count(), 0);
+    const int levels = std::bit_width(static_cast<std::uint64_t>(rows - 1));
+    for (std::size_t group = 0; group < store.group_count(); ++group) {
+        auto& partial = tree.partial_.emplace_back();
+        if (!store.trains(group)) continue;
+        const std::int64_t count = store.cut(group).whole / store.division().ranks;
+        for (int level = 0; level < levels; ++level) {
+            partial.push_back(arena.allocate(tensor::Category::kGradients, tensor::DType::kF32, {count}));
+        }
+    }
+    return tree;
+}
+
+void RowTree::add(kernels::Backend& backend, std::size_t group, const Tensor& gradient, const Tensor& sum) {
+    const auto before = static_cast<std::uint64_t>(added_[group]++);  // its binary digits: which partial sums there are
+    const bool last = added_[group] == rows_;
+    std::size_t level = 0;
+    for (; (last ? before >> level : before >> level & 1) != 0; ++level) {
+        if ((before >> level & 1) != 0) backend.add(partial_[group][level], gradient, gradient);
+    }
+    if (last) added_[group] = 0;
+    const Tensor& into = last ? sum : partial_[group][level];
+    if (into.data() != gradient.data()) backend.copy(gradient, into);
+}
+
+double sum_rows(comm::Comm& comm, std::span<const double> mine) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    std::vector<double> by_rank(mine.size() * ranks);
+    comm.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(by_rank)));
+    std::vector<double> by_row;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+        for (std::size_t rank = 0; rank < ranks; ++rank) by_row.push_back(by_rank[rank * mine.size() + i]);
+    }
+    return comm::tree_sum(by_row);
+}
+
+}  // namespace atl::parallel

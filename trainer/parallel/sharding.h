@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "shared/base/result.h"
+#include "trainer/model/model.h"
+
+namespace atl::parallel {
+
+// What each rank keeps only its part of (Rajbhandari et al., arXiv:1910.02054).
+enum class Sharding : std::uint8_t {
+    kNone,            // every rank keeps all
+    kShardOptimizer,  // ZeRO-1: moments are sharded
+    kShardGradOp,     // ZeRO-2: gradients too
+    kFullShard,       // ZeRO-3: weights too
+    // As the last two within groups of ranks; each group keeps a whole copy (HYBRID_SHARD and _HYBRID_SHARD_ZERO2 of
+    // PyTorch's FSDP, Zhao et al., arXiv:2304.11277).
+    kHybridShard,
+    kHybridShardZero2,
+};
+Result<Sharding> parse_sharding(std::string_view name);
+constexpr bool is_hybrid(Sharding sharding) {
+    return sharding >= Sharding::kHybridShard;
+}
+constexpr bool shards_moments(Sharding sharding) {
+    return sharding != Sharding::kNone;
+}
+constexpr bool shards_gradients(Sharding sharding) {
+    return sharding >= Sharding::kShardGradOp;
+}
+constexpr bool shards_weights(Sharding sharding) {
+    return sharding == Sharding::kFullShard;
+}
+
+// How the ranks of a run share a model: every `shard_ranks` consecutive ranks keep one copy of what is sharded. That is
+// all ranks, but in the hybrid modes.
+struct Division {
+    Sharding sharding = Sharding::kNone;  // within a copy, so never a hybrid one
+    int rank = 0;
+    int ranks = 1;
+    int shard_ranks = 1;  // divides ranks
+    int shard() const { return rank % shard_ranks; }
+    int copy() const { return rank / shard_ranks; }
+    int copies() const { return ranks / shard_ranks; }
+    // Where a rank stands when all are ordered by the elements that are theirs alone (ParameterStore::own_gradients).
+    int place(int of_rank) const { return of_rank % shard_ranks * copies() + of_rank / shard_ranks; }
+};
+
+// `shard_group` counts in the hybrid modes only and divides `ranks`. On one rank, or one a group, nothing is sharded.
+Division divide(Sharding sharding, int rank, int ranks, int shard_group = 0);
+
+// How one group's flat buffer is cut: padded with zeros so that each rank's part is equal and aligned, and that part
+// once more among the ranks that keep the same one.
+struct GroupCut {
+    std::int64_t element_count = 0;  // what the group really has
+    std::int64_t whole = 0;          // elements with the padding
+    std::int64_t shard = 0;          // elements a rank: whole / shard_ranks
+    std::int64_t begin = 0;          // where this rank's part begins
+};
+
+GroupCut cut_group(const model::ParameterGroup& group, const Division& division);
+std::vector<GroupCut> cut_groups(const model::Model& model, const Division& division);
+
+// A part of one parameter: elements [begin, begin + count) of it, which are elements [at, at + count) of a range.
+struct Piece {
+    std::size_t parameter = 0;
+    std::int64_t begin = 0;
+    std::int64_t at = 0;
+    std::int64_t count = 0;
+};
+
+// The parameters that lie in elements [begin, begin + count) of a group's flat buffer, in order. Padding has none.
+std::vector<Piece> pieces_of(const model::ParameterGroup& group, std::int64_t begin, std::int64_t count);
+
+// What a collective operation takes of an fp32 tensor.
+std::span<float> elements(const tensor::Tensor& tensor);
+
+// Elements [begin, begin + count) of a flat buffer.
+tensor::Tensor flat_range(const tensor::Tensor& flat, std::int64_t begin, std::int64_t count);
+
+}  // namespace atl::parallel

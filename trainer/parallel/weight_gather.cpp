@@ -1,0 +1,90 @@
+#include "trainer/parallel/weight_gather.h"
+
+#include <algorithm>
+
+namespace atl::parallel {
+namespace {
+
+// How many bytes a group takes of a buffer that several groups share.
+std::int64_t room(const ParameterStore& store, std::size_t group) {
+    return tensor::aligned(tensor::size_bytes(store.storage(group), store.cut(group).whole));
+}
+
+}  // namespace
+
+WeightGather WeightGather::lay_out(Arena& arena, const ParameterStore& store) {
+    WeightGather gather;
+    gather.store_ = &store;
+    std::int64_t largest = 0;
+    std::size_t groups_max = 0;
+    for (const auto& block : store.model().blocks) {
+        std::int64_t size = 0;
+        std::vector<Tensor> resident;
+        for (const std::size_t group : block->groups()) {
+            size += room(store, group);
+            resident.push_back(store.weights(group));
+        }
+        largest = std::max(largest, size);
+        groups_max = std::max(groups_max, resident.size());
+        if (!shards_weights(store.sharding())) gather.resident_.push_back(std::move(resident));
+    }
+    if (!shards_weights(store.sharding())) return gather;
+    for (Slot& slot : gather.slots_) {
+        slot.buffer = arena.allocate_bytes(tensor::Category::kGather, largest);
+        slot.weights.reserve(groups_max);
+        slot.transfers.reserve(groups_max);
+    }
+    return gather;
+}
+
+WeightGather::Slot* WeightGather::find(std::size_t block) {
+    const auto found = std::ranges::find(slots_, block, &Slot::block);
+    return found == slots_.end() ? nullptr : &*found;
+}
+
+void WeightGather::begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block) {
+    finish(comm, slot);
+    // The device may still be writing the weights, or reading this slot for the block before. An event after that
+    // block, waited for once the next one is asked for, would leave a GPU no gap between the two.
+    backend.synchronize();
+    slot.block = block;
+    slot.weights.clear();
+    std::int64_t at = 0;
+    for (const std::size_t group : store_->model().blocks[block]->groups()) {
+        const Tensor whole(slot.buffer + at, store_->storage(group), {store_->cut(group).whole});
+        slot.transfers.push_back(comm.start_all_gather(store_->weights(group).bytes(), whole.bytes()));
+        slot.weights.push_back(whole);
+        at += room(*store_, group);
+    }
+}
+
+void WeightGather::finish(comm::Comm& comm, Slot& slot) {
+    for (const comm::Transfer transfer : slot.transfers) comm.wait(transfer);
+    slot.transfers.clear();
+}
+
+std::span<const Tensor> WeightGather::acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
+    if (!resident_.empty()) return resident_[block];
+    Slot* slot = find(block);
+    if (slot == nullptr) {
+        slot = &slots_[1 - last_];
+        begin(backend, comm, *slot, block);
+    }
+    finish(comm, *slot);
+    last_ = static_cast<std::size_t>(slot - slots_.data());
+    return slot->weights;
+}
+
+void WeightGather::prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
+    if (!resident_.empty() || find(block) != nullptr) return;
+    begin(backend, comm, slots_[1 - last_], block);
+}
+
+void WeightGather::invalidate() {
+    for (Slot& slot : slots_) {
+        check(slot.transfers.empty(), "weights changed while they were being gathered");
+        slot.block = kNoBlock;
+    }
+}
+
+}  // namespace atl::parallel

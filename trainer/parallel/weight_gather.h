@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trainer/parallel/parameter_store.h"
+
+namespace atl::parallel {
+
+// Lends each block its groups' whole weights. Where every rank keeps them whole, those themselves; under full_shard
+// they are gathered into one of two buffers, so that the next block's gather runs while this block computes.
+class WeightGather {
+  public:
+    static WeightGather lay_out(Arena& arena, const ParameterStore& store);
+
+    // The whole weights of the block's groups, in the order of Block::groups(); valid until another block is acquired
+    // twice over. Waits for a gather that prefetch() began, or gathers now.
+    std::span<const Tensor> acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
+    // Begins the gather, unless the block's weights are there. Overwrites the buffer that was not acquired last.
+    void prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
+    // The weights have changed: nothing gathered is worth anything any more.
+    void invalidate();
+
+  private:
+    static constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
+    struct Slot {
+        std::size_t block = kNoBlock;
+        std::byte* buffer = nullptr;            // room for the whole groups of any block
+        std::vector<Tensor> weights;            // views of it
+        std::vector<comm::Transfer> transfers;  // under way
+    };
+    Slot* find(std::size_t block);
+    void begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block);
+    static void finish(comm::Comm& comm, Slot& slot);
+
+    const ParameterStore* store_ = nullptr;
+    std::array<Slot, 2> slots_;
+    std::size_t last_ = 0;                       // the slot that was acquired last
+    std::vector<std::vector<Tensor>> resident_;  // by block, when nothing needs gathering
+};
+
+}  // namespace atl::parallel

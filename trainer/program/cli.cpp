@@ -1,0 +1,243 @@
+#include "trainer/program/cli.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <type_traits>
+
+#include "shared/base/list.h"
+#include "shared/base/spelling.h"
+#include "shared/log/warn.h"
+#include "trainer/comm/launch.h"
+
+namespace atl::program {
+namespace {
+
+constexpr const char* kProgram = "atoll-trainer";
+
+template <class T>
+Status read_number(const Flag& flag, std::string_view text, T& value, const char* what) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_whole = end == text.data() + text.size();
+    if (error == std::errc() && is_whole && std::isfinite(static_cast<double>(value))) return {};
+    if (error == std::errc::result_out_of_range && is_whole) {
+        const bool is_integer = std::is_integral_v<T>;
+        return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is too " +
+                                                      (is_integer ? (text.starts_with('-') ? "small" : "large")
+                                                                  : "large or too close to 0"));
+    }
+    return invalid_argument("--" + flag.name, "'" + std::string(text) + "' is not " + what);
+}
+
+// Puts a flag's text where it belongs.
+struct Store {
+    const Flag& flag;
+    std::string_view text;
+
+    Status operator()(std::string* value) const { return *value = text, Status{}; }
+    Status operator()(std::int64_t* value) const { return read_number(flag, text, *value, "a whole number"); }
+    Status operator()(double* value) const { return read_number(flag, text, *value, "a number"); }
+    Status operator()(bool* value) const { return *value = true, Status{}; }
+    Status operator()(std::filesystem::path* value) const {
+        if (flag.required && text.empty()) return invalid_argument("--" + flag.name, "is required");
+        return *value = text, Status{};
+    }
+    Status operator()(std::vector<std::filesystem::path>* list) const {
+        std::ranges::copy(split_list(text), std::back_inserter(*list));
+        return {};
+    }
+    Status operator()(const Flag::Assign& assign) const {
+        const Status status = assign(text);
+        if (status.ok()) return status;
+        Error error = status.error();
+        error.field = "--" + flag.name;
+        return error;
+    }
+};
+
+// What --help shows of a flag's value.
+struct Describe {
+    const Flag& flag;
+    CLI::Option& option;
+
+    void operator()(const std::string* value) const { show("TEXT", *value); }
+    void operator()(const std::int64_t* value) const { show("INT", *value == 0 ? "" : std::to_string(*value)); }
+    void operator()(const double* value) const { show("NUMBER", *value == 0 ? "" : number_text(*value)); }
+    void operator()(const bool*) const {}
+    void operator()(const std::filesystem::path*) const { show("PATH", ""); }
+    void operator()(const std::vector<std::filesystem::path>*) const { show("PATH…", ""); }
+    void operator()(const Flag::Assign&) const {
+        if (!flag.is_switch) show(flag.kind, flag.fallback);
+    }
+
+  private:
+    void show(const std::string& kind, const std::string& fallback) const {
+        option.type_name(kind)->default_str(fallback);
+    }
+};
+
+Status parse(CLI::App& app, std::span<const Flag> flags, int argc, char** argv) {
+    Status refused;
+    for (const Flag& flag : flags) {
+        const auto take = [&refused, &flag](const std::string& text) {
+            const Status status = std::visit(Store{flag, text}, flag.target);
+            if (!status.ok() && refused.ok()) refused = status;
+        };
+        const bool is_switch = flag.is_switch || std::holds_alternative<bool*>(flag.target);
+        const bool is_list = std::holds_alternative<std::vector<std::filesystem::path>*>(flag.target);
+        const std::string name = "--" + flag.name;
+        CLI::Option* option = nullptr;
+        if (is_switch) {
+            option = app.add_flag_callback(name, [take] { take("true"); }, flag.help);
+            option->multi_option_policy(CLI::MultiOptionPolicy::Throw);  // as options have it
+        } else if (is_list) {  // each of its values has a place: a shell's glob, a flag that comes again
+            const auto take_all = [take](const std::vector<std::string>& texts) { std::ranges::for_each(texts, take); };
+            option = app.add_option_function<std::vector<std::string>>(name, take_all, flag.help);
+        } else {
+            option = app.add_option_function<std::string>(name, take, flag.help);
+        }
+        if (flag.required) option->required();
+        option->group(flag.group);
+        std::visit(Describe{flag, *option}, flag.target);
+    }
+    app.parse(argc, argv);  // throws
+    return refused;
+}
+
+// An error tells a flag with its dashes or without; the line has them.
+std::string field_text(std::string field, std::span<const Flag> flags) {
+    const bool is_flag = std::ranges::find(flags, field, &Flag::name) != flags.end();
+    return is_flag ? "--" + std::move(field) : field;
+}
+
+bool is_first_rank() {
+    return comm::launcher_rank(comm::process_environment) == 0;
+}
+
+void report(const Error& error, std::span<const Flag> flags) {
+    if (error.message.empty()) return;  // another rank says it
+    log::warn(describe({error.code, error.message, field_text(error.field, flags)}));
+}
+
+std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
+    std::vector<std::string> names;
+    for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
+    return std::string(kProgram) + ": there is no command '" + name + "'" + did_you_mean(name, names) + "\n\n";
+}
+
+// CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
+std::string refusal(const CLI::App& app, int argc, char** argv, const std::string& words) {
+    std::vector<std::string> known;
+    for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const std::string flag = word.substr(0, word.find('='));
+        if (!flag.starts_with("--") || app.get_option_no_throw(flag) != nullptr) continue;
+        const std::string meant = did_you_mean(flag, known);
+        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
+    }
+    std::set<std::string> given;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const std::string flag = word.substr(0, word.find('='));
+        const CLI::Option* option = app.get_option_no_throw(flag);
+        if (!flag.starts_with("--") || option == nullptr || option->get_items_expected_max() > 1) continue;
+        if (!given.insert(flag).second) return flag + " is given twice";
+    }
+    return words;
+}
+
+// The status with which the process ends when there is nothing to run, everything being said. The other ranks leave
+// what is wrong with the flags to the first one, and end well: a launcher that sees one fail ends all, that one perhaps
+// before it spoke.
+std::optional<int> end_of_parsing(CLI::App& app, const CommandEntry& entry, std::span<const Flag> flags, int argc,
+                                  char** argv) {
+    Status status;
+    try {
+        status = parse(app, flags, argc, argv);
+    } catch (const CLI::CallForHelp&) {
+        if (is_first_rank()) std::fputs(app.help().c_str(), stdout);
+        return 0;
+    } catch (const CLI::ParseError& error) {
+        status = invalid_argument("", refusal(app, argc, argv, error.what()));
+    }
+    if (!is_first_rank() && (!status.ok() || entry.is_of_one_process)) return 0;
+    if (status.ok()) return std::nullopt;
+    report(status.error(), flags);
+    return exit_code(status);
+}
+
+int run_command(const CommandEntry& entry, int argc, char** argv) {
+    CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
+    app.footer(std::string("Example:\n  ") + entry.example);
+    log::name_command(entry.name);
+    const std::unique_ptr<Command> command = entry.make();
+    const std::vector<Flag> flags = command->flags();
+    if (const auto end = end_of_parsing(app, entry, flags, argc, argv)) return *end;
+    const Status status = command->run();
+    if (!status.ok()) report(status.error(), flags);
+    return exit_code(status);
+}
+
+void print_overview(std::FILE* to, std::span<const CommandEntry> commands) {
+    std::fprintf(to, "%s COMMAND [flags]: trains, evaluates and runs language models\n\n", kProgram);
+    for (const CommandEntry& entry : commands) std::fprintf(to, "  %-16s %s\n", entry.name, entry.summary);
+    std::fprintf(to, "\n%s COMMAND --help shows a command's flags and an example.\n", kProgram);
+}
+
+int run_line(int argc, char** argv, std::span<const CommandEntry> commands) {
+    const std::string word = argc > 1 ? argv[1] : "";
+    const bool asks_for_help = word == "--help" || word == "-h" || word == "help";
+    if (asks_for_help && argc < 3) {
+        if (is_first_rank()) print_overview(stdout, commands);
+        return 0;
+    }
+    if (word == "--version") {
+        if (is_first_rank()) std::printf("%s %s\n", kProgram, ATOLL_VERSION);
+        return 0;
+    }
+    const std::string name = asks_for_help ? argv[2] : word;
+    const auto found = std::ranges::find(commands, name, [](const CommandEntry& entry) { return entry.name; });
+    if (found == commands.end()) {
+        if (!is_first_rank()) return 0;
+        if (!name.empty()) std::fputs(unknown_command(name, commands).c_str(), stderr);
+        print_overview(stderr, commands);
+        return 2;
+    }
+    if (!asks_for_help) return run_command(*found, argc - 1, argv + 1);
+    std::string flag = "--help";
+    std::array<char*, 2> help = {argv[2], flag.data()};  // "help train" is "train --help"
+    return run_command(*found, 2, help.data());
+}
+
+}  // namespace
+
+int exit_code(const Status& status) {
+    if (status.ok()) return 0;
+    switch (status.error().code) {
+        case ErrorCode::kResourceExhausted:
+            return status.error().field.empty() || status.error().field == "memory" ? 3
+                                                                                    : 1;  // else a file: a full disk
+        case ErrorCode::kUnavailable:
+        case ErrorCode::kInternal:
+            return 1;
+        default:
+            return 2;
+    }
+}
+
+int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands) {
+    const int code = run_line(argc, argv, commands);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "%s: standard output could not be written (is its disk full?)\n", kProgram);
+    return code == 0 ? 1 : code;
+}
+
+}  // namespace atl::program

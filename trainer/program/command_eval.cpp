@@ -1,0 +1,76 @@
+#include "trainer/checkpoint/base_digest.h"
+#include "trainer/comm/launch.h"
+#include "trainer/program/commands.h"
+#include "trainer/train/evaluate.h"
+#include "trainer/train/fit.h"
+#include "trainer/train/identity.h"
+
+namespace atl::program {
+namespace {
+
+class EvalCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override { return flags_.flags(); }
+
+    Status run() override {
+        ATOLL_TRY(const auto comm, comm::open_world());
+        ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
+        ATOLL_TRY(checkpoint::ModelDirectory directory, train::open_model(config_, *comm));
+        if (directory.adapters)
+            ATOLL_RETURN_IF_ERROR(checkpoint::tell_other_weights(directory, directory.adapters->trained_on, *comm,
+                                                                 config_.broadcast_from_rank0));
+        ATOLL_RETURN_IF_ERROR(train::set_precision(directory.model, config_));
+        ATOLL_TRY(const train::CheckedData data, train::open_data(evaluation_data(), directory, *comm));
+        ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
+        ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
+        ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
+        parallel::RankGroups ranks(*comm, memory->store().division());
+        const train::Perplexity perplexity = train::evaluate(*memory, *backend, ranks, data, micro(data));
+        if (comm->rank() == 0) train::print_line(train::to_json_line(perplexity));
+        return {};
+    }
+
+  private:
+    std::int64_t micro(const train::CheckedData& data) const {
+        if (config_.deterministic) return 1;
+        return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
+    }
+
+    train::DataChoice evaluation_data() const {
+        return {.path = config_.data,
+                .flag = "--data",
+                .samples_max = config_.val_samples,
+                .join_documents = config_.cross_document_attention == "on"};
+    }
+
+    Result<std::unique_ptr<parallel::RunMemory>> prepare(const checkpoint::ModelDirectory& directory,
+                                                         const train::CheckedData& data, kernels::Backend& backend,
+                                                         comm::Comm& comm) {
+        ATOLL_RETURN_IF_ERROR(comm.agree(train::check_micro_step(micro(data), data.dataset.seq_len())));
+        parallel::LayoutOptions options;
+        options.engine.largest = {micro(data), data.dataset.seq_len()};
+        options.engine.train = false;
+        ATOLL_TRY(options.division, comm::agreed(comm, train::division_of(config_, comm)));
+        const auto need_bytes = [&](std::int64_t rows) {
+            parallel::LayoutOptions smaller = options;
+            smaller.engine.largest.batch = rows;
+            return parallel::RunMemory::measure(backend, directory.model, smaller).total_bytes();
+        };
+        ATOLL_RETURN_IF_ERROR(train::check_fits(micro(data), need_bytes, comm));
+        ATOLL_TRY(auto memory, comm::agreed(comm, parallel::RunMemory::allocate(backend, directory.model, options)));
+        const auto load = config_.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
+        ATOLL_RETURN_IF_ERROR(load(directory, memory->store(), backend, comm));
+        return memory;
+    }
+
+    train::RunConfig config_;
+    ConfigFlags flags_{config_, train::kEval};
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_eval_command() {
+    return std::make_unique<EvalCommand>();
+}
+
+}  // namespace atl::program

@@ -1,0 +1,277 @@
+#include <filesystem>
+
+#include "shared/base/cores.h"
+#include "trainer/program/testing/program_fixture.h"
+
+namespace atl::program {
+namespace {
+
+// What every command has in common: how flags are read, how it ends, and what it does when a launcher starts it.
+class CommandLineTest : public ProgramTest {
+  protected:
+    CommandLineTest() {
+        for (const char* name : {"a", "b", "c"})
+            EXPECT_TRUE(write_file_atomic(path(name), R"({"text": "Il treno parte alle sette"})"
+                                                      "\n")
+                            .ok());
+    }
+    // `tokenize` with further flags, among them --input.
+    CommandResult tokenize(const std::vector<std::string>& flags, int ranks = 1) const {
+        std::vector<std::string> arguments = {
+            "tokenize", "--tokenizer", ATOLL_FIXTURES "/tokenizers/small", "--seq-len", "16", "--out", path("tokens")};
+        arguments.insert(arguments.end(), flags.begin(), flags.end());
+        return run(arguments, ranks);
+    }
+    double documents(const std::vector<std::string>& flags) const {
+        std::filesystem::remove_all(path("tokens"));
+        const auto result = tokenize(flags);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        const auto counts = member(result.out, "documents");
+        return counts.empty() ? 0 : counts[0];
+    }
+    // Command lines, each with what its refusal says.
+    void expect_refused(const std::vector<std::pair<std::vector<std::string>, std::string>>& cases) const {
+        for (const auto& [arguments, said] : cases) {
+            const auto result = run(arguments);
+            EXPECT_EQ(result.exit_code, 2) << said;
+            EXPECT_NE(result.err.find(said), std::string::npos) << said << " is not in " << result.err;
+        }
+    }
+    // The program with its standard output on a full disk.
+    CommandResult run_onto_full_disk(const std::vector<std::string>& arguments) const {
+        return run_under({"sh", "-c", "exec \"$@\" >/dev/full", "sh"}, command(arguments, 1));
+    }
+};
+
+TEST_F(CommandLineTest, EveryInputFileCounts) {
+    EXPECT_EQ(documents({"--input", path("a"), path("b"), path("c")}), 3) << "as a shell's glob gives them";
+    EXPECT_EQ(documents({"--input", path("a"), "--input", path("b")}), 2);
+    EXPECT_EQ(documents({"--input", path("a") + "," + path("b"), path("c")}), 3);
+    std::filesystem::remove_all(path("tokens"));
+    const auto missing = tokenize({"--input", path("a"), path("nowhere")});
+    EXPECT_EQ(missing.exit_code, 2);
+    EXPECT_NE(missing.err.find("nowhere"), std::string::npos) << missing.err;
+    const auto trained = run(
+        {"tokenizer-train", "--input", path("a"), path("nowhere"), "--vocab-size", "280", "--out", path("tokenizer")});
+    EXPECT_EQ(trained.exit_code, 2);
+    EXPECT_NE(trained.err.find("nowhere"), std::string::npos) << trained.err;
+}
+
+TEST_F(CommandLineTest, OutputThatCannotBeWrittenIsAFailure) {
+    const std::vector<std::vector<std::string>> commands = {
+        {"eval", "--model", path("model"), "--data", path("data.safetensors")},
+        {"plan", "--model", path("model"), "--data", path("data.safetensors")},
+        {"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", path("out"), "--steps", "1"},
+        {"report"},
+        {"eval", "--help"},
+        {"--help"}};
+    for (const auto& command : commands) {
+        const auto result = run_onto_full_disk(command);
+        EXPECT_EQ(result.exit_code, 1) << command[0];
+        EXPECT_NE(result.err.find("standard output"), std::string::npos) << command[0] << ": " << result.err;
+    }
+    EXPECT_TRUE(std::filesystem::exists(path("out") + "/model.safetensors")) << "the model is not lost";
+}
+
+TEST_F(CommandLineTest, ACommandOfOneProcessRunsOnceUnderALauncher) {
+    const auto made = tokenize({"--input", path("a")}, 3);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(lines_of(made.out).size(), 1U) << made.out;
+    const auto refused = tokenize({"--input", path("a")}, 2);
+    EXPECT_EQ(refused.exit_code, 2) << "the data are there";
+    EXPECT_NE(refused.err.find("--overwrite"), std::string::npos) << refused.err;
+    const std::vector<std::string> plan = {"plan",       "--model",   path("model"), "--data", path("data.safetensors"),
+                                           "--sharding", "full_shard"};
+    const auto planned = run(plan, 2);
+    ASSERT_EQ(lines_of(planned.out).size(), 1U) << planned.out;
+    EXPECT_LT(member(planned.out, "moments_bytes").at(0), 0.6 * member(run(plan).out, "moments_bytes").at(0))
+        << "of two ranks";
+}
+
+TEST_F(CommandLineTest, AWrongFlagIsToldOnceUnderALauncher) {
+    for (const std::string command : {"train", "tokenize", "eval"}) {
+        const auto result = run({command, "--frobnicate", "3"}, 3);
+        EXPECT_EQ(result.exit_code, 2);
+        const auto at = result.err.find("--frobnicate");
+        ASSERT_NE(at, std::string::npos) << command << ": " << result.err;
+        EXPECT_EQ(result.err.find("--frobnicate", at + 1), std::string::npos) << result.err;
+    }
+}
+
+TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
+    const std::string model = path("model"), data = path("data.safetensors"), adapter = path("adapter");
+    ASSERT_EQ(train("adapter", {"--steps", "0", "--lora-rank", "2"}).exit_code, 0);
+    const std::string weights = model + "/model.safetensors", adapter_weights = adapter + "/adapter_model.safetensors";
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"eval", "--model", weights, "--data", data}, "--model: '" + weights + "' is a file; give the directory"},
+        {{"eval", "--model", weights + "/a", "--data", data}, "--model: "},
+        {{"eval", "--model", model, "--data", model}, "--data: '" + model + "' holds no data.json"},
+        {{"eval", "--model", model, "--data", data, "--adapter", adapter_weights}, "--adapter: '" + adapter_weights},
+        {{"eval", "--model", model, "--data", data, "--adapter", model}, "--adapter: '" + model + "' holds a model"},
+        {{"generate", "--model", adapter, "--prompt", "a"}, "--model: '" + adapter + "' is an adapter: give the model"},
+        {{"merge", "--model", weights, "--adapter", adapter, "--out", path("m")}, "--model: '" + weights},
+        {{"merge", "--model", model, "--adapter", adapter_weights, "--out", path("m")}, "--adapter: '"},
+        {{"tokenize", "--tokenizer", weights, "--input", path("a"), "--seq-len", "8", "--out", path("t")}, weights},
+        {{"tokenize", "--tokenizer", ATOLL_FIXTURES "/tokenizers/small", "--input", weights + "/a", "--seq-len", "8",
+          "--out", path("t")},
+         weights + "/a"},
+        {{"init", "--config", path("config.json"), "--out", path("m"), "--seed", "-1"},
+         "--seed: '-1' is out of range: must be from 0 to 1e+15"},
+        {{"init", "--config", path("config.json"), "--out", path("m"), "--seed", "1000000000000001"},
+         "--seed: '1000000000000001' is out of range: must be from 0 to 1e+15"},
+        {{"init", "--config", path("config.json"), "--out", path("m"), "--seed", "18446744073709551615"},
+         "--seed: '18446744073709551615' is too large"},
+        {{"plan", "--model", model, "--data", data, "--ranks", "2000000"}, "--ranks: must be from 1 to 1048576"},
+        {{"plan", "--model", model, "--data", data, "--ranks", "0"}, "--ranks: must be from 1 to 1048576"},
+        {{"train", "--model", path("no"), "--data", data, "--out", path("out"), "--steps", "1"},
+         "--model: there is no"},
+        {{"eval", "--model", model, "--data", path("no")}, "--data: there is no"},
+        {{"eval", "--data", data}, "--model: is required"},
+        {{"merge", "--model", model, "--adapter", adapter, "--out", path("m"), "--save-dtype", "int9"}, "--save-dtype"},
+        {{"generate", "--model", model, "--prompt", "a", "--max-tokens", "99999999999999999999"},
+         "--max-tokens: '9999"},
+        {{"init", "--config", path("config.json"), "--out", model}, "--out: "},
+        {{"init", "--config", model, "--out", path("m")}, "--config: cannot read " + model},
+        {{"eval", "--model", model, "--data", data, "--config", "/etc"}, "--config: cannot read /etc"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--momentum", "0.5"},
+         "--momentum: means nothing without --optimizer sgd"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "2", "--warmup-steps", "5"},
+         "--warmup-steps: 5 are more than the run's 2 steps"},
+        {{"eval", "--model", model, "--data", data, "--threads", "1", "--threads", "2"}, "--threads is given twice"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--resume", "--resume"},
+         "--resume is given twice"},
+        {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--adapter", adapter,
+          "--lora-alpha", "8.5"},
+         "--lora-alpha: the adapter that --adapter names has 2;"},
+        {{"eval", "--model", model, "--data", data, "--threads", "5000"}, "must be from 1 to 4096"}};
+    for (const std::string threads : {"0", "5000", "100000"})
+        EXPECT_NE(tokenize({"--input", path("a"), "--threads", threads}).err.find("from 1 to 4096"), std::string::npos);
+    expect_refused(cases);
+}
+
+TEST_F(CommandLineTest, WhatIsMissingOrMeansNothingIsNamed) {
+    const std::string model = path("model"), data = path("data.safetensors");
+    std::filesystem::create_directory(path("empty"));
+    std::filesystem::create_directory(path("torch"));
+    std::filesystem::copy(model + "/config.json", path("torch"));
+    ASSERT_TRUE(write_file_atomic(path("torch/pytorch_model.bin"), "weights").ok());
+    expect_refused(
+        {{{"init", "--config", path("config.json"), "--out", ""}, "--out: is required"},
+         {{"tokenize", "--tokenizer", "", "--input", path("a"), "--seq-len", "8", "--out", path("t")},
+          "--tokenizer: is required"},
+         {{"tokenize", "--tokenizer", path("empty"), "--input", path("a"), "--seq-len", "8", "--out", path("t")},
+          "--tokenizer: " + path("empty") + " holds no tokenizer.model"},
+         {{"generate", "--model", model, "--prompt", "a", "--top-p", "0.5"},
+          "--top-p: means nothing without --temperature"},
+         {{"generate", "--model", model, "--prompt", "a", "--seed", "1"},
+          "--seed: means nothing without --temperature"},
+         {{"generate", "--model", model, "--prompt", "a", "--temperature", "nan"},
+          "--temperature: 'nan' is not a number"},
+         {{"plan", "--model", model, "--data", data, "--ranks", "2", "--ranks-per-node", "5"},
+          "--ranks-per-node: must not be more than the ranks, 2"},
+         {{"plan", "--model", model, "--data", data, "--lora-rank", "2", "--lora-targets", "v_proj,q_proj,v_proj"},
+          "--lora-targets: names 'v_proj' twice"},
+         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--quantize", "nf4"},
+          "--quantize: 'nf4' freezes the model"},
+         {{"train", "--model", model, "--data", data, "--out", path("o"), "--steps", "1", "--offload-optimizer", "nvme",
+           "--offload-dir", path("empty") + "/none"},
+          "--offload-dir: "},
+         {{"eval", "--model", path("torch"), "--data", data}, "`atoll-trainer import --from " + path("torch") + "`"}});
+}
+
+// What the standard library throws is told in a line, without a core dump.
+TEST_F(CommandLineTest, ThreadsThatCannotBeStartedAreTold) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "sanitizers need the memory that the test forbids";
+#endif
+    ASSERT_TRUE(write_file_atomic(path("in.jsonl"), "{\"text\": \"x\"}\n").ok());
+    const std::vector<std::string> tokenize = {"tokenize",
+                                               "--tokenizer",
+                                               ATOLL_FIXTURES "/tokenizers/small",
+                                               "--input",
+                                               path("in.jsonl"),
+                                               "--out",
+                                               path("tokens"),
+                                               "--template",
+                                               "{{text}}",
+                                               "--seq-len",
+                                               "16",
+                                               "--threads",
+                                               "4096"};
+    const auto refused = run_under({"sh", "-c", "ulimit -v 1000000; exec \"$@\"", "sh"}, command(tokenize, 1));
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_EQ(refused.err.find("atoll-trainer tokenize: cannot start a thread; give fewer --threads"), 0U)
+        << refused.err;
+}
+
+TEST_F(CommandLineTest, MoreThreadsThanCoresAreTold) {
+    const auto eval = [&](int threads) {
+        return run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--threads",
+                    std::to_string(threads)});
+    };
+    const auto many = eval(usable_cores() + 1);
+    EXPECT_EQ(many.exit_code, 0) << many.err;
+    EXPECT_NE(many.err.find("take turns"), std::string::npos) << many.err;
+    EXPECT_EQ(eval(usable_cores()).err.find("take turns"), std::string::npos);
+}
+
+TEST_F(CommandLineTest, HelpTellsWhatIsRequiredAndNotWhatIsUnbuilt) {
+    const auto asked = run({"help", "train"});
+    EXPECT_EQ(asked.exit_code, 0);
+    EXPECT_EQ(asked.out, run({"train", "--help"}).out);
+    for (const char* line : {"--model TEXT REQUIRED", "--data TEXT REQUIRED", "--out TEXT REQUIRED", "\nOptimizer:\n"})
+        EXPECT_NE(asked.out.find(line), std::string::npos) << line << " is not in " << asked.out;
+    EXPECT_EQ(asked.out.find("--pp"), std::string::npos);
+    EXPECT_EQ(asked.out.find("not built"), std::string::npos);
+    EXPECT_EQ(run({"help", "trian"}).exit_code, 2);
+}
+
+TEST_F(CommandLineTest, WhatIsLoggedDoesNotReachStandardOutput) {
+    std::filesystem::create_directories(path("tokens.partial"));
+    ASSERT_TRUE(write_file_atomic(path("tokens.partial") + "/run.json", "of another run").ok());
+    const auto result = tokenize({"--input", path("a")});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.err.find("begins anew"), std::string::npos) << result.err;
+    EXPECT_EQ(lines_of(result.out).size(), 1U) << result.out;
+}
+
+TEST_F(CommandLineTest, APipeIsNoInput) {
+    ASSERT_EQ(run_under({"mkfifo"}, {path("fifo")}).exit_code, 0);
+    const std::vector<std::string> train = {"tokenizer-train", "--vocab-size", "280", "--out", path("tokenizer")};
+    for (const std::string& input : {path("fifo"), std::string("/dev/stdin"), path("model")}) {
+        auto arguments = train;
+        arguments.insert(arguments.end(), {"--input", input});
+        for (const auto& result : {tokenize({"--input", input}), run(arguments)}) {
+            EXPECT_EQ(result.exit_code, 2) << input;
+            EXPECT_NE(result.err.find("--input: " + input + " is no regular file"), std::string::npos) << result.err;
+        }
+    }
+}
+
+// The library says nothing while it works: what it works at is told before.
+TEST_F(CommandLineTest, TrainingATokenizerSaysOnWhatBeforeItBegins) {
+    const auto result =
+        run({"tokenizer-train", "--input", path("a"), "--vocab-size", "5000", "--out", path("tokenizer")});
+    const auto told = result.err.find("looks for 5000 pieces in 0.0 kB of text, 1 lines of at most 4000 bytes");
+    ASSERT_NE(told, std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("is too large", told), std::string::npos) << result.err;
+}
+
+// The documents of a split are chosen by --validation-percent.
+TEST_F(CommandLineTest, ASplitAndItsPercentGoTogether) {
+    for (const char* split : {"train", "validation"}) {
+        const auto without = tokenize({"--input", path("a"), "--split", split});
+        EXPECT_EQ(without.exit_code, 2);
+        EXPECT_NE(without.err.find("--validation-percent"), std::string::npos) << without.err;
+    }
+    const auto alone = tokenize({"--input", path("a"), "--validation-percent", "5"});
+    EXPECT_EQ(alone.exit_code, 2);
+    EXPECT_NE(alone.err.find("--split"), std::string::npos) << alone.err;
+    const auto none = tokenize({"--input", path("a"), "--split", "train", "--validation-percent", "0"});
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_NE(none.err.find("1 to 99"), std::string::npos) << none.err;
+    EXPECT_FALSE(std::filesystem::exists(path("tokens")));
+}
+
+}  // namespace
+}  // namespace atl::program

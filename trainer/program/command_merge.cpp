@@ -1,0 +1,92 @@
+#include <array>
+
+#include "shared/log/warn.h"
+#include "trainer/checkpoint/base_digest.h"
+#include "trainer/program/commands.h"
+#include "trainer/train/adapters.h"
+#include "trainer/train/input_paths.h"
+#include "trainer/train/output.h"
+#include "trainer/weights/adapter.h"
+#include "trainer/weights/merge.h"
+#include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
+
+namespace atl::program {
+namespace {
+
+class MergeCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        return {{"model", "model directory that the adapter was trained on", &options_.model, true},
+                {"adapter", "adapter directory (PEFT)", &options_.adapter, true},
+                {"out", "model directory to make", &options_.out, true},
+                {"overwrite", "replace a model that is in --out", &overwrite_},
+                {"save-dtype", "fp32|fp16|bf16; the default is the model's",
+                 Flag::Assign([this](std::string_view text) -> Status {
+                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
+                     return {};
+                 })},
+                {"quantize", "merge into what this format makes of the model's weights, as they were in training",
+                 &quantize_}};
+    }
+
+    Status run() override {
+        ATOLL_RETURN_IF_ERROR(train::check_model_path(options_.model, "--model"));
+        ATOLL_RETURN_IF_ERROR(train::check_adapter_path(options_.adapter, "--adapter"));
+        const std::array<std::filesystem::path, 2> reads = {options_.model, options_.adapter};
+        ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
+        ATOLL_TRY(const weights::AdapterBase base, weights::load_adapter_base(options_.adapter));
+        const std::string trained_on = weights::other_format(base, quantize_);
+        const auto format = weights::parse_quantize(quantize_);
+        if (quantize_ != "none" && !format) {
+            return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
+        }
+        if (format && !trained_on.empty() && trained_on != weights::kNotQuantized) {
+            return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
+                                                      ", not in " + quantize_ + ": give that one, or none");
+        }
+        ATOLL_TRY(checkpoint::ModelDirectory directory, open_both());
+        ATOLL_RETURN_IF_ERROR(checkpoint::tell_other_weights(directory, base, *comm::make_self(), false));
+        if (format) model::quantize_layers(directory.model, *format);
+        ATOLL_RETURN_IF_ERROR(weights::merge_adapter(options_, directory.model));
+        say_what_was_merged(trained_on);
+        return {};
+    }
+
+  private:
+    // As every command opens a model with an adapter.
+    Result<checkpoint::ModelDirectory> open_both() const {
+        train::RunConfig config;
+        config.adapter = options_.adapter;
+        ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(options_.model));
+        ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, *comm::make_self(), false));
+        ATOLL_TRY(auto adapters, train::adapters_of(config));
+        ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
+        return directory;
+    }
+
+    void say_what_was_merged(const std::string& trained_on) const {
+        if (quantize_ != "none") {
+            log::warn("merged into what " + quantize_ + " makes of the model's weights" +
+                      (trained_on.empty()
+                           ? ""
+                           : "; the adapter was trained on the model's own weights, which differ a little: "
+                             "--quantize none merges into those"));
+        } else if (!trained_on.empty()) {
+            log::warn("merged into the model's own weights; the adapter was trained on the model in " + trained_on +
+                      ", whose weights differ a little: --quantize " + trained_on + " merges into those");
+        }
+    }
+
+    weights::MergeOptions options_;
+    std::string quantize_ = "none";
+    bool overwrite_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_merge_command() {
+    return std::make_unique<MergeCommand>();
+}
+
+}  // namespace atl::program

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shared/base/cores.h"
+#include "trainer/comm/launch.h"
+#include "trainer/comm/mpi.h"
+#include "trainer/plan/node.h"
+#include "trainer/program/commands.h"
+#include "trainer/train/fit.h"
+#include "trainer/train/metrics.h"
+
+namespace atl::program {
+namespace {
+
+constexpr std::int64_t kRanksMax = 1 << 20;
+
+std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::int64_t limit) {
+    nlohmann::ordered_json line = {{"device", "cpu"}, {"rank", rank}};
+    for (int i = 0; i < tensor::kCategoryCount; ++i) {
+        const auto category = static_cast<tensor::Category>(i);
+        line[std::string(tensor::to_string(category)) + "_bytes"] = plan.categories[static_cast<std::size_t>(i)];
+    }
+    line["allocated_bytes"] = plan.arena_bytes;
+    line["program_bytes"] = plan.program_bytes;
+    line["total_bytes"] = plan.total_bytes();
+    line["offloaded_bytes"] = plan.offloaded_bytes;
+    line["available_bytes"] = limit;
+    line["fits"] = plan.total_bytes() <= limit;
+    return line.dump();
+}
+
+// Needs no ranks: it says what each of --ranks would need, by the code that lays out a run's memory.
+class PlanCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        std::vector<Flag> flags = flags_.flags();
+        flags.push_back({"ranks", "ranks of the run that is planned; the default is what a launcher started", &ranks_});
+        flags.push_back(
+            {"ranks-per-node", "how many of them share one machine's memory; the default is all", &on_node_});
+        flags.push_back({"memory-bytes", "of one machine; the default is what this one has left", &memory_});
+        return flags;
+    }
+
+    Status run() override {
+        ATOLL_RETURN_IF_ERROR(flags_.apply());
+        ATOLL_RETURN_IF_ERROR(train::settle_offload_dir(config_));
+        if (ranks_ < 1 || ranks_ > kRanksMax) {
+            return invalid_argument("--ranks", "must be from 1 to " + std::to_string(kRanksMax));
+        }
+        if (on_node_ < 0) return invalid_argument("--ranks-per-node", "must be at least 1");
+        if (on_node_ > ranks_)
+            return invalid_argument("--ranks-per-node", "must not be more than the ranks, " + std::to_string(ranks_));
+        if (memory_ < 0) return invalid_argument("--memory-bytes", "must be at least 1");
+        const auto self = comm::make_self();
+        if (config_.steps == 0) config_.epochs = 1;
+        const std::int64_t sharing = on_node_ > 0 ? on_node_ : ranks_;
+        const train::RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
+        ATOLL_TRY(train::TrainJob job, train::prepare_training(config_, *self, counts));
+        job.unseen_bytes = comm::library_bytes(counts.on_node);
+        if (config_.threads == 0) config_.threads = std::max(1, usable_cores() / counts.on_node);  // of a rank, not all
+        ATOLL_TRY(const auto backend, train::open_backend(config_, *self));
+        train::measure_peak_flops(*backend);  // as `train` does: what it leaves behind counts
+        const std::int64_t program = plan::resident_bytes();
+        const std::int64_t limit = memory_ > 0 ? memory_ / sharing : plan::available_bytes() / sharing + program;
+        const plan::MemoryPlan plan =
+            train::measure_with(job, train::settings_of(job), *backend, 0, static_cast<int>(ranks_));
+        train::print_line(to_json_line(plan, 0, limit));
+        return train::judge(job, *backend, static_cast<int>(ranks_), limit);
+    }
+
+  private:
+    train::RunConfig config_;
+    ConfigFlags flags_{config_, train::kPlan};
+    std::int64_t ranks_ = comm::launcher_size(comm::process_environment);
+    std::int64_t on_node_ = 0;
+    std::int64_t memory_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan_command() {
+    return std::make_unique<PlanCommand>();
+}
+
+}  // namespace atl::program

@@ -1,0 +1,123 @@
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "shared/base/cores.h"
+#include "trainer/comm/launch.h"
+#include "trainer/comm/mpi.h"
+#include "trainer/kernels/backend.h"
+#include "trainer/kernels/visible_gpus.h"
+#include "trainer/plan/device.h"
+#include "trainer/plan/node.h"
+#include "trainer/program/commands.h"
+#include "trainer/train/metrics.h"
+#include "trainer/train/threads.h"
+
+namespace atl::program {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// The Singularity or Apptainer image that this process runs in.
+OrderedJson image() {
+    for (const char* name : {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "APPTAINER_NAME", "SINGULARITY_NAME"}) {
+        if (const char* value = std::getenv(name)) return value;
+    }
+    return nullptr;
+}
+
+utsname system_names() {
+    utsname names{};
+    uname(&names);
+    return names;
+}
+
+OrderedJson system() {
+    const utsname names = system_names();
+    return {{"host", names.nodename}, {"kernel", names.release}, {"machine", names.machine}};
+}
+
+OrderedJson device_of(const plan::RankDevices& rank) {
+    if (rank.visible == 0) return "cpu";
+    const auto choice = plan::choose_device(rank);
+    if (!choice.ok()) return {{"error", choice.error().message}};
+    return {{"gpu", choice->device}, {"shared", choice->shared}};
+}
+
+OrderedJson kernels_in_use() {
+    const auto name = kernels::cpu_kernels();
+    if (!name.ok()) return {{"error", name.error().message}};
+    return *name;
+}
+
+// Where this rank is and the device that it would take.
+OrderedJson rank_line(comm::Comm& world) {
+    const auto node = world.on_node();
+    const plan::RankDevices devices{node->rank(), node->size(), kernels::visible_gpus(),
+                                    plan::device_variables(comm::process_environment)};
+    OrderedJson line = {{"rank", world.rank()},
+                        {"host", system_names().nodename},
+                        {"local_rank", node->rank()},
+                        {"ranks_on_node", node->size()}};
+    const auto launcher = comm::launcher_local_rank(comm::process_environment);
+    if (launcher && launcher->rank != node->rank()) line["launcher_says"] = {{launcher->variable, launcher->rank}};
+    line["visible_gpus"] = devices.visible;
+    line["variables"] = OrderedJson::object();
+    for (const plan::DeviceVariable& variable : devices.variables) line["variables"][variable.name] = variable.value;
+    line["device"] = device_of(devices);
+    line["threads"] = train::thread_share(*node);
+    return line;
+}
+
+// The lines of all ranks, in their order.
+OrderedJson all_rank_lines(comm::Comm& world) {
+    std::string mine = rank_line(world).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    double longest = static_cast<double>(mine.size());
+    world.all_reduce(std::span(&longest, 1), comm::Reduction::kMax);
+    const auto length = static_cast<std::size_t>(longest);
+    mine.resize(length, ' ');
+    std::string all(length * static_cast<std::size_t>(world.size()), ' ');
+    world.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    OrderedJson lines = OrderedJson::array();
+    for (std::size_t at = 0; at < all.size(); at += length) {
+        lines.push_back(OrderedJson::parse(all.substr(at, length)));
+    }
+    return lines;
+}
+
+class ReportCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override { return {}; }
+
+    Status run() override {
+        ATOLL_TRY(const auto world, comm::open_world());
+        const OrderedJson ranks = all_rank_lines(*world);
+        if (world->rank() != 0) return {};
+        const OrderedJson report = {{"version", ATOLL_VERSION},
+                                    {"system", system()},
+                                    {"cpu",
+                                     {{"model", plan::cpu_model()},
+                                      {"cores", usable_cores()},
+                                      {"instructions", kernels::cpu_instruction_sets()}}},
+                                    {"gpus", OrderedJson::array()},  // this build has no GPU backend
+                                    {"available_bytes", plan::available_bytes()},
+                                    {"mpi", comm::mpi_version()},
+                                    {"kernels", kernels_in_use()},
+                                    {"products", kernels::cpu_product_libraries()},
+                                    {"image", image()},
+                                    {"ranks", ranks}};
+        train::print_line(report.dump());
+        return {};
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_report_command() {
+    return std::make_unique<ReportCommand>();
+}
+
+}  // namespace atl::program

@@ -1,0 +1,108 @@
+#include <charconv>
+#include <utility>
+
+#include "trainer/program/commands.h"
+#include "trainer/tokenize/tokenize.h"
+#include "trainer/train/metrics.h"
+#include "trainer/train/output.h"
+
+namespace atl::program {
+namespace {
+
+Flag choice(const char* name, const char* help, const char* kind, const char* fallback, Flag::Assign assign) {
+    return {.name = name, .help = help, .target = std::move(assign), .kind = kind, .fallback = fallback};
+}
+
+class TokenizeCommand final : public Command {
+  public:
+    std::vector<Flag> flags() override {
+        return {
+            {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt",
+             &options_.tokenizer, true},
+            {"input", "files of JSON lines, plain, .gz or .zst; no pipe", &options_.inputs, true},
+            {"template",
+             "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer, "
+             "\\n is a "
+             "newline, \\t a tab, \\\\ a backslash",
+             &options_.text_template},
+            {"out", "data directory to make", &options_.out, true},
+            {"overwrite", "replace a data directory that is there", &overwrite_},
+            {"seq-len", "tokens a row", &options_.seq_len, true},
+            choice("batching", "what a row holds", "packing|padding", "packing",
+                   [this](std::string_view text) -> Status {
+                       ATOLL_TRY(options_.batching, tokenize::parse_batching(text));
+                       return {};
+                   }),
+            choice("loss-on", "which tokens count; the default is answer when the template marks any", "all|answer", "",
+                   [this](std::string_view text) -> Status {
+                       ATOLL_TRY(options_.loss_on, tokenize::parse_loss_on(text));
+                       return {};
+                   }),
+            choice("truncate", "cut documents to a row, or let them go on in the next; the default is on for padding",
+                   "on|off", "",
+                   [this](std::string_view text) -> Status {
+                       if (text != "on" && text != "off") return invalid_argument("--truncate", "must be on or off");
+                       options_.truncate = text == "on";
+                       return {};
+                   }),
+            choice("split", "which documents to keep", "all|train|validation", "all",
+                   [this](std::string_view text) -> Status {
+                       ATOLL_TRY(options_.split, tokenize::parse_split(text));
+                       return {};
+                   }),
+            {.name = "validation-percent",
+             .help = "of the documents, 1 to 99, chosen by their hash; with --split train or validation",
+             .target = Flag::Assign([this](std::string_view text) -> Status {
+                 return read_count("--validation-percent", text, 99, options_.validation_percent);
+             }),
+             .kind = "INT"},
+            {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
+            {.name = "threads",
+             .help = "the default is the cores that this process may use",
+             .target = Flag::Assign([this](std::string_view text) -> Status {
+                 return read_count("--threads", text, 4096, options_.threads);
+             }),
+             .kind = "INT"}};
+    }
+
+    Status run() override {
+        ATOLL_RETURN_IF_ERROR(check_split());
+        std::vector<std::filesystem::path> reads = options_.inputs;
+        reads.push_back(options_.tokenizer);
+        ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kData, options_.out, reads, overwrite_));
+        ATOLL_TRY(const tokenize::TokenizeReport report, tokenize::tokenize(options_));
+        train::print_line(tokenize::to_json_line(report));
+        return {};
+    }
+
+  private:
+    static Status read_count(const char* flag, std::string_view text, int max, int& count) {
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+        const bool is_number = error == std::errc() && end == text.data() + text.size();
+        if (is_number && count >= 1 && count <= max) return {};
+        return invalid_argument(flag,
+                                "'" + std::string(text) + "' is not a whole number from 1 to " + std::to_string(max));
+    }
+    // Without the other, each of the two says nothing.
+    Status check_split() const {
+        const bool splits = options_.split != tokenize::Split::kAll;
+        if (splits == (options_.validation_percent > 0)) return {};
+        if (splits) {
+            return invalid_argument("--validation-percent", std::string("is required: --split ") +
+                                                                tokenize::to_string(options_.split) +
+                                                                " says which of two parts, this how large they are");
+        }
+        return invalid_argument("--validation-percent", "belongs to --split train or --split validation");
+    }
+
+    tokenize::TokenizeOptions options_;
+    bool overwrite_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_tokenize_command() {
+    return std::make_unique<TokenizeCommand>();
+}
+
+}  // namespace atl::program

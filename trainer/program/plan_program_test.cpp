@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <sstream>
+
+#include "trainer/program/testing/program_fixture.h"
+
+namespace atl::program {
+namespace {
+
+struct PlanCase {
+    std::string name;
+    nlohmann::json config;  // what differs from the fixture's model
+    std::int64_t seq_len = 16;
+    std::vector<std::string> flags;
+    int ranks = 1;
+    std::int64_t rows = 64;
+    bool resumed = false;  // measured is a run that goes on from a state
+};
+
+void PrintTo(const PlanCase& value, std::ostream* out) {
+    *out << value.name;
+}
+
+// 22 MB of weights in fp32.
+const nlohmann::json kWide = {{"vocab_size", 8000},
+                              {"hidden_size", 256},
+                              {"intermediate_size", 640},
+                              {"num_key_value_heads", 4},
+                              {"max_position_embeddings", 512}};
+const nlohmann::json kLargeVocabulary = {{"vocab_size", 40000}, {"hidden_size", 128}, {"max_position_embeddings", 512}};
+// Most of its weights are three matrices of 8 million elements.
+const nlohmann::json kFat = {{"vocab_size", 100},
+                             {"hidden_size", 1024},
+                             {"intermediate_size", 8192},
+                             {"num_hidden_layers", 1},
+                             {"max_position_embeddings", 512}};
+// 2 MB of weights, so that most of a rank's memory is the program and MPI.
+const nlohmann::json kSmall = {{"vocab_size", 1000}, {"hidden_size", 128}, {"intermediate_size", 320}};
+const nlohmann::json kDeep = {{"vocab_size", 2000},
+                              {"hidden_size", 1024},
+                              {"intermediate_size", 2816},
+                              {"num_hidden_layers", 4},
+                              {"max_position_embeddings", 512}};
+const nlohmann::json kOpt = {{"architectures", {"OPTForCausalLM"}},
+                             {"model_type", "opt"},
+                             {"vocab_size", 8000},
+                             {"hidden_size", 256},
+                             {"ffn_dim", 1024},
+                             {"num_hidden_layers", 4},
+                             {"num_attention_heads", 4},
+                             {"max_position_embeddings", 512},
+                             {"word_embed_proj_dim", 256},
+                             {"activation_function", "relu"},
+                             {"do_layer_norm_before", true},
+                             {"tie_word_embeddings", true}};
+
+std::vector<PlanCase> plan_cases() {
+    const std::vector<std::string> rows = {"--batch-size", "16"}, few = {"--batch-size", "4"};
+    const auto with = [](std::vector<std::string> flags, const std::vector<std::string>& more) {
+        flags.insert(flags.end(), more.begin(), more.end());
+        return flags;
+    };
+    const std::vector<std::string> offload = {"--offload-optimizer", "nvme", "--offload-dir", "/tmp"};
+    const std::vector<std::string> nf4 = with(rows, {"--lora-rank", "8", "--quantize", "nf4"});
+    const std::vector<std::string> int8 = with(rows, {"--lora-rank", "8", "--quantize", "int8"});
+    return {
+        {"llama", kWide, 16, rows},
+        {"llama_sgd", kWide, 16, with(rows, {"--optimizer", "sgd"})},
+        {"llama_accumulation", kWide, 16, with(rows, {"--grad-accum", "2"})},
+        {"llama_bf16", kWide, 16, with(rows, {"--precision", "bf16"})},
+        {"llama_fp16", kWide, 16, with(rows, {"--precision", "fp16"})},
+        {"llama_bf16_moments", kWide, 16, with(rows, {"--precision", "bf16", "--moments-dtype", "bf16"})},
+        {"llama_lora", kWide, 16, with(rows, {"--lora-rank", "8", "--lora-targets", "all-linear"})},
+        {"llama_lora_bf16", kWide, 16, with(rows, {"--lora-rank", "8", "--precision", "bf16"})},
+        {"llama_long", kWide, 512, few},
+        {"llama_long_selective", kWide, 512, with(few, {"--activation-checkpointing", "selective"})},
+        {"llama_long_full", kWide, 512, with(few, {"--activation-checkpointing", "full"})},
+        {"llama_vocabulary", kLargeVocabulary, 256, few},
+        {"llama_deterministic", kWide, 64, with(few, {"--deterministic"})},
+        {"llama_offload", kWide, 16, with(rows, offload)},
+        {"llama_offload_bf16", kWide, 16, with(with(rows, offload), {"--precision", "bf16"})},
+        {"opt", kOpt, 256, few},
+        {"opt_full_bf16", kOpt, 512, with(few, {"--activation-checkpointing", "full", "--precision", "bf16"})},
+        {"two_ranks", kWide, 16, rows, 2},
+        {"two_ranks_full_shard", kWide, 16, with(rows, {"--sharding", "full_shard", "--grad-accum", "2"}), 2},
+        {"two_ranks_shard_optimizer_bf16", kWide, 16,
+         with(rows, {"--sharding", "shard_optimizer", "--precision", "bf16"}), 2},
+        {"four_ranks_hybrid", kWide, 16, with(rows, {"--sharding", "hybrid_shard", "--shard-group", "2"}), 4},
+        {"two_ranks_small", kSmall, 16, with(few, {"--sharding", "shard_grad_op"}), 2},
+        {"four_ranks_small", kSmall, 16, with(few, {"--sharding", "shard_grad_op"}), 4},
+        {"two_ranks_deep_int8", kDeep, 16, with(int8, {"--sharding", "full_shard"}), 2},
+        {"four_ranks_deep_nf4", kDeep, 16, with(nf4, {"--sharding", "full_shard"}), 4},
+        {"llama_data_of_64_mb", kWide, 16, rows, 1, 1 << 20},
+        {"two_ranks_data_of_64_mb", kWide, 16, with(rows, {"--sharding", "full_shard"}), 2, 1 << 20},
+        {"llama_fat_nf4", kFat, 16, nf4},
+        {"llama_fat_int8", kFat, 16, int8},
+        {"two_ranks_fat_int8_from_rank0", kFat, 16, with(int8, {"--broadcast-from-rank0"}), 2},
+        {"llama_8_threads", kWide, 64, with(few, {"--threads", "8"})},
+        {"llama_16_threads", kWide, 64, with(few, {"--threads", "16"})},
+        {"llama_resumed", kWide, 16, rows, 1, 64, true},
+        {"llama_offload_bf16_resumed", kWide, 16, with(with(rows, offload), {"--precision", "bf16"}), 1, 64, true},
+    };
+}
+
+class PlanTest : public ProgramTest {
+  protected:
+    // A model directory of the fixture's model with changes, and rows of that many tokens.
+    void make(const nlohmann::json& changes, std::int64_t seq_len, std::int64_t rows = 64) const {
+        const auto text = read_file(path("config.json"));
+        ASSERT_TRUE(text.ok());
+        auto config = nlohmann::json::parse(*text);
+        if (changes.contains("model_type")) config.clear();
+        config.update(changes);
+        ASSERT_TRUE(write_file_atomic(path("planned.json"), config.dump()).ok());
+        const auto made =
+            run({"init", "--config", path("planned.json"), "--out", path("model"), "--dtype", "fp32", "--overwrite"});
+        ASSERT_EQ(made.exit_code, 0) << made.err;
+        std::vector<std::int32_t> ids;
+        for (std::int64_t i = 0; i < rows * seq_len; ++i) ids.push_back(static_cast<std::int32_t>(i * 7 % 90));
+        write_data("data.safetensors", seq_len, {{"input_ids", ids}});
+    }
+    CommandResult plan(std::vector<std::string> flags, int ranks = 1) const {
+        flags.insert(flags.begin(), {"plan", "--model", path("model"), "--data", path("data.safetensors"), "--ranks",
+                                     std::to_string(ranks)});
+        if (std::ranges::find(flags, "--threads") == flags.end()) flags.insert(flags.end(), {"--threads", "1"});
+        return run(flags);
+    }
+    // The largest resident size of a rank in a whole run, saving included, as the kernel counted it (VmHWM).
+    double measured_peak(std::vector<std::string> flags, int ranks = 1, bool resumed = false) const {
+        flags.insert(flags.end(), {"--steps", "2"});
+        if (resumed) {
+            auto stopped = flags;
+            stopped.insert(stopped.end(), {"--time-limit", kAtOnce});
+            EXPECT_EQ(train("out", stopped, ranks).exit_code, 0);
+            flags.emplace_back("--resume");
+        }
+        const auto result = train("out", flags, ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        double peak = 0;
+        for (const auto& line : lines_of(result.out)) peak = std::max(peak, line.value("peak_bytes", 0.0));
+        return peak;
+    }
+};
+
+class PlannedPeakTest : public PlanTest, public testing::WithParamInterface<PlanCase> {};
+
+// What no plan can know: how many pages of the program and its libraries the kernel maps around each one that is
+// touched, and, among ranks, how many messages wait in MPI's memory for a rank that other processes hold up (1 to 4 MB
+// of 120 were seen on a busy machine).
+double unplannable_bytes(int ranks) {
+    return ranks == 1 ? 2e6 : 5e6;
+}
+
+TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
+    const PlanCase& planned = GetParam();
+    ASSERT_NO_FATAL_FAILURE(make(planned.config, planned.seq_len, planned.rows));
+    const auto plan = this->plan(planned.flags, planned.ranks);
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    const double wanted = member(plan.out, "total_bytes").at(0);
+    const double taken = measured_peak(planned.flags, planned.ranks, planned.resumed);
+    std::printf("%-32s %2d ranks  planned %6.1f MB  measured %6.1f MB  %+.1f %%\n", planned.name.c_str(), planned.ranks,
+                wanted / 1e6, taken / 1e6, 100 * (taken / wanted - 1));
+    EXPECT_NEAR(taken, wanted, std::max(0.03 * wanted, unplannable_bytes(planned.ranks))) << plan.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlannedPeakTest, testing::ValuesIn(plan_cases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+// A rank of a machine's many has few of its cores, and what each thread takes.
+TEST_F(PlanTest, HasTheThreadsThatARankOfTheRunWouldHave) {
+    const auto program = [&](const std::vector<std::string>& threads) {
+        std::vector<std::string> flags = {"plan",    "--model", path("model"), "--data", path("data.safetensors"),
+                                          "--ranks", "1024"};
+        flags.insert(flags.end(), threads.begin(), threads.end());
+        return member(run(flags).out, "program_bytes").at(0);
+    };
+    const double one = program({"--threads", "1"});
+    EXPECT_NEAR(program({}), one, 1e6);
+    EXPECT_GT(program({"--threads", "8"}), one + 1e6);
+}
+
+TEST_F(PlanTest, WhatTrainingRefusesIsRefused) {
+    const auto plan = run_under({"env", "-u", "TMPDIR"},
+                                command({"plan", "--model", path("model"), "--data", path("data.safetensors"),
+                                         "--ranks", "2", "--offload-optimizer", "nvme"},
+                                        1));
+    EXPECT_EQ(plan.exit_code, 2);
+    EXPECT_NE(plan.err.find("--offload-dir"), std::string::npos) << plan.err;
+}
+
+// What `plan` names instead of what does not fit is taken at its word.
+TEST_F(PlanTest, TheNearestThatFitsDoesFit) {
+    ASSERT_NO_FATAL_FAILURE(make(kWide, 512));
+    const std::vector<std::string> flags = {"--batch-size", "8"};
+    const double whole = member(plan(flags).out, "total_bytes").at(0);
+    for (const double part : {0.95, 0.75, 0.5}) {
+        SCOPED_TRACE(part);
+        const double limit = part * whole;
+        const std::string bytes = std::to_string(static_cast<std::int64_t>(limit));
+        auto limited = flags;
+        limited.insert(limited.end(), {"--memory-bytes", bytes});
+        const auto refused = plan(limited);
+        ASSERT_EQ(refused.exit_code, 3);
+        const std::string mark = "the nearest that fits: ";
+        const std::size_t begin = refused.err.find(mark);
+        ASSERT_NE(begin, std::string::npos) << refused.err;
+        std::istringstream words(refused.err.substr(begin + mark.size()));
+        std::vector<std::string> nearest;
+        for (std::string word; words >> word && !word.starts_with("(");) {
+            nearest.push_back(word == "DIR" ? directory_.path().string() : word);
+        }
+        EXPECT_LE(measured_peak(nearest), 1.03 * limit) << refused.err;
+        nearest.insert(nearest.end(), {"--memory-bytes", bytes});
+        EXPECT_EQ(plan(nearest).exit_code, 0) << refused.err;
+    }
+}
+
+TEST_F(PlanTest, WhatNoSettingsCanMendIsSaid) {
+    const auto crowded = plan({}, 100000);
+    EXPECT_EQ(crowded.exit_code, 3);
+    EXPECT_NE(crowded.err.find("--ranks-per-node"), std::string::npos) << crowded.err;
+    const auto tiny = plan({"--memory-bytes", "1"});
+    EXPECT_EQ(tiny.exit_code, 3);
+    EXPECT_NE(tiny.err.find("the program alone takes"), std::string::npos) << tiny.err;
+}
+
+}  // namespace
+}  // namespace atl::program

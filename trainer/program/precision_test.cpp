@@ -1,0 +1,129 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trainer/program/testing/program_fixture.h"
+
+namespace atl::program {
+namespace {
+
+class PrecisionTest : public ProgramTest {
+  protected:
+    // Stops after the first step, goes on to the second, then to the end, and compares with a run that did not stop.
+    void expect_resumes_bit_for_bit(std::vector<std::string> flags, int ranks) const {
+        flags.insert(flags.end(), {"--steps", "5", "--global-batch-size", "4", "--save-dtype", "fp32"});
+        const auto whole = train("whole", flags, ranks);
+        std::filesystem::remove_all(path("out"));
+        auto stopping = flags;
+        stopping.insert(stopping.end(), {"--resume", "--time-limit", kAtOnce});
+        for (const int steps : {1, 2}) {
+            EXPECT_EQ(lines_of(train("out", stopping, ranks).out).back()["steps"], steps);
+        }
+        flags.emplace_back("--resume");
+        const auto rest = train("out", flags, ranks);
+        ASSERT_EQ(member(rest.out, "loss").size(), 3U) << rest.err;
+        EXPECT_EQ(member(rest.out, "loss").back(), member(whole.out, "loss").back());
+        EXPECT_EQ(weights("out") == weights("whole"), true);
+        const auto last = lines_of(rest.out).back(), all = lines_of(whole.out).back();
+        for (const char* key : {"loss", "loss_scale", "skipped_steps"}) {
+            EXPECT_EQ(last.value(key, -1.0), all.value(key, -1.0)) << key;
+        }
+    }
+};
+
+TEST_F(PrecisionTest, TwentyStepsInHalfStorageStayWithinHalfAPercentOfTransformersInFp32) {
+    const nlohmann::json golden = golden_steps();
+    const std::vector<std::vector<std::string>> runs = {
+        {"--precision", "bf16"}, {"--precision", "fp16"}, {"--precision", "bf16", "--moments-dtype", "bf16"}};
+    for (const auto& flags : runs) {
+        const auto result = train_golden(flags);
+        const auto losses = member(result.out, "loss");
+        ASSERT_EQ(losses.size(), 20U) << result.err;
+        double furthest = 0;
+        for (std::size_t i = 0; i < 20; ++i) {
+            furthest = std::max(furthest, std::abs(losses[i] / golden["loss"][i].get<double>() - 1));
+        }
+        EXPECT_LT(furthest, 5e-3) << flags[1];
+        EXPECT_GT(furthest, 1e-6) << flags[1] << ": these are the losses of fp32";
+    }
+}
+
+TEST_F(PrecisionTest, AllShardingsWriteTheSameModel) {
+    for (const char* precision : {"bf16", "fp16"}) {
+        std::vector<std::string> models;
+        for (const char* sharding : {"none", "shard_optimizer", "shard_grad_op", "full_shard"}) {
+            const auto result = train(sharding,
+                                      {"--steps", "3", "--global-batch-size", "4", "--precision", precision,
+                                       "--moments-dtype", "bf16", "--save-dtype", "fp32", "--sharding", sharding},
+                                      2);
+            ASSERT_EQ(result.exit_code, 0) << result.err;
+            models.push_back(weights(sharding));
+        }
+        for (const std::string& model : models) EXPECT_EQ(model == models[0], true) << precision;
+    }
+}
+
+TEST_F(PrecisionTest, AStoppedRunGoesOnBitForBit) {
+    expect_resumes_bit_for_bit({"--precision", "bf16", "--moments-dtype", "bf16"}, 1);
+    expect_resumes_bit_for_bit({"--precision", "bf16", "--sharding", "shard_optimizer"}, 2);
+    // The scale is too large for the first three steps and must not begin anew.
+    expect_resumes_bit_for_bit({"--precision", "fp16", "--loss-scale", "2.2e20"}, 1);
+    EXPECT_EQ(lines_of(train("whole", {"--precision", "fp16", "--loss-scale", "2.2e20", "--steps", "5",
+                                       "--global-batch-size", "4"})
+                           .out)
+                  .back()["skipped_steps"],
+              3);
+}
+
+TEST_F(PrecisionTest, ThePlanIsWhatARunTakes) {
+    expect_plan_holds({"--precision", "bf16"});
+    expect_plan_holds({"--precision", "bf16", "--moments-dtype", "bf16"});
+}
+
+TEST_F(PrecisionTest, AnOverflowSkipsTheStepAndHalvesTheScale) {
+    const std::vector<std::string> flags = {"--steps", "4", "--global-batch-size", "4", "--save-dtype", "fp32"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.end(), flags.begin(), flags.end());
+        return more;
+    };
+    // Scales are powers of two: without an overflow they change no bit.
+    const auto usual = train("usual", with({"--precision", "fp16"}));
+    const auto large = train("large", with({"--precision", "fp16", "--loss-scale", "1048576"}));
+    EXPECT_EQ(member(large.out, "grad_norm"), member(usual.out, "grad_norm"));
+    EXPECT_EQ(lines_of(usual.out).back()["skipped_steps"], 0);
+    EXPECT_EQ(weights("large") == weights("usual"), true);
+
+    // The squares of gradients so large are infinite.
+    const auto result = train("skipping", with({"--precision", "fp16", "--loss-scale", "4.15e34"}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto lines = lines_of(result.out);
+    ASSERT_EQ(lines.size(), 5U);
+    for (std::size_t step = 0; step < 4; ++step) {
+        EXPECT_TRUE(lines[step]["grad_norm"].is_null());
+        EXPECT_EQ(lines[step]["loss_scale"].get<double>(), std::ldexp(4.15e34, -static_cast<int>(step)));
+    }
+    EXPECT_EQ(lines[4]["skipped_steps"], 4);
+    EXPECT_EQ(lines[4]["loss_scale"].get<double>(), std::ldexp(4.15e34, -4));
+    ASSERT_EQ(train("still", {"--steps", "0", "--save-dtype", "fp32"}).exit_code, 0);
+    EXPECT_EQ(weights("skipping") == weights("still"), true) << "no step changed a weight";
+}
+
+TEST_F(PrecisionTest, OtherPrecisionsDoNotGoOn) {
+    ASSERT_EQ(train("out", {"--steps", "5", "--time-limit", kAtOnce, "--precision", "bf16"}).exit_code, 0);
+    const auto other = train("out", {"--steps", "5", "--resume", "--precision", "fp16"});
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_NE(other.err.find("--precision \"bf16\" (now"), std::string::npos) << other.err;
+}
+
+TEST_F(PrecisionTest, EvaluationInBf16IsThatOfTheModelRoundedToIt) {
+    ASSERT_EQ(train("rounded", {"--steps", "0", "--save-dtype", "bf16"}).exit_code, 0);
+    const auto loss = [&](const std::string& model, const std::string& precision) {
+        return member(
+            run({"eval", "--model", path(model), "--data", path("data.safetensors"), "--precision", precision}).out,
+            "loss");
+    };
+    EXPECT_EQ(loss("model", "bf16"), loss("rounded", "fp32"));
+    EXPECT_NE(loss("model", "bf16"), loss("model", "fp32"));
+}
+
+}  // namespace
+}  // namespace atl::program

@@ -1,0 +1,113 @@
+// What `report` says of the kernels, and of the ranks that a launcher started; and that `verify` checks those kernels.
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "trainer/program/testing/program_fixture.h"
+
+namespace atl::program {
+namespace {
+
+// The one line of a report; `shell` starts each rank, with the program as "$0".
+nlohmann::json report(int ranks, const std::string& shell) {
+    std::vector<std::string> command = {"sh", "-c", shell, ATOLL_TRAINER};
+    if (ranks > 1) command.insert(command.begin(), {ATOLL_MPIRUN, std::to_string(ranks)});
+    const auto result = run_command(command);
+    EXPECT_TRUE(result.ok() && result->exit_code == 0) << (result.ok() ? result->err : result.error().message);
+    const auto lines = lines_of(result.ok() ? result->out : "");
+    EXPECT_EQ(lines.size(), 1U) << "rank 0 alone tells";
+    return lines.empty() ? nlohmann::json() : lines[0];
+}
+
+nlohmann::json ranks_of(int ranks, const std::string& shell) {
+    return report(ranks, shell).value("ranks", nlohmann::json::array());
+}
+
+TEST(ReportTest, TheKernelsInUseAndTheLibrariesOfProductsThatAreBuiltInAreNamed) {
+    const auto here = report(1, "unset ATOLL_INSTRUCTION_SET; exec $0 report");
+    const auto products = here["products"].get<std::vector<std::string>>();
+    const auto used = std::ranges::find_if(products, [&](const std::string& product) {
+        return here["kernels"] == "cpu (" + here["cpu"]["instructions"][0].get<std::string>() + ", " + product + ")";
+    });
+    EXPECT_NE(used, products.end()) << here;
+    for (const std::string& product : products) {
+        EXPECT_TRUE(std::regex_match(product, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << product;
+    }
+    const auto narrow = report(1, "ATOLL_INSTRUCTION_SET=baseline exec $0 report");
+    EXPECT_EQ(narrow["kernels"], "cpu (baseline, " + products.back() + ")") << "OpenBLAS";
+    EXPECT_EQ(narrow["products"], here["products"]);
+    const auto unknown = report(1, "ATOLL_INSTRUCTION_SET=avx1024 exec $0 report");
+    EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024' is not offered"), std::string::npos);
+}
+
+TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
+    for (const int count : {2, 4}) {
+        const auto ranks = ranks_of(count, "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec $0 report");
+        ASSERT_EQ(ranks.size(), static_cast<std::size_t>(count));
+        for (int rank = 0; rank < count; ++rank) {
+            const auto& line = ranks[static_cast<std::size_t>(rank)];
+            EXPECT_EQ(line["rank"], rank);
+            EXPECT_EQ(line["host"], ranks[0]["host"]);
+            EXPECT_EQ(line["local_rank"], rank);
+            EXPECT_EQ(line["ranks_on_node"], count);
+            EXPECT_EQ(line["variables"], (nlohmann::json{{"CUDA_VISIBLE_DEVICES", std::to_string(rank)}}));
+            EXPECT_EQ(line["visible_gpus"], 0) << "this build has no GPU backend";
+            EXPECT_EQ(line["device"], "cpu");
+            EXPECT_EQ(line["threads"], ranks[0]["threads"]) << "none is bound";
+            EXPECT_FALSE(line.contains("launcher_says")) << line;
+        }
+    }
+}
+
+TEST(ReportTest, ALauncherThatSaysAnotherLocalRankThanMpiIsShown) {
+    const auto ranks = ranks_of(2, "OMPI_COMM_WORLD_LOCAL_RANK=0 exec $0 report");
+    ASSERT_EQ(ranks.size(), 2U);
+    EXPECT_FALSE(ranks[0].contains("launcher_says"));
+    EXPECT_EQ(ranks[1]["local_rank"], 1) << "that of the shared memory counts";
+    EXPECT_EQ(ranks[1].value("launcher_says", nlohmann::json()), (nlohmann::json{{"OMPI_COMM_WORLD_LOCAL_RANK", 0}}));
+}
+
+TEST(ReportTest, AJobScriptsBindingOfOpenMpThreadsTakesNoCores) {
+    const auto cores = [](const std::map<std::string, std::string>& environment) {
+        CommandOptions options;
+        options.environment = environment;
+        const auto result = run_command({ATOLL_TRAINER, "report"}, options);
+        EXPECT_TRUE(result.ok() && result->exit_code == 0);
+        return result.ok() ? lines_of(result->out).at(0)["cpu"]["cores"] : nlohmann::json();
+    };
+    const auto all = cores({});
+    EXPECT_EQ(cores({{"OMP_PROC_BIND", "true"}}), all);
+    EXPECT_EQ(cores({{"OMP_PROC_BIND", "close"}, {"OMP_PLACES", "cores"}}), all);
+    EXPECT_EQ(cores({{"GOMP_CPU_AFFINITY", "0"}}), all);
+}
+
+TEST(ReportTest, AProcessAloneIsRankZeroOfOne) {
+    const auto ranks = ranks_of(1, "unset CUDA_VISIBLE_DEVICES; ROCR_VISIBLE_DEVICES= exec $0 report");
+    ASSERT_EQ(ranks.size(), 1U);
+    EXPECT_EQ(ranks[0]["ranks_on_node"], 1);
+    EXPECT_EQ(ranks[0]["local_rank"], 0);
+    EXPECT_EQ(ranks[0]["variables"].value("ROCR_VISIBLE_DEVICES", "unset"), "") << "set, and hides all";
+}
+
+TEST(VerifyTest, EveryInstructionSetOfThisMachinePassesTheSameChecks) {
+    const auto result = run_command({ATOLL_TRAINER, "verify"});
+    ASSERT_TRUE(result.ok() && result->exit_code == 0) << (result.ok() ? result->err : result.error().message);
+    std::map<std::string, std::set<std::string>> checks;
+    for (const auto& line : lines_of(result->out)) {
+        EXPECT_EQ(line["ok"], true) << line;
+        EXPECT_LE(line["error"].get<double>(), line["tolerance"].get<double>()) << line;
+        const auto instructions = line["instructions"].get<std::string>();
+        EXPECT_TRUE(line["kernels"].get<std::string>().starts_with("cpu (" + instructions + ", ")) << line;
+        checks[instructions].insert(line["check"]);
+    }
+    const auto offered = report(1, "exec $0 report")["cpu"]["instructions"].get<std::vector<std::string>>();
+    EXPECT_EQ(checks.size(), offered.size());
+    for (const std::string& instructions : offered) {
+        EXPECT_TRUE(checks[instructions].contains("gradient of head")) << instructions;
+        EXPECT_EQ(checks[instructions], checks[offered.front()]) << instructions;
+    }
+}
+
+}  // namespace
+}  // namespace atl::program
