@@ -528,9 +528,9 @@ TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {
     variant.storage = tensor::DType::kBF16;
     variant.offloaded = true;
     EXPECT_EQ(planned(Category::kMasters, variant), 0);
-    constexpr std::int64_t kPage = optim::StateFile::kPageBytes;
+    constexpr std::int64_t kPage = offload::StateFile::kPageBytes;
     // The largest group is the embedding, which has less than a chunk.
-    const std::int64_t part = optim::StateFile::padded(kVocabulary * 24 * 4);
+    const std::int64_t part = offload::StateFile::padded(kVocabulary * 24 * 4);
     EXPECT_NEAR(planned(Category::kMoments, variant), 3 * 3 * part + kPage, 10 * kPage);
 }
 

@@ -10,7 +10,7 @@
 namespace atl::parallel {
 namespace {
 
-using optim::StateFile;
+using offload::StateFile;
 using tensor::Category;
 using tensor::Tensor;
 using Part = OptimizerState::Part;
@@ -84,7 +84,7 @@ void OptimizerState::lay_out_chunks(tensor::Arena& arena) {
 Status OptimizerState::open(const std::filesystem::path& directory, int rank) {
     if (chunks_.empty()) return {};
     std::vector<std::int64_t> record_bytes;
-    std::vector<optim::ChunkStream::Chunk> chunks;
+    std::vector<offload::ChunkStream::Chunk> chunks;
     for (const Chunk& chunk : chunks_) {
         chunks.push_back({chunk.first_record, part_count(chunk.group)});
         for (const Part part : kParts) {
@@ -94,7 +94,7 @@ Status OptimizerState::open(const std::filesystem::path& directory, int rank) {
     ATOLL_TRY(StateFile file,
               StateFile::create(directory, "atoll-optimizer.rank" + std::to_string(rank), record_bytes));
     file_ = std::make_unique<StateFile>(std::move(file));
-    stream_ = std::make_unique<optim::ChunkStream>(*file_, std::move(chunks), buffers_);
+    stream_ = std::make_unique<offload::ChunkStream>(*file_, std::move(chunks), buffers_);
     return {};
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/kernels/backend.h"
-#include "trainer/optim/chunk_stream.h"
+#include "trainer/offload/chunk_stream.h"
 
 namespace atl::parallel {
 
@@ -91,9 +91,9 @@ class OptimizerState {
     std::array<std::vector<tensor::Tensor>, kPartCount> parts_;  // in memory, by group
     std::vector<Chunk> chunks_;
     std::vector<std::size_t> first_chunks_;  // by group, and one more
-    std::array<std::byte*, optim::ChunkStream::kBuffers> buffers_{};
-    std::unique_ptr<optim::StateFile> file_;
-    std::unique_ptr<optim::ChunkStream> stream_;
+    std::array<std::byte*, offload::ChunkStream::kBuffers> buffers_{};
+    std::unique_ptr<offload::StateFile> file_;
+    std::unique_ptr<offload::ChunkStream> stream_;
     std::size_t loaded_ = kNoRecord;  // lies in the first buffer
     bool changed_ = false;            // and is not in the file yet
     Status status_;                   // of flush() before an update

@@ -1,4 +1,4 @@
-#include "trainer/optim/state_file.h"
+#include "trainer/offload/state_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace atl::optim {
+namespace atl::offload {
 namespace {
 
 // A new file without a name; `path` becomes the one that it had.
@@ -96,4 +96,4 @@ Status StateFile::write(std::size_t first, std::size_t count, const std::byte* b
     return write_at(file_.get(), static_cast<std::uint64_t>(begin), bytes, path_);
 }
 
-}  // namespace atl::optim
+}  // namespace atl::offload

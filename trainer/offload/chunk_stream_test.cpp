@@ -1,4 +1,4 @@
-#include "trainer/optim/chunk_stream.h"
+#include "trainer/offload/chunk_stream.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 #include <string>
 
-namespace atl::optim {
+namespace atl::offload {
 namespace {
 
 constexpr std::int64_t kPage = StateFile::kPageBytes;
@@ -140,4 +140,4 @@ TEST_F(ChunkStreamTest, AfterAnErrorNoChunkComesAndTheEndSaysWhy) {
 }
 
 }  // namespace
-}  // namespace atl::optim
+}  // namespace atl::offload

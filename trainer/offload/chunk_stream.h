@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/optim/state_file.h"
+#include "trainer/offload/state_file.h"
 
-namespace atl::optim {
+namespace atl::offload {
 
 // Runs one transfer after another, in the order they came, beside the thread that asks for them.
 class TransferThread {
@@ -74,4 +74,4 @@ class ChunkStream {
     TransferThread writer_;
 };
 
-}  // namespace atl::optim
+}  // namespace atl::offload

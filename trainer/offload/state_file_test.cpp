@@ -1,4 +1,4 @@
-#include "trainer/optim/state_file.h"
+#include "trainer/offload/state_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <optional>
 
-namespace atl::optim {
+namespace atl::offload {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kRecords = {5000, 4096, 1, 12000};
@@ -158,4 +158,4 @@ TEST(PageChecksumTest, EveryFlippedBitIsSeen) {
 }
 
 }  // namespace
-}  // namespace atl::optim
+}  // namespace atl::offload

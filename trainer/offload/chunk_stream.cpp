@@ -1,10 +1,10 @@
-#include "trainer/optim/chunk_stream.h"
+#include "trainer/offload/chunk_stream.h"
 
 #include <utility>
 
 #include "shared/base/check.h"
 
-namespace atl::optim {
+namespace atl::offload {
 
 TransferThread::TransferThread() : thread_([this] { run(); }) {}
 
@@ -84,4 +84,4 @@ void ChunkStream::wait(std::future<Status>& transfer) {
     if (status_.ok()) status_ = status;
 }
 
-}  // namespace atl::optim
+}  // namespace atl::offload

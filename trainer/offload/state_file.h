@@ -10,7 +10,7 @@
 #include "shared/base/file.h"
 #include "shared/base/result.h"
 
-namespace atl::optim {
+namespace atl::offload {
 
 // A file of numbered records that stands in for memory as long as its process lives. It loses its name as soon as it
 // is made, so nothing is left behind however the process ends. Reads and writes pass the page cache by where the file
@@ -60,4 +60,4 @@ class StateFile {
 // Of whole pages. Any change within eight bytes gives another one, other changes do but for chance.
 std::uint64_t page_checksum(std::span<const std::byte> bytes);
 
-}  // namespace atl::optim
+}  // namespace atl::offload
