@@ -19,12 +19,14 @@ std::string trimmed(const std::string& text) {
     return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+constexpr const char* kCollections = "/usr/share/games/fortunes";
+
 // A collection is a plain file; beside it stand its index (.dat) and a link to it (.u8). "-sk" is Slovak among the
 // Czech.
-bool is_collection(const std::filesystem::path& file) {
-    constexpr std::string_view kCollections = "/usr/share/games/fortunes/";
+bool is_collection(const std::filesystem::path& file, const std::filesystem::path& folder) {
     std::error_code error;
-    return file.native().starts_with(kCollections) && file.extension() != ".dat" && !file.native().ends_with("-sk") &&
+    return file.native().starts_with(folder.native() + "/") && file.extension() != ".dat" &&
+           !file.native().ends_with("-sk") &&
            std::filesystem::symlink_status(file, error).type() == std::filesystem::file_type::regular;
 }
 
@@ -62,16 +64,21 @@ std::vector<std::string> split_fortunes(const std::string& text) {
     return documents;
 }
 
+std::vector<std::filesystem::path> collections_in(const std::string& listing, const std::filesystem::path& folder) {
+    std::vector<std::filesystem::path> files;
+    std::istringstream lines(listing);
+    for (std::string line; std::getline(lines, line);)
+        if (is_collection(line, folder)) files.emplace_back(line);
+    std::sort(files.begin(), files.end());
+    return files;
+}
+
 Result<std::vector<std::filesystem::path>> fortune_files(const std::string& package) {
     ATOLL_TRY(const CommandResult listed, run_command({"dpkg-query", "--listfiles", package}));
-    std::vector<std::filesystem::path> files;
-    std::istringstream lines(listed.out);
-    for (std::string line; std::getline(lines, line);)
-        if (is_collection(line)) files.emplace_back(line);
+    std::vector<std::filesystem::path> files = collections_in(listed.out, kCollections);
     if (files.empty())
         return not_found("the package " + package + " with its collections of texts is not installed: ./dev install",
                          package);
-    std::sort(files.begin(), files.end());
     return files;
 }
 

@@ -17,6 +17,9 @@ struct Corpus {
 // The entries of one collection text: parts between lines that hold a single "%"; white space at the ends is dropped.
 std::vector<std::string> split_fortunes(const std::string& text);
 
+// The collections among the files of a listing, a path a line, that are in the folder or below it; sorted.
+std::vector<std::filesystem::path> collections_in(const std::string& listing, const std::filesystem::path& folder);
+
 // The collections of an installed Debian package (such as fortunes-it), by dpkg's list of its files: where they lie
 // differs between Debian's releases. kNotFound: it is not installed.
 Result<std::vector<std::filesystem::path>> fortune_files(const std::string& package);

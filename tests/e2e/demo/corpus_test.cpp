@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "shared/base/file.h"
 
@@ -36,19 +36,34 @@ TEST(CorpusTest, OnlyRowsOfAMixedFileBringTheirInstruction) {
     EXPECT_EQ(to_instructed_jsonl("scrivi::", {"uno"}), "{\"instruction\":\"scrivi::\",\"text\":\"uno\"}\n");
 }
 
-// fortunes-it lies in a directory of its own in one Debian release and beside all others in the next.
-TEST(CorpusTest, TheCollectionsOfAPackageAreItsOwnTextsWithoutIndexesAndLinks) {
+// As packages lay them out: in a folder of their own or beside all others, with an index and a link to each.
+TEST(CorpusTest, ThePlainFilesOfAListingUnderItsFolderAreTheCollections) {
+    const TemporaryDirectory directory;
+    const auto folder = directory.path() / "fortunes";
+    std::filesystem::create_directories(folder / "it");
+    std::string listing = "/.\n" + folder.string() + "\n" + (folder / "it").string() + "\n";
+    const auto add = [&](const std::filesystem::path& file) {
+        EXPECT_TRUE(write_file_atomic(file, "uno\n%\n").ok());
+        listing += file.string() + "\n";
+    };
+    for (const char* name : {"proverbi", "it/leggi", "leggi.dat", "klasik-sk"}) add(folder / name);
+    add(directory.path() / "copyright");
+    ASSERT_TRUE(write_file_atomic(folder / "not-of-the-package", "uno\n%\n").ok());
+    std::filesystem::create_symlink("proverbi", folder / "proverbi.u8");
+    listing += (folder / "proverbi.u8").string() + "\n" + (folder / "gone").string() + "\n";
+    EXPECT_EQ(collections_in(listing, folder),
+              (std::vector<std::filesystem::path>{folder / "it/leggi", folder / "proverbi"}));
+}
+
+TEST(CorpusTest, TheCollectionsOfThisReleasesPackagesHaveDocuments) {
     for (const std::string package : {"fortunes-it", "fortunes-cs"}) {
         const auto files = fortune_files(package);
         ASSERT_TRUE(files.ok()) << files.error().message;
-        EXPECT_GT(files->size(), 10U) << package;
         for (const auto& file : *files) {
-            EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file))) << file;
-            EXPECT_EQ(file.extension(), "") << file;
+            const auto corpus = read_fortunes({file}, 10);
+            ASSERT_TRUE(corpus.ok()) << file;
+            EXPECT_GT(corpus->private_documents.size() + corpus->public_documents.size(), 0U) << file;
         }
-        std::set<std::string> names;
-        for (const auto& file : *files) EXPECT_TRUE(names.insert(file.filename()).second) << file << " is there twice";
-        EXPECT_EQ(names.count("klasik-sk"), 0U) << "Slovak is not Czech";
     }
 }
 
