@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace atl::json {
+
+// Text of unknown origin as valid UTF-8 without control characters other than newline and tab: whatever somebody else
+// says goes through it before it is kept, as the database takes nothing else.
+std::string printable(std::string_view bytes);
+
+}  // namespace atl::json
