@@ -191,6 +191,24 @@ TEST_F(EventsTest, PoisonIsParkedAndTheRestGoesOn) {
     EXPECT_EQ(count("inbox_failed WHERE error LIKE 'n: must not be 1'"), 1);
 }
 
+TEST_F(EventsTest, AnEventThatTheDatabaseCannotHoldIsParkedAndTheRestGoesOn) {
+    auto producer = kafka::Producer::create(stack().kafka(), "test").value();
+    ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic_}, 1).ok());
+    Event odd = event_of("a", 1);
+    odd.id = std::string("a\0b", 3);
+    ASSERT_TRUE(producer.send({{.topic = topic_, .key = "a", .value = to_json(odd).dump()}}).ok());
+    start_relay();
+    start_consumer([](pg::Transaction& transaction, const Event& event) -> Status {
+        if (event.data["n"] == 2) return not_found(std::string("no thing a\0b\xff", 13));
+        return write_effect(transaction, event);
+    });
+    for (const int n : {2, 3}) add_committed("a", n);
+    EXPECT_TRUE(eventually([&] { return effects_of("a") == std::vector{3}; }));
+    EXPECT_EQ(count("inbox_failed"), 2);
+    EXPECT_EQ(count("inbox_failed WHERE event_id = '" + topic_ + "/0/0'"), 1) << "by its place in the topic";
+    EXPECT_EQ(count("inbox_failed WHERE error LIKE 'no thing ab%'"), 1);
+}
+
 TEST_F(EventsTest, AParkedEventIsReplayedOnce) {
     std::atomic<bool> refuses = true;
     start_relay();

@@ -1,10 +1,11 @@
 #include <spdlog/spdlog.h>
 
-#include <exception>
 #include <optional>
 
+#include "shared/base/contained.h"
 #include "shared/events/backoff.h"
 #include "shared/events/outbox.h"
+#include "shared/json/printable.h"
 
 namespace atl::events {
 namespace {
@@ -41,7 +42,7 @@ class InboxLoop {
     void run(const std::stop_token& stop) {
         Backoff backoff;
         while (!stop.stop_requested()) {
-            if (const Status status = step(stop); status.ok()) {
+            if (const Status status = contained([&] { return step(stop); }); status.ok()) {
                 backoff.reset();
             } else {
                 spdlog::warn("inbox of {}: {}", name_, status.error().message);
@@ -60,7 +61,7 @@ class InboxLoop {
         if (parked.empty()) return not_found("there is no parked event " + event_id, "id");
         ATOLL_TRY(const auto value, json::parse(parked.text(0, "value")));
         ATOLL_TRY(const Event event, from_json(value));
-        ATOLL_RETURN_IF_ERROR(call_handler(transaction, event));
+        ATOLL_RETURN_IF_ERROR(contained([&] { return handler_(transaction, event); }));
         return transaction.commit();
     }
 
@@ -92,8 +93,9 @@ class InboxLoop {
     bool deliver(const kafka::Message& message, const std::stop_token& stop) {
         Backoff backoff;
         while (!stop.stop_requested()) {
-            Status status = handle(message);
-            if (!status.ok() && !passing(status.error())) status = park(message, status.error().message);
+            Status status = contained([&] { return handle(message); });
+            if (!status.ok() && !passing(status.error()))
+                status = contained([&, why = describe(status.error())] { return park(message, why); });
             if (status.ok()) return true;
             spdlog::warn("inbox of {}: will try again: {}", name_, status.error().message);
             backoff.wait(stop);
@@ -111,18 +113,10 @@ class InboxLoop {
             repeated_.Increment();
             return {};
         }
-        ATOLL_RETURN_IF_ERROR(call_handler(transaction, event));
+        ATOLL_RETURN_IF_ERROR(handler_(transaction, event));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
         handled_.Increment();
         return {};
-    }
-
-    Status call_handler(pg::Transaction& transaction, const Event& event) {
-        try {
-            return handler_(transaction, event);
-        } catch (const std::exception& exception) {
-            return internal_error(std::string("the handler threw: ") + exception.what());
-        }
     }
 
     // False if the event is in the inbox already.
@@ -134,11 +128,7 @@ class InboxLoop {
     }
 
     Status park(const kafka::Message& message, const std::string& why) {
-        const auto value = json::parse(message.value);
-        const std::string fallback =
-            message.topic + "/" + std::to_string(message.partition) + "/" + std::to_string(message.offset);
-        const bool has_id = value.ok() && value->is_object() && value->contains("id") && (*value)["id"].is_string();
-        const std::string id = has_id ? (*value)["id"].get<std::string>() : fallback;
+        const std::string id = id_of(message);
         spdlog::error("inbox of {}: parked event {}: {}", name_, id, why);
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
@@ -146,14 +136,24 @@ class InboxLoop {
         ATOLL_RETURN_IF_ERROR(transaction.query(
             "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ($1, $2, $3, $4, $5, $6)"
             " ON CONFLICT DO NOTHING",
-            {name_, id, message.topic, printable(message.key), printable(message.value), why}));
+            {name_, id, message.topic, shown(message.key), shown(message.value), json::printable(why)}));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
         parked_.Increment();
         return {};
     }
 
+    // The event's, or its place in the topic where it has none that the database can hold.
+    static std::string id_of(const kafka::Message& message) {
+        const auto value = json::parse(message.value);
+        if (value.ok() && value->is_object() && value->contains("id") && value->at("id").is_string()) {
+            auto id = value->at("id").get<std::string>();
+            if (id.find('\0') == std::string::npos) return id;
+        }
+        return message.topic + "/" + std::to_string(message.partition) + "/" + std::to_string(message.offset);
+    }
+
     // Text that the database can hold, whatever the bytes are.
-    static std::string printable(const std::string& bytes) {
+    static std::string shown(const std::string& bytes) {
         if (json::parse(bytes).ok()) return bytes;
         return json::Json(bytes).dump(-1, ' ', true, json::Json::error_handler_t::replace);
     }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "shared/base/contained.h"
 #include "shared/events/backoff.h"
 #include "shared/events/outbox.h"
 
@@ -50,7 +51,7 @@ class RelayLoop {
     void run(const std::stop_token& stop) {
         Backoff backoff;
         while (!stop.stop_requested()) {
-            if (const Status status = step(); status.ok()) {
+            if (const Status status = contained([this] { return step(); }); status.ok()) {
                 backoff.reset();
                 continue;
             } else {
