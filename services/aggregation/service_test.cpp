@@ -7,6 +7,7 @@
 #include "services/aggregation/repository.h"
 #include "services/aggregation/routes.h"
 #include "services/aggregation/worker.h"
+#include "services/aggregation/workers.h"
 #include "shared/base/file.h"
 #include "shared/http/test_server.h"
 #include "shared/service/openapi_check.h"
@@ -66,12 +67,16 @@ class AggregationTest : public StackTest {
         EXPECT_TRUE(transaction.commit().ok());
         return current;
     }
-    // Has a worker do what is due, with that store.
-    Result<bool> work_once(const http::TestServer& store) {
+    Settings settings_of(const http::TestServer& store) {
         Settings settings;
         settings.store_url = store.url();
         settings.token_file = directory_.path() / "token";
         EXPECT_TRUE(write_file_atomic(settings.token_file, "token").ok());
+        return settings;
+    }
+    // Has a worker do what is due, with that store.
+    Result<bool> work_once(const http::TestServer& store) {
+        const Settings settings = settings_of(store);
         metrics::Registry metrics;
         return Worker(*pool_, settings, held_, metrics).work_once();
     }
@@ -309,6 +314,37 @@ TEST_F(AggregationTest, AReasonIsOfABoundedLengthHoweverMuchThereIsToSay) {
     EXPECT_TRUE(reason.ends_with("xx…")) << reason;
     EXPECT_EQ(failed.at("error"), reason + "; 0 of the 1 updates that the round needs are left");
     EXPECT_LT(query("SELECT event FROM outbox").text(0, "event").size(), 2000U);
+}
+
+TEST_F(AggregationTest, AReasonThatTheDatabaseCannotHoldIsKeptWithoutThat) {
+    const http::TestServer store([&](http::Server& server) {
+        server.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(), [&](const http::Request&) {
+            return http::Response::problem(not_found(std::string("a\0b is not there", 16)), "");
+        });
+    });
+    ASSERT_TRUE(take(closed(1)).ok());
+    const auto done = work_once(store);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    const Json failed = server_->client().get_json("/v1/aggregations/j1/1").value();
+    EXPECT_EQ(failed.at("state"), "failed");
+    EXPECT_NE(failed.at("error").get<std::string>().find("ab is not there"), std::string::npos) << failed;
+}
+
+TEST_F(AggregationTest, ARowThatCannotBeReadKeepsNoOtherFromItsEnd) {
+    const http::TestServer store([&](http::Server& server) {
+        server.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(),
+                     [&](const http::Request&) { return http::Response::problem(not_found("no such version"), ""); });
+    });
+    ASSERT_TRUE(take(closed(1)).ok());
+    query("UPDATE aggregations SET refused = '[7]', attempts = 100");  // its end is to be told, and cannot be
+    ASSERT_TRUE(take(closed(2)).ok());
+    Settings settings = settings_of(store);
+    settings.workers = 1;
+    metrics::Registry metrics;
+    const Workers workers(*pool_, conninfo_, settings, metrics, "");
+    EXPECT_TRUE(eventually(
+        [&] { return query("SELECT state FROM aggregations WHERE round = 2").text(0, "state") == "failed"; }));
+    EXPECT_EQ(query("SELECT state FROM aggregations WHERE round = 1").text(0, "state"), "planning");
 }
 
 TEST_F(AggregationTest, WorkThatCanNeitherBeDoneNorGivenBackIsNotRenewedAndGoesToAnother) {

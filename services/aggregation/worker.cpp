@@ -2,11 +2,11 @@
 
 #include <spdlog/spdlog.h>
 
-#include <exception>
-
 #include "services/aggregation/events.h"
+#include "shared/base/contained.h"
 #include "shared/base/id.h"
 #include "shared/base/shorten.h"
+#include "shared/json/printable.h"
 
 namespace atl::aggregation {
 namespace {
@@ -79,12 +79,7 @@ Result<bool> Worker::work_once() {
         return false;
     }
     at_fault_.reset();
-    Status status;
-    try {
-        status = perform(*claim);
-    } catch (const std::exception& exception) {
-        status = internal_error(exception.what());
-    }
+    const Status status = contained([&] { return perform(*claim); });
     if (!status.ok()) ATOLL_RETURN_IF_ERROR(handle_failure(*claim, status.error()));
     return true;
 }
@@ -179,7 +174,7 @@ Status Worker::make_again(const Claim& claim, const std::set<std::string>& missi
 
 // Fails the aggregation for good, or gives the work back to be tried again.
 Status Worker::handle_failure(const Claim& claim, Error error) {
-    error.message = shorten(error.message, kMessageBytesMax);
+    error.message = shorten(json::printable(error.message), kMessageBytesMax);
     failures_.Increment();
     const bool counts = error.code == ErrorCode::kInternal;
     if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "services/aggregation/repository.h"
+#include "shared/base/contained.h"
 
 namespace atl::aggregation {
 namespace {
@@ -39,7 +40,7 @@ Workers::~Workers() {
 
 void Workers::wake_and_renew(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-        const Status status = listen_once(stop);
+        const Status status = contained([&] { return listen_once(stop); });
         if (status.ok()) continue;
         spdlog::warn("aggregation workers: {}", status.error().message);
         std::unique_lock lock(mutex_);
@@ -75,7 +76,7 @@ void Workers::work(const std::stop_token& stop) {
         std::unique_lock lock(mutex_);
         const auto seen = wake_count_;
         lock.unlock();
-        const auto done = worker.work_once();
+        const auto done = contained([&] { return worker.work_once(); });
         if (!done.ok()) spdlog::warn("aggregation worker: {}", done.error().message);
         if (done.ok() && *done) continue;
         lock.lock();
