@@ -2,7 +2,7 @@
 
 #include "services/dispatch/batch/batch_system.h"
 #include "services/dispatch/embedded.h"
-#include "services/dispatch/transport/printable.h"
+#include "shared/json/printable.h"
 
 namespace atl::dispatch {
 namespace {
@@ -11,7 +11,7 @@ constexpr std::size_t kIdBytesMax = 200;
 
 Error refused(const char* what, const CommandResult& result) {
     return unavailable(std::string(what) + " answered exit status " + std::to_string(result.exit_code) + ": " +
-                       printable(result.err.substr(0, 500)));
+                       json::printable(result.err.substr(0, 500)));
 }
 
 class LocalBatch : public BatchSystem {
@@ -27,7 +27,7 @@ class LocalBatch : public BatchSystem {
                             std::to_string(submission.job_script.size()), std::string(kBatchScriptsLocalRunnerSh)},
                            submission.job_script}));
         if (result.exit_code != 0) return refused("the local batch system's submission", result);
-        std::string id = printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kIdBytesMax));
+        std::string id = json::printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kIdBytesMax));
         if (id == "cancelled") return conflict(operation.name + " was cancelled before it was submitted");
         if (id.empty()) return unavailable("the local batch system gave no job id");
         return id;

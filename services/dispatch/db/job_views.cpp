@@ -63,11 +63,11 @@ Json task_view(const Task& task) {
         view["batch_id"] = attempt.batch_id;
         view["exit_code"] = attempt.exit_code ? Json(*attempt.exit_code) : Json();
         view["attempt_error"] = attempt.error;
-        view["progress"] = attempt.last_step;
+        view["progress"] = attempt.last_step ? to_json(*attempt.last_step) : Json();
     }
     if (task.kind == TaskKind::kEvaluate) {
         view["models"] = task.params.at("models").size();
-        view["models_done"] = task.attempt ? task.attempt->lines.size() : 0;
+        view["models_done"] = task.attempt ? task.attempt->results.size() : 0;
     }
     if (task.kind == TaskKind::kTrain && task.state == TaskState::kDone)
         for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = task.result.at(key);

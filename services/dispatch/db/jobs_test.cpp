@@ -84,7 +84,7 @@ class JobsTest : public DispatchSchemaTest {
         Watched watched;
         watched.exit_code = 0;
         watched.lines.assign(task.params.at("models").size(),
-                             {{"loss", 1.0 / 3}, {"perplexity", 1e5 / 3}, {"tokens", 123456789012345}});
+                             Json{{"loss", 1.0 / 3}, {"perplexity", 1e5 / 3}, {"tokens", 123456789012345}}.dump());
         return watched;
     }
     // Everything that is due. Only the last decides anything, which saves looking at the whole job for each.

@@ -29,19 +29,6 @@ constexpr const char* kLease =
     "tasks.id = due.id "
     "RETURNING tasks.id, fence, (SELECT spec FROM facilities WHERE name = tasks.facility) AS facility_spec";
 
-Json progress_of(const Attempt& attempt) {
-    return {{"continues", attempt.continues},
-            {"failed_before", attempt.failed_before},
-            {"step_failures", attempt.step_failures},
-            {"log_offset", attempt.log_offset},
-            {"undrained_looks", attempt.undrained_looks},
-            {"lines", attempt.lines},
-            {"last_step", attempt.last_step},
-            {"absent_answers", attempt.absent_answers},
-            {"absent_since_ms", attempt.absent_since_ms},
-            {"batch_asked_ms", attempt.batch_asked_ms}};
-}
-
 Attempt read_attempt(const pg::Rows& rows, int row) {
     Attempt attempt;
     attempt.number = rows.integer(row, "number");
@@ -49,17 +36,7 @@ Attempt read_attempt(const pg::Rows& rows, int row) {
     attempt.batch_id = rows.text(row, "batch_id");
     if (!rows.is_null(row, "exit_code")) attempt.exit_code = rows.integer(row, "exit_code");
     attempt.error = rows.text(row, "attempt_error");
-    const Json progress = rows.json(row, "progress");
-    attempt.continues = progress.value("continues", std::int64_t{0});
-    attempt.failed_before = progress.value("failed_before", attempt.number - 1);
-    attempt.step_failures = progress.at("step_failures");
-    attempt.log_offset = progress.at("log_offset");
-    attempt.undrained_looks = progress.value("undrained_looks", std::int64_t{0});
-    attempt.lines = progress.at("lines");
-    attempt.last_step = progress.at("last_step");
-    attempt.absent_answers = progress.at("absent_answers");
-    attempt.absent_since_ms = progress.at("absent_since_ms");
-    attempt.batch_asked_ms = progress.at("batch_asked_ms");
+    read_progress(rows.json(row, "progress"), attempt);
     return attempt;
 }
 

@@ -7,6 +7,8 @@
 namespace atl::dispatch {
 namespace {
 
+using json::Json;
+
 constexpr const char* kTaskKinds[] = {"train", "evaluate", "prepare", "clean"};
 constexpr const char* kTaskStates[] = {"pending", "running", "done", "failed", "cancelled"};
 constexpr const char* kSteps[] = {"staging",    "submitting", "queued", "running",
@@ -25,6 +27,22 @@ Enum parse(const char* const (&words)[count], const std::string& word) {
 template <std::size_t count, class Enum>
 const char* word_of(const char* const (&words)[count], Enum value) {
     return words[static_cast<std::size_t>(value)];
+}
+
+// Of a training its summary, of an evaluation its results.
+Json lines_of(const Attempt& attempt) {
+    if (attempt.summary) return to_json(*attempt.summary);
+    if (attempt.results.empty()) return nullptr;
+    Json lines = Json::array();
+    for (const EvaluationLine& result : attempt.results) lines.push_back(to_json(result));
+    return lines;
+}
+
+void read_lines(const Json& lines, Attempt& attempt) {
+    attempt.summary = parse_summary_line(lines);
+    attempt.results.clear();
+    if (!lines.is_array()) return;
+    for (const Json& line : lines) attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
 }
 
 }  // namespace
@@ -68,11 +86,44 @@ bool is_finished(JobState state) {
     return state != JobState::kRunning && state != JobState::kPaused;
 }
 
+Json progress_of(const Attempt& attempt) {
+    return {{"continues", attempt.continues},
+            {"failed_before", attempt.failed_before},
+            {"step_failures", attempt.step_failures},
+            {"log_offset", attempt.log_offset},
+            {"log_lines", attempt.log_lines},
+            {"undrained_looks", attempt.undrained_looks},
+            {"lines", lines_of(attempt)},
+            {"last_step", attempt.last_step ? to_json(*attempt.last_step) : Json()},
+            {"absent_answers", attempt.absent_answers},
+            {"absent_since_ms", attempt.absent_since_ms},
+            {"batch_asked_ms", attempt.batch_asked_ms}};
+}
+
+void read_progress(const Json& progress, Attempt& attempt) {
+    const auto member = [&](const char* key) { return progress.is_object() ? progress.value(key, Json()) : Json(); };
+    const auto number = [&](const char* key, std::int64_t fallback) {
+        const Json value = member(key);
+        return value.is_number_integer() ? value.get<std::int64_t>() : fallback;
+    };
+    attempt.continues = number("continues", 0);
+    attempt.failed_before = number("failed_before", attempt.number - 1);
+    attempt.step_failures = number("step_failures", 0);
+    attempt.log_offset = number("log_offset", 0);
+    attempt.log_lines = number("log_lines", 0);
+    attempt.undrained_looks = number("undrained_looks", 0);
+    read_lines(member("lines"), attempt);
+    attempt.last_step = parse_step_line(member("last_step"));
+    attempt.absent_answers = number("absent_answers", 0);
+    attempt.absent_since_ms = number("absent_since_ms", 0);
+    attempt.batch_asked_ms = number("batch_asked_ms", 0);
+}
+
 Task cleaning_task(const std::string& facility) {
     Task task;
     task.kind = TaskKind::kClean;
     task.facility = facility;
-    task.params = json::Json::object();
+    task.params = Json::object();
     task.attempts_max = 1;
     return task;
 }

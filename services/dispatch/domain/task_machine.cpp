@@ -68,73 +68,85 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
 
 // What a site's program says is kept only as far as it is numbers. (Of what a failed one wrote to standard error the
 // reason is kept too, failure_text(): no program of ours writes text of a dataset there.)
-Json numbers_of(const Json& line) {
-    Json numbers = Json::object();
-    for (const auto& [key, value] : line.items())
-        if (value.is_number() || value.is_boolean()) numbers[key] = value;
-    return numbers;
+Status take_training_line(Attempt& attempt, const std::string& text, std::vector<StepLine>& steps) {
+    ATOLL_TRY(const TrainingLine line, read_training_line(text));
+    if (const auto* summary = std::get_if<SummaryLine>(&line)) attempt.summary = *summary;
+    if (const auto* step = std::get_if<StepLine>(&line)) steps.push_back(*step);
+    return {};
 }
 
-void take_line(TaskChange& change, const Json& line, std::vector<Json>& steps) {
-    Attempt& attempt = *change.task.attempt;
-    if (change.task.kind == TaskKind::kTrain) {
-        if (line.contains("summary") && line["summary"] == true)
-            attempt.lines = numbers_of(line);
-        else if (line.contains("step"))
-            steps.push_back(numbers_of(line));
-    } else if (change.task.kind == TaskKind::kEvaluate && line.contains("perplexity")) {
-        if (attempt.lines.is_null()) attempt.lines = Json::array();
-        attempt.lines.push_back(numbers_of(line));
+Status take_result(const Task& task, Attempt& attempt, const std::string& text) {
+    ATOLL_TRY(const auto result, read_evaluation_line(text));
+    if (!result) return {};
+    const std::size_t models = task.params.at("models").size();
+    if (attempt.results.size() == models)
+        return internal_error("there are results of more than the " + std::to_string(models) +
+                              " models that were to be evaluated");
+    attempt.results.push_back(*result);
+    return {};
+}
+
+// Stops at a line that none of our programs can have written; the error names it.
+Status take_lines(Task& task, const std::vector<std::string>& lines, std::vector<StepLine>& steps) {
+    Attempt& attempt = *task.attempt;
+    for (const std::string& line : lines) {
+        ++attempt.log_lines;
+        Status taken;
+        if (task.kind == TaskKind::kTrain) taken = take_training_line(attempt, line, steps);
+        if (task.kind == TaskKind::kEvaluate) taken = take_result(task, attempt, line);
+        if (!taken.ok())
+            return internal_error("line " + std::to_string(attempt.log_lines) +
+                                  " of stdout.jsonl: " + describe(taken.error()));
     }
+    return {};
 }
 
-void take_lines(TaskChange& change, const Watched& watched) {
-    std::vector<Json> steps;
-    for (const auto& line : watched.lines)
-        if (line.is_object()) take_line(change, line, steps);
-    change.task.attempt->log_offset = watched.log_offset;
+void tell_steps(TaskChange& change, const std::vector<StepLine>& steps) {
     if (steps.empty()) return;
     change.is_news = true;
     change.task.attempt->last_step = steps.back();
     const std::size_t first = steps.size() > kProgressEventsMax ? steps.size() - kProgressEventsMax : 0;
     for (std::size_t i = first; i < steps.size(); ++i) {
+        const Json step = to_json(steps[i]);
         Json more = Json::object();
         for (const char* key : {"step", "loss", "lr", "tokens_per_s"})
-            if (steps[i].contains(key)) more[key] = steps[i][key];
+            if (step.contains(key)) more[key] = step[key];
         add_event(change, "atoll.task.progress.v1", more);
     }
+}
+
+Status take_log(TaskChange& change, const Watched& watched) {
+    std::vector<StepLine> steps;
+    const Status taken = take_lines(change.task, watched.lines, steps);
+    tell_steps(change, steps);
+    change.task.attempt->log_offset = watched.log_offset;
+    if (taken.ok() && watched.log_offset > kLogBytesMax)
+        return internal_error("stdout.jsonl has more than " + std::to_string(kLogBytesMax) + " bytes");
+    return taken;
 }
 
 // Of how many of its models an evaluation has results, and the one that it is at.
 void tell_evaluation(TaskChange& change) {
     const Json& models = change.task.params.at("models");
-    const std::size_t done = change.task.attempt->lines.size();
+    const std::size_t done = change.task.attempt->results.size();
     Json more = {{"models", models.size()}, {"models_done", done}};
     if (done < models.size()) more["model"] = models[done].at("which");
     add_event(change, "atoll.task.evaluating.v1", more);
     change.is_news = true;
 }
 
-// Why no program of ours can have written the log, empty if one can.
-std::string fault_of_log(const Task& task) {
-    if (task.attempt->log_offset > kLogBytesMax)
-        return "stdout.jsonl has more than " + std::to_string(kLogBytesMax) + " bytes";
-    if (task.kind != TaskKind::kEvaluate || task.attempt->lines.size() <= task.params.at("models").size()) return {};
-    return "there are results of more than the " + std::to_string(task.params.at("models").size()) +
-           " models that were to be evaluated";
-}
-
 // An evaluation's result: the trainer's lines came in the order of the models.
 Result<Json> evaluation_result(const Task& task) {
     const Json& models = task.params.at("models");
-    const Json& lines = task.attempt->lines;
-    if (lines.size() != models.size())
-        return internal_error("the trainer evaluated " + std::to_string(lines.size()) + " of " +
+    const std::vector<EvaluationLine>& results = task.attempt->results;
+    if (results.size() != models.size())
+        return internal_error("the trainer evaluated " + std::to_string(results.size()) + " of " +
                               std::to_string(models.size()) + " models");
     Json evaluations = Json::array();
     for (std::size_t i = 0; i < models.size(); ++i) {
         Json item = {{"model", models[i].at("digest")}, {"which", models[i].at("which")}};
-        for (const char* key : {"loss", "perplexity", "tokens"}) item[key] = lines[i].value(key, Json());
+        const Json result = to_json(results[i]);
+        for (const char* key : {"loss", "perplexity", "tokens"}) item[key] = result.value(key, Json());
         evaluations.push_back(std::move(item));
     }
     return Json{{"dataset", task.params.at("dataset")}, {"evaluations", std::move(evaluations)}};
@@ -143,7 +155,7 @@ Result<Json> evaluation_result(const Task& task) {
 // A run that stopped for time is no failure: the next attempt goes on from its state. One that made no step would never
 // end.
 void go_on_later(TaskChange& change, const Pace& pace) {
-    if (change.task.attempt->last_step.is_null())
+    if (!change.task.attempt->last_step)
         return fail_attempt(change, "the trainer's time limit left no time for a step", false, pace);
     finish(change, TaskState::kPending, Step::kDone);
 }
@@ -156,10 +168,9 @@ void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) 
         const bool is_final = *watched.exit_code == kBadInput || *watched.exit_code == kNotEnoughMemory;
         return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, is_final, pace);
     }
-    if (task.kind == TaskKind::kTrain && task.attempt->lines.is_null())
+    if (task.kind == TaskKind::kTrain && !task.attempt->summary)
         return fail_attempt(change, "the trainer ended without its summary line", false, pace);
-    if (task.kind == TaskKind::kTrain && task.attempt->lines.value("resumable", false))
-        return go_on_later(change, pace);
+    if (task.kind == TaskKind::kTrain && task.attempt->summary->resumable) return go_on_later(change, pace);
     if (task.kind != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
     auto result = evaluation_result(task);
     if (!result.ok()) return fail_attempt(change, result.error().message, false, pace);
@@ -182,15 +193,14 @@ void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
     change.next_in_ms = pace.poll_ms;
     change.task.attempt->step_failures = 0;
     const bool starts = watched.started && change.task.attempt->step == Step::kQueued;
-    const std::size_t results_before = change.task.attempt->lines.size();
+    const std::size_t results_before = change.task.attempt->results.size();
     if (starts) {
         enter(change, Step::kRunning);
         add_event(change, "atoll.task.running.v1");
     }
-    take_lines(change, watched);
-    if (const std::string fault = fault_of_log(change.task); !fault.empty())
-        return fail_attempt(change, fault, false, pace);
-    if (change.task.kind == TaskKind::kEvaluate && (starts || change.task.attempt->lines.size() != results_before))
+    if (const Status taken = take_log(change, watched); !taken.ok())
+        return fail_attempt(change, taken.error().message, false, pace);
+    if (change.task.kind == TaskKind::kEvaluate && (starts || change.task.attempt->results.size() != results_before))
         tell_evaluation(change);
     if (!watched.log_is_drained) {
         if (++change.task.attempt->undrained_looks <= kLooksAtOnceMax) change.next_in_ms = 0;
@@ -275,6 +285,13 @@ TaskChange give_up(Task task, const std::string& why) {
     failed.state = TaskState::kFailed;
     if (failed.attempt) failed.attempt->step = Step::kFailed;
     add_event(change, "atoll.task.failed.v1", {{"error", failed.error}});
+    return change;
+}
+
+TaskChange fail_step(Task task, const std::string& why, const Pace& pace) {
+    if (!task.attempt || task.state != TaskState::kRunning) return give_up(std::move(task), why);
+    TaskChange change{std::move(task), {}, 0, true};
+    fail_attempt(change, why, false, pace);
     return change;
 }
 

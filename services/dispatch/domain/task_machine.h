@@ -25,7 +25,7 @@ struct Submitted {
 struct Watched {
     bool started = false;
     std::optional<std::int64_t> exit_code;   // from exit.json
-    std::vector<json::Json> lines;           // new lines of stdout.jsonl
+    std::vector<std::string> lines;          // new lines of stdout.jsonl
     std::int64_t log_offset = 0;             // after them
     bool log_is_drained = true;              // no more lines were there
     std::string stderr_tail;                 // why, when it ended with a failure: failure_text()
@@ -70,6 +70,8 @@ TaskChange cancel_idle(Task task);
 // A task whose site cannot be worked with at all.
 TaskChange give_up(Task task, const std::string& why);
 TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms);
+// A step that cannot be done or whose outcome cannot be kept, whatever is tried: its attempt has failed.
+TaskChange fail_step(Task task, const std::string& why, const Pace& pace);
 
 bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now_ms);
 std::int64_t backoff_ms(std::int64_t failures, const Pace& pace);

@@ -34,11 +34,17 @@ Task evaluate_task() {
     return task;
 }
 
-Watched ended(std::int64_t exit_code, std::vector<Json> lines = {}) {
+std::vector<std::string> printed(const std::vector<Json>& lines) {
+    std::vector<std::string> texts;
+    for (const Json& line : lines) texts.push_back(line.dump());
+    return texts;
+}
+
+Watched ended(std::int64_t exit_code, const std::vector<Json>& lines = {}) {
     Watched watched;
     watched.started = true;
     watched.exit_code = exit_code;
-    watched.lines = std::move(lines);
+    watched.lines = printed(lines);
     watched.log_offset = 100;
     return watched;
 }
@@ -93,7 +99,7 @@ TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     EXPECT_EQ(task.attempt->batch_id, "123");
     Watched first;
     first.started = true;
-    first.lines = {{{"step", 1}, {"loss", 9.5}, {"tokens_per_s", 100.0}}};
+    first.lines = printed({{{"step", 1}, {"loss", 9.5}, {"tokens_per_s", 100.0}}});
     first.log_offset = 40;
     const TaskChange running = apply(task, first, kPace, 0);
     EXPECT_EQ(running.task.attempt->step, Step::kRunning);
@@ -226,7 +232,7 @@ TEST(TaskMachineTest, ALogWithoutEndIsReadAtThePaceOfPollsAndThenRefused) {
 
 TEST(TaskMachineTest, AnEvaluationOfMoreModelsThanThereAreIsRefusedAtOnce) {
     Watched lines;
-    lines.lines = {{{"perplexity", 1}}, {{"perplexity", 1}}};
+    lines.lines = printed({{{"perplexity", 1}}, {{"perplexity", 1}}});
     lines.log_is_drained = false;
     const Task task = apply(evaluate_task(), lines, kPace, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kRunning);
@@ -252,7 +258,7 @@ TEST(TaskMachineTest, AnEvaluationSaysOfWhichModelsItHasResults) {
     EXPECT_EQ(begun.events[1].data.at("models"), 2);
     EXPECT_EQ(begun.events[1].data.at("models_done"), 0);
     EXPECT_EQ(begun.events[1].data.at("model"), "global");
-    watched.lines = {{{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}}};
+    watched.lines = printed({{{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}}});
     const TaskChange later = apply(begun.task, watched, kPace, 0);
     ASSERT_EQ(later.events.size(), 1U);
     EXPECT_EQ(later.events[0].data.at("models_done"), 1);
@@ -271,11 +277,44 @@ TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
     EXPECT_EQ(apply(evaluate_task(), ended(0, {line}), kPace, 0).task.attempt->step, Step::kFailed);
 }
 
-TEST(TaskMachineTest, TextInATrainersLinesGoesNowhere) {
+TEST(TaskMachineTest, WhatIsUnknownInATrainersLinesGoesNowhere) {
     Json summary = kSummary;
     summary["note"] = std::string("a\0b", 3);
+    summary[std::string("a\0b", 3)] = 1;
     const Task task = apply(at_step(Step::kRunning), ended(0, {summary}), kPace, 0).task;
-    EXPECT_EQ(task.attempt->lines, kSummary);
+    ASSERT_TRUE(task.attempt->summary);
+    Json kept = kSummary;
+    kept["resumable"] = false;
+    EXPECT_EQ(to_json(*task.attempt->summary), kept);
+}
+
+TEST(TaskMachineTest, ALineThatNoTrainerCanHaveWrittenFailsTheAttemptByItsNumber) {
+    Json summary = kSummary;
+    summary["resumable"] = 1;
+    Watched before;
+    before.lines = {"{\"step\":1,\"loss\":2.5}", "no JSON"};
+    const Task running = apply(at_step(Step::kRunning), before, kPace, 0).task;
+    ASSERT_EQ(running.attempt->step, Step::kRunning);
+    const Task task = apply(running, ended(0, {{{"step", 2}, {"loss", 2.25}}, summary}), kPace, 0).task;
+    EXPECT_EQ(task.attempt->step, Step::kFailed);
+    EXPECT_EQ(task.state, TaskState::kPending) << "another attempt may say something else";
+    EXPECT_EQ(task.attempt->error, "line 4 of stdout.jsonl: resumable: must be true or false");
+    EXPECT_EQ(task.attempt->last_step->step, 2) << "what came before it was taken";
+    const Task evaluation = apply(evaluate_task(), ended(0, {{{"perplexity", true}, {"loss", 2.0}}}), kPace, 0).task;
+    EXPECT_EQ(evaluation.attempt->error, "line 1 of stdout.jsonl: perplexity: must be a number or null");
+}
+
+TEST(TaskMachineTest, AStepThatCannotBeDoneFailsItsAttemptAndThenItsTask) {
+    const TaskChange first = fail_step(at_step(Step::kRunning), "it cannot be read", kPace);
+    EXPECT_EQ(first.task.state, TaskState::kPending);
+    EXPECT_EQ(first.task.attempt->step, Step::kFailed);
+    EXPECT_EQ(first.events.at(0).type, "atoll.task.retrying.v1");
+    EXPECT_EQ(fail_step(begin_attempt(first.task).task, "again", kPace).task.state, TaskState::kFailed);
+    EXPECT_EQ(fail_step(first.task, "it cannot be begun", kPace).task.state, TaskState::kFailed)
+        << "there is no attempt that could fail";
+    Task cancelled = at_step(Step::kRunning);
+    cancelled.cancel_requested = true;
+    EXPECT_EQ(fail_step(cancelled, "it cannot be cancelled", kPace).task.state, TaskState::kFailed);
 }
 
 TEST(TaskMachineTest, ACancelledTaskEndsOnceNothingOfItLives) {

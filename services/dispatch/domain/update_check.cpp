@@ -14,12 +14,10 @@ std::string limit_text(double number) {
     return text;
 }
 
-Status check_count(const Json& summary, const char* key, double max) {
-    const auto count = summary.find(key);
-    if (count == summary.end() || !count->is_number_integer() || count->get<double>() < 0)
-        return internal_error(std::string("the trainer's summary must give \"") + key + "\" as an integer from 0");
-    if (count->get<double>() > max)
-        return internal_error("the trainer's summary says " + count->dump() + " " + key +
+Status check_count(const std::optional<std::int64_t>& count, const std::string& key, double max) {
+    if (!count) return internal_error("the trainer's summary must give \"" + key + "\" as an integer from 0");
+    if (static_cast<double>(*count) > max)
+        return internal_error("the trainer's summary says " + std::to_string(*count) + " " + key +
                               ", but its settings and its dataset version allow " + limit_text(max) + " at most");
     return {};
 }
@@ -36,9 +34,9 @@ UpdateLimits update_limits(const Json& training, std::int64_t ranks, std::int64_
     return {samples, samples * static_cast<double>(seq_len)};
 }
 
-Status check_counts(const Json& summary, const UpdateLimits& limits) {
-    ATOLL_RETURN_IF_ERROR(check_count(summary, "samples", limits.samples));
-    return check_count(summary, "tokens", limits.tokens);
+Status check_counts(const SummaryLine& summary, const UpdateLimits& limits) {
+    ATOLL_RETURN_IF_ERROR(check_count(summary.samples, "samples", limits.samples));
+    return check_count(summary.tokens, "tokens", limits.tokens);
 }
 
 Status check_version(const Json& version, const std::string& base) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "services/dispatch/domain/site_words.h"
 #include "shared/json/json.h"
 
 // A site is believed only as far as what it says can be: its numbers weigh its update.
@@ -16,8 +17,8 @@ struct UpdateLimits {
 // The most that a training with these settings can see of a dataset version of `rows` rows of `seq_len` tokens.
 UpdateLimits update_limits(const json::Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len);
 
-// `samples` and `tokens` of the trainer's summary: integers from 0 to the limits.
-Status check_counts(const json::Json& summary, const UpdateLimits& limits);
+// `samples` and `tokens` of the trainer's summary: they are there, and within the limits.
+Status check_counts(const SummaryLine& summary, const UpdateLimits& limits);
 
 // What the store knows of the version that a site says it has pushed: an update whose only parent is the base. Its job
 // and round are not looked at, as they are those of whoever pushed these bytes first: two jobs that train alike make

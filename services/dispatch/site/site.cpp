@@ -3,22 +3,23 @@
 #include <cstdio>
 #include <sstream>
 
+#include "services/dispatch/domain/site_words.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/site/job_script.h"
-#include "shared/digest/digest.h"
-#include "shared/json/json.h"
+#include "shared/base/shorten.h"
+#include "shared/json/printable.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
 namespace {
 
-using json::Json;
+using json::printable;
 
 constexpr std::chrono::minutes kTransferTimeMax{60};
 constexpr std::chrono::seconds kLookTimeMax{30};
 constexpr std::int64_t kProbeBytesMax = 256 << 10;
-constexpr std::size_t kExitBytesMax = 4 << 10;
 constexpr std::size_t kErrorBytesMax = 1000;
+constexpr std::size_t kNameBytesMax = 100;
 constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out
 constexpr int kExitAbsent = 66;     // EX_NOINPUT
 constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
@@ -44,25 +45,12 @@ void take_lines(std::string_view text, std::int64_t offset, Probe& probe) {
     const std::size_t whole = end == std::string_view::npos ? 0 : end + 1;
     for (std::size_t begin = 0; begin < whole;) {
         const std::size_t newline = text.find('\n', begin);
-        auto line = json::parse(text.substr(begin, newline - begin));
-        if (line.ok()) probe.lines.push_back(std::move(line).value());
+        probe.lines.emplace_back(text.substr(begin, newline - begin));
         begin = newline + 1;
     }
     // A line longer than one look is no line of the trainer's: it is passed over.
     const bool is_endless = whole == 0 && static_cast<std::int64_t>(text.size()) >= kProbeBytesMax;
     probe.log_offset = offset + static_cast<std::int64_t>(is_endless ? text.size() : whole);
-}
-
-// What is no exit.json of ours says only that the attempt ended, and not well.
-std::int64_t read_exit_code(std::string_view text) {
-    constexpr std::int64_t kNoGood = 1;
-    if (text.size() > kExitBytesMax) return kNoGood;
-    const auto exit = json::parse(text);
-    if (!exit.ok() || !exit->is_object()) return kNoGood;
-    const auto code = exit->find("exit_code");
-    if (code == exit->end() || !code->is_number_integer()) return kNoGood;
-    const bool is_status = *code >= 0 && *code <= 255;
-    return is_status ? code->get<std::int64_t>() : kNoGood;
 }
 
 Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
@@ -109,7 +97,7 @@ std::string Site::model_directory(const std::string& digest) const {
 
 // A directory that was given wrongly, mostly: whoever sees this can mend it.
 Error Site::missing(const CommandResult& result, const char* what) const {
-    const std::string name = printable(result.out.substr(0, result.out.find('\n')));
+    const std::string name = shorten(printable(result.out.substr(0, result.out.find('\n'))), kNameBytesMax);
     const std::string where = programs_.empty() ? "PATH" : programs_;
     return internal_error(std::string(what) + ": there is no " + name + " in " + where + " at " + facility_.name +
                           ", or it cannot be run: `atoll facility check " + facility_.name + "` tries what is there");
@@ -155,21 +143,18 @@ Result<std::string> Site::push(const PushOrder& order) {
                    order.token + "\n" + meta,
                    kTransferTimeMax},
                   "pushing the update"));
-    const auto answer = json::parse(result.out);
-    if (!answer.ok() || !answer->is_object() || !answer->contains("digest") || !answer->at("digest").is_string() ||
-        !digest::is_sha256(answer->at("digest").get_ref<const std::string&>()))
-        return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
-    return answer->at("digest").get<std::string>();
+    const auto digest = read_pushed_digest(result.out);
+    if (!digest) return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
+    return *digest;
 }
 
 Result<Probe> Site::probe(const std::string& directory, std::int64_t log_offset) {
-    ATOLL_TRY(
-        const CommandResult result,
-        run({std::string(kSiteScriptsProbeSh),
-             {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax), std::to_string(kExitBytesMax + 1)},
-             {},
-             kLookTimeMax},
-            "looking at an attempt"));
+    ATOLL_TRY(const CommandResult result, run({std::string(kSiteScriptsProbeSh),
+                                               {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax),
+                                                std::to_string(kExitJsonBytesMax + 1)},
+                                               {},
+                                               kLookTimeMax},
+                                              "looking at an attempt"));
     return read_probe(result.out, log_offset);
 }
 
@@ -179,9 +164,12 @@ Result<std::string> Site::tail(const std::string& file, std::int64_t bytes) {
     return log::redact(printable(result.out));
 }
 
-Result<std::string> Site::read_file(const std::string& file) {
+Result<std::string> Site::read_file(const std::string& file, std::size_t bytes_max) {
     ATOLL_TRY(CommandResult result,
-              run({std::string(kSiteScriptsReadFileSh), {file}, {}, kLookTimeMax}, "reading a file"));
+              run({std::string(kSiteScriptsReadFileSh), {file, std::to_string(bytes_max + 1)}, {}, kLookTimeMax},
+                  "reading a file"));
+    if (result.out.size() > bytes_max)
+        return Error{ErrorCode::kTooLarge, "has more than " + std::to_string(bytes_max) + " bytes", file};
     return std::move(result.out);
 }
 

@@ -8,7 +8,6 @@
 
 #include "services/dispatch/batch/batch_system.h"
 #include "services/dispatch/domain/facility.h"
-#include "services/dispatch/transport/printable.h"
 #include "services/dispatch/transport/transport.h"
 
 namespace atl::dispatch {
@@ -17,8 +16,8 @@ namespace atl::dispatch {
 struct Probe {
     bool started = false;
     std::optional<std::int64_t> exit_code;
-    std::vector<json::Json> lines;  // whole new lines of stdout.jsonl; what is not JSON is left out
-    std::int64_t log_offset = 0;    // after them
+    std::vector<std::string> lines;  // whole new lines of stdout.jsonl
+    std::int64_t log_offset = 0;     // after them
     bool log_is_drained = true;
 };
 
@@ -62,7 +61,8 @@ class Site {
     Result<Probe> probe(const std::string& directory, std::int64_t log_offset);
     // The last bytes of a file as printable UTF-8; empty when there is none.
     Result<std::string> tail(const std::string& file, std::int64_t bytes);
-    Result<std::string> read_file(const std::string& file);                 // kNotFound
+    // kNotFound; kTooLarge: it has more bytes.
+    Result<std::string> read_file(const std::string& file, std::size_t bytes_max);
     Status publish(const std::string& prepared, const std::string& place);  // renames, once
     Status clean(const std::string& pin, const std::vector<std::string>& tasks);
     Result<std::vector<SiteCheck>> check(const std::string& store_url);

@@ -164,13 +164,12 @@ TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2").ok());
     const auto first = site().probe(attempt.string(), 0);
     ASSERT_TRUE(first.ok()) << first.error().message;
-    ASSERT_EQ(first->lines.size(), 1U);
+    EXPECT_EQ(first->lines, (std::vector<std::string>{"{\"step\":1}", "not json"}));
     EXPECT_FALSE(first->started || first->exit_code);
     ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2}\n").ok());
     ASSERT_TRUE(write_file_atomic(attempt / "exit.json", "{\"exit_code\":3}\n").ok());
     const auto second = site().probe(attempt.string(), first->log_offset);
-    ASSERT_EQ(second->lines.size(), 1U);
-    EXPECT_EQ(second->lines[0].at("step"), 2);
+    EXPECT_EQ(second->lines, std::vector<std::string>{"{\"step\":2}"});
     EXPECT_EQ(second->exit_code, 3);
     EXPECT_TRUE(site().probe("/nonexistent", 0)->lines.empty());
 }
@@ -192,8 +191,25 @@ TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
     EXPECT_EQ(exit_code("{\"exit_code\":0}" + std::string(6 << 20, ' ')), 1) << "more than a script may print";
 }
 
-TEST_F(SiteTest, TextsOfUnknownOriginBecomePrintable) {
-    EXPECT_EQ(printable(std::string("a\0b\x1b[31m\xff\nc", 11)), "ab[31m\xef\xbf\xbd\nc");
+TEST_F(SiteTest, AProgramThatSaysMuchWithTheStatusOfAMissingOneMakesNoLongMessage) {
+    program("head -c 1000000 /dev/zero | tr '\\0' x; exit 72");
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    ASSERT_FALSE(pushed.ok());
+    EXPECT_NE(pushed.error().message.find("there is no xxx"), std::string::npos)
+        << pushed.error().message.substr(0, 1000);
+    EXPECT_LT(pushed.error().message.size(), 1000U);
+}
+
+TEST_F(SiteTest, AFileIsReadAsFarAsItIsAsLargeAsItMayBe) {
+    const std::string file = (directory_.path() / "data.json").string();
+    EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kNotFound);
+    ASSERT_TRUE(write_file_atomic(file, "1234").ok());
+    EXPECT_EQ(site().read_file(file, 4).value(), "1234");
+    EXPECT_EQ(site().read_file(file, 3).error().code, ErrorCode::kTooLarge);
+    ASSERT_TRUE(write_file_atomic(file, std::string(6 << 20, ' ')).ok());
+    EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kTooLarge) << "more than a script may print";
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 
 #include <charconv>
 
-#include "services/dispatch/transport/printable.h"
+#include "shared/base/shorten.h"
+#include "shared/json/printable.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
 namespace {
+
+constexpr std::size_t kLineBytesMax = 500;
 
 std::string begin_mark(const std::string& nonce) {
     return "@@atoll-begin-" + nonce;
@@ -20,7 +23,8 @@ std::string end_mark(const std::string& nonce) {
 std::string last_line(std::string text) {
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
     const std::size_t begin = text.rfind('\n');
-    return log::redact(printable(begin == std::string::npos ? text : text.substr(begin + 1)));
+    const std::string line = log::redact(json::printable(begin == std::string::npos ? text : text.substr(begin + 1)));
+    return shorten(line, kLineBytesMax);
 }
 
 }  // namespace

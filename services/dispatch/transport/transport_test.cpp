@@ -59,6 +59,15 @@ TEST(FrameTest, BytesThatAreNoTextDoNotReachAMessage) {
     EXPECT_TRUE(message.ends_with("host \xef\xbf\xbd[31munreachable")) << message;
 }
 
+TEST(FrameTest, OfALongLineAMessageHasTheBeginning) {
+    CommandResult raw;
+    raw.exit_code = 255;
+    raw.err = "no route\nunreachable: " + std::string(1 << 20, 'x') + "\n";
+    const std::string message = unframe(raw, "N").error().message;
+    EXPECT_NE(message.find("unreachable: xxx"), std::string::npos) << message.substr(0, 1000);
+    EXPECT_LT(message.size(), 1000U);
+}
+
 TEST(FrameTest, AProgramCutShortOnItsWayDoesNothing) {
     const RemoteScript script{"echo ran; echo again", {"a"}, "input"};
     const FramedScript framed = frame(script, "N");

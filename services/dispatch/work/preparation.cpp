@@ -1,5 +1,6 @@
 #include "services/dispatch/work/preparation.h"
 
+#include "services/dispatch/domain/site_words.h"
 #include "shared/digest/digest.h"
 
 namespace atl::dispatch {
@@ -7,36 +8,24 @@ namespace {
 
 using json::Json;
 
-struct Split {
-    std::string tokenizer_sha256;
-    std::int64_t seq_len = 0;
-    std::string batching;
-    std::string fingerprint;
-    Json counts;
-};
-
-Result<Split> parse_split(const Json& value, const std::string& path) {
-    if (!value.is_object()) return invalid_argument(path, path + ": is not a JSON object");
-    Split split;
-    // data.json may say more than dispatch needs.
-    const auto text = [&](const char* key) { return value.contains(key) && value[key].is_string(); };
-    const auto number = [&](const char* key) { return value.contains(key) && value[key].is_number_integer(); };
-    for (const char* key : {"tokenizer_sha256", "batching", "fingerprint"})
-        if (!text(key)) return invalid_argument(path, path + ": \"" + key + "\" must be a string");
-    for (const char* key : {"seq_len", "documents", "rows", "tokens"})
-        if (!number(key)) return invalid_argument(path, path + ": \"" + key + "\" must be an integer");
-    split.tokenizer_sha256 = value.at("tokenizer_sha256");
-    split.batching = value.at("batching");
-    split.fingerprint = value.at("fingerprint");
-    split.seq_len = value.at("seq_len");
-    for (const char* key : {"documents", "rows", "tokens"}) split.counts[key] = value.at(key);
-    return split;
+Result<PreparedSplit> read_split(Site& site, const std::string& directory, const std::string& split) {
+    const std::string file = split + ".data.json";
+    ATOLL_TRY(const std::string text, site.read_file(directory + "/" + file, kDataJsonBytesMax));
+    return read_data_json(text, file);
 }
 
-Result<Json> read_data_json(Site& site, const std::string& directory, const char* split) {
-    const std::string file = directory + "/" + split + ".data.json";
-    ATOLL_TRY(const std::string text, site.read_file(file));
-    return json::parse(text);
+Json counts_of(const PreparedSplit& split) {
+    return {{"documents", split.documents}, {"rows", split.rows}, {"tokens", split.tokens}};
+}
+
+// The body of the registry's POST …/versions.
+Json dataset_version_of(const PreparedSplit& train, const PreparedSplit& validation) {
+    return {{"tokenizer_sha256", train.tokenizer_sha256},
+            {"seq_len", train.seq_len},
+            {"batching", train.batching},
+            {"train", counts_of(train)},
+            {"validation", counts_of(validation)},
+            {"fingerprint", digest::sha256(train.fingerprint + "\n" + validation.fingerprint + "\n")}};
 }
 
 // A registry that was set up anew numbers its versions from 1 again; the fingerprint tells their data from what an
@@ -48,23 +37,12 @@ std::string place_of(const std::string& dataset, std::int64_t number, const std:
 
 }  // namespace
 
-Result<Json> dataset_version_of(const Json& train, const Json& validation) {
-    ATOLL_TRY(const Split first, parse_split(train, "train/data.json"));
-    ATOLL_TRY(const Split second, parse_split(validation, "validation/data.json"));
-    return Json{{"tokenizer_sha256", first.tokenizer_sha256},
-                {"seq_len", first.seq_len},
-                {"batching", first.batching},
-                {"train", first.counts},
-                {"validation", second.counts},
-                {"fingerprint", digest::sha256(first.fingerprint + "\n" + second.fingerprint + "\n")}};
-}
-
 Result<Json> publish_preparation(const Task& task, Site& site, const Catalog& catalog) {
     const std::string dataset = task.params.at("dataset");
     const std::string directory = site.task_directory(task.id, task.attempt->number);
-    ATOLL_TRY(const Json train, read_data_json(site, directory, "train"));
-    ATOLL_TRY(const Json validation, read_data_json(site, directory, "validation"));
-    ATOLL_TRY(Json version, dataset_version_of(train, validation));
+    ATOLL_TRY(const PreparedSplit train, read_split(site, directory, "train"));
+    ATOLL_TRY(const PreparedSplit validation, read_split(site, directory, "validation"));
+    Json version = dataset_version_of(train, validation);
     ATOLL_TRY(const std::int64_t number, catalog.register_version(dataset, version, "preparation-" + task.preparation));
     const std::string place = place_of(dataset, number, version.at("fingerprint"));
     ATOLL_RETURN_IF_ERROR(site.publish(directory + "/out", site.path(place)));

@@ -11,7 +11,4 @@ namespace atl::dispatch {
 // task's: {dataset, dataset_version, path, train, validation, fingerprint}.
 Result<json::Json> publish_preparation(const Task& task, Site& site, const Catalog& catalog);
 
-// The body of the registry's POST …/versions.
-Result<json::Json> dataset_version_of(const json::Json& train, const json::Json& validation);
-
 }  // namespace atl::dispatch

@@ -6,6 +6,8 @@
 #include "services/dispatch/site/failure_text.h"
 #include "services/dispatch/site/job_script.h"
 #include "services/dispatch/work/preparation.h"
+#include "shared/base/shorten.h"
+#include "shared/json/printable.h"
 
 namespace atl::dispatch {
 namespace {
@@ -15,9 +17,15 @@ using json::Json;
 constexpr std::chrono::hours kTokenLife{2};      // longer than a transfer may take
 constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
 constexpr std::size_t kFailureBytesMax = 500;
+constexpr std::size_t kReasonBytesMax = 2000;
+
+// Parts of an error may be the site's words.
+std::string reason_of(const Error& error) {
+    return shorten(json::printable(describe(error)), kReasonBytesMax);
+}
 
 Outcome outcome_of(const Error& error) {
-    std::string why = printable(error.message);  // parts of it may be the site's
+    std::string why = reason_of(error);
     if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
         return Unknown{std::move(why)};
     return Refused{std::move(why), error.code == ErrorCode::kInvalidArgument};
@@ -25,7 +33,7 @@ Outcome outcome_of(const Error& error) {
 
 // What the site handed in cannot be used.
 Outcome no_good(const Error& error) {
-    return Refused{printable(error.message), false, true};
+    return Refused{reason_of(error), false, true};
 }
 
 std::vector<std::string> versions_needed(const Task& task) {
@@ -77,14 +85,6 @@ std::string script_of(const Task& task, const Site& site) {
     return evaluate_script(place, job);
 }
 
-// An update's numbers from the trainer's summary line.
-Json metrics_of(const Json& summary) {
-    Json metrics = Json::object();
-    for (const char* key : {"steps", "samples", "tokens", "loss", "tokens_per_s", "wall_s"})
-        if (summary.contains(key)) metrics[key] = summary.at(key);
-    return metrics;
-}
-
 }  // namespace
 
 Steps::Steps(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool)
@@ -127,7 +127,7 @@ Outcome Steps::run(const Task& task, const Facility& facility, std::int64_t now_
 Outcome Steps::cancel(const Task& task, const Facility& facility) {
     Site at = site(facility);
     const Status status = at.cancel(operation_of(task, at));
-    return status.ok() ? Outcome(Gone{}) : Outcome(Unknown{printable(status.error().message)});
+    return status.ok() ? Outcome(Gone{}) : Outcome(Unknown{reason_of(status.error())});
 }
 
 Result<std::string> Steps::facility_token(const Task& task, std::vector<std::string> read_versions) const {
@@ -220,7 +220,7 @@ Outcome Steps::push_update(const Task& task, Site& site) {
     const std::string base = task.params.at("base");
     const auto token = facility_token(task, {base});
     if (!token.ok()) return outcome_of(token.error());
-    const Json& summary = task.attempt->lines;
+    const SummaryLine summary = task.attempt->summary.value_or(SummaryLine());
     const auto limits = limits_of(task);
     if (!limits.ok()) return outcome_of(limits.error());
     if (const Status counts = check_counts(summary, *limits); !counts.ok()) return no_good(counts.error());
@@ -237,8 +237,8 @@ Outcome Steps::push_update(const Task& task, Site& site) {
     if (!pushed.ok()) return outcome_of(pushed.error());
     if (const Status version = check_version(*pushed, base); !version.ok()) return no_good(version.error());
     return Collected{{{"version", *digest},
-                      {"samples", summary.at("samples")},
-                      {"tokens", summary.at("tokens")},
+                      {"samples", *summary.samples},
+                      {"tokens", *summary.tokens},
                       {"metrics", std::move(metrics)}}};
 }
 

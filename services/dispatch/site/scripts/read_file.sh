@@ -1,3 +1,3 @@
-# $1 file: its bytes. Exit 66: there is none.
+# $1 file, $2 bytes to give at most: its first bytes. Exit 66: there is none.
 [ -e "$1" ] || exit 66
-cat "$1"
+head -c "$2" "$1"

@@ -1,0 +1,254 @@
+#include "services/dispatch/domain/site_words.h"
+
+#include <cmath>
+
+#include "shared/digest/digest.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr std::size_t kLineBytesMax = 16 << 10;  // the trainer's have some 300
+constexpr std::size_t kPushBytesMax = 4 << 10;
+constexpr int kDepthMax = 8;
+constexpr std::int64_t kCountMax = std::int64_t{1} << 53;  // exact as a double, as JavaScript reads it
+
+bool is_count(const Json& value) {
+    // As unsigned, what is beyond the signed ones is not below 0.
+    if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kCountMax);
+    return value.is_number_integer() && value.get<std::int64_t>() >= 0 && value.get<std::int64_t>() <= kCountMax;
+}
+
+bool is_finite_number(const Json& value) {
+    return value.is_number() && std::isfinite(value.get<double>());
+}
+
+// Takes members of a JSON object that are what they should be; the first that is not is the fault. null counts as
+// absent: so the trainer prints what it does not know.
+class MemberReader {
+  public:
+    explicit MemberReader(const Json& object) : object_(object) {}
+
+    void operator()(const char* key, std::int64_t& into) {
+        if (const Json* value = find(key, &is_count, "an integer from 0 to 2^53")) into = value->get<std::int64_t>();
+    }
+    void operator()(const char* key, std::optional<std::int64_t>& into) {
+        if (const Json* value = find(key, &is_count, "an integer from 0 to 2^53")) into = value->get<std::int64_t>();
+    }
+    void operator()(const char* key, std::optional<double>& into) {
+        if (const Json* value = find(key, &is_finite_number, "a number or null")) into = value->get<double>();
+    }
+    void operator()(const char* key, bool& into) {
+        const auto is_boolean = [](const Json& value) { return value.is_boolean(); };
+        if (const Json* value = find(key, is_boolean, "true or false")) into = value->get<bool>();
+    }
+    const Status& status() const { return status_; }
+
+  private:
+    const Json* find(const char* key, bool (*is_good)(const Json&), const char* what) {
+        const auto found = object_.find(key);
+        if (found == object_.end() || found->is_null()) return nullptr;
+        if (is_good(*found)) return &*found;
+        if (status_.ok()) status_ = invalid_argument(key, std::string("must be ") + what);
+        return nullptr;
+    }
+
+    const Json& object_;
+    Status status_;
+};
+
+class MemberWriter {
+  public:
+    explicit MemberWriter(Json& object) : object_(object) {}
+
+    template <class T>
+    void operator()(const char* key, const T& value) {
+        object_[key] = value;
+    }
+    template <class T>
+    void operator()(const char* key, const std::optional<T>& value) {
+        if (value) object_[key] = *value;
+    }
+
+  private:
+    Json& object_;
+};
+
+// The members of a line under their names, for the reader and for the writer. `Line` is const or not.
+template <class Line, class Visitor>
+void visit_step(Line& line, Visitor& visit) {
+    visit("step", line.step);
+    visit("loss", line.loss);
+    visit("lr", line.lr);
+    visit("grad_norm", line.grad_norm);
+    visit("loss_scale", line.loss_scale);
+    visit("tokens_per_s", line.tokens_per_s);
+    visit("mfu", line.mfu);
+    visit("hfu", line.hfu);
+    visit("peak_bytes", line.peak_bytes);
+    visit("val_loss", line.val_loss);
+    visit("val_perplexity", line.val_perplexity);
+    visit("val_tokens", line.val_tokens);
+}
+
+// What becomes an update's metrics.
+template <class Line, class Visitor>
+void visit_metrics(Line& line, Visitor& visit) {
+    visit("steps", line.steps);
+    visit("samples", line.samples);
+    visit("tokens", line.tokens);
+    visit("loss", line.loss);
+    visit("tokens_per_s", line.tokens_per_s);
+    visit("wall_s", line.wall_s);
+}
+
+template <class Line, class Visitor>
+void visit_evaluation(Line& line, Visitor& visit) {
+    visit("loss", line.loss);
+    visit("perplexity", line.perplexity);
+    visit("tokens", line.tokens);
+}
+
+bool has(const Json& value, const char* key) {
+    return value.is_object() && value.contains(key);
+}
+
+bool is_summary(const Json& value) {
+    return has(value, "summary") && value.at("summary") == true;
+}
+
+Result<SummaryLine> summary_of(const Json& value) {
+    SummaryLine line;
+    MemberReader read(value);
+    read("resumable", line.resumable);
+    visit_metrics(line, read);
+    ATOLL_RETURN_IF_ERROR(read.status());
+    return line;
+}
+
+Result<EvaluationLine> evaluation_of(const Json& value) {
+    EvaluationLine line;
+    MemberReader read(value);
+    visit_evaluation(line, read);
+    ATOLL_RETURN_IF_ERROR(read.status());
+    return line;
+}
+
+// null: it is no JSON, and so none of ours.
+Json json_of(std::string_view line) {
+    if (line.size() > kLineBytesMax) return nullptr;
+    auto value = json::parse(line, kDepthMax);
+    return value.ok() ? std::move(value).value() : Json();
+}
+
+std::string required_digest(json::ObjectReader& reader, const char* key) {
+    std::string text = reader.required_string(key);
+    if (!digest::is_sha256(text)) reader.fail(key, "must be 64 lower-case hexadecimal characters");
+    return text;
+}
+
+}  // namespace
+
+std::optional<StepLine> parse_step_line(const Json& value) {
+    if (!has(value, "step") || !is_count(value.at("step"))) return std::nullopt;
+    StepLine line;
+    MemberReader read(value);
+    visit_step(line, read);
+    return line;
+}
+
+std::optional<SummaryLine> parse_summary_line(const Json& value) {
+    if (!is_summary(value)) return std::nullopt;
+    const auto line = summary_of(value);
+    return line.ok() ? std::optional(*line) : std::nullopt;
+}
+
+std::optional<EvaluationLine> parse_evaluation_line(const Json& value) {
+    if (!value.is_object()) return std::nullopt;
+    const auto line = evaluation_of(value);
+    return line.ok() ? std::optional(*line) : std::nullopt;
+}
+
+Result<TrainingLine> read_training_line(std::string_view line) {
+    const Json value = json_of(line);
+    if (is_summary(value)) {
+        ATOLL_TRY(SummaryLine summary, summary_of(value));
+        return TrainingLine(summary);
+    }
+    const auto step = parse_step_line(value);
+    return step ? TrainingLine(*step) : TrainingLine();
+}
+
+Result<std::optional<EvaluationLine>> read_evaluation_line(std::string_view line) {
+    const Json value = json_of(line);
+    if (!has(value, "perplexity")) return std::optional<EvaluationLine>();
+    ATOLL_TRY(EvaluationLine evaluation, evaluation_of(value));
+    return std::optional(evaluation);
+}
+
+Json to_json(const StepLine& line) {
+    Json value = Json::object();
+    MemberWriter write(value);
+    visit_step(line, write);
+    return value;
+}
+
+Json to_json(const SummaryLine& line) {
+    Json value = metrics_of(line);
+    value["summary"] = true;
+    value["resumable"] = line.resumable;
+    return value;
+}
+
+Json to_json(const EvaluationLine& line) {
+    Json value = Json::object();
+    MemberWriter write(value);
+    visit_evaluation(line, write);
+    return value;
+}
+
+Json metrics_of(const SummaryLine& summary) {
+    Json metrics = Json::object();
+    MemberWriter write(metrics);
+    visit_metrics(summary, write);
+    return metrics;
+}
+
+std::int64_t read_exit_code(std::string_view text) {
+    constexpr std::int64_t kNoGood = 1;
+    if (text.size() > kExitJsonBytesMax) return kNoGood;
+    const auto exit = json::parse(text, kDepthMax);
+    if (!exit.ok() || !has(*exit, "exit_code")) return kNoGood;
+    const Json& code = exit->at("exit_code");
+    return is_count(code) && code <= 255 ? code.get<std::int64_t>() : kNoGood;
+}
+
+std::optional<std::string> read_pushed_digest(std::string_view out) {
+    if (out.size() > kPushBytesMax) return std::nullopt;
+    const auto answer = json::parse(out, kDepthMax);
+    if (!answer.ok() || !has(*answer, "digest")) return std::nullopt;
+    const Json& digest = answer->at("digest");
+    if (!digest.is_string() || !digest::is_sha256(digest.get_ref<const std::string&>())) return std::nullopt;
+    return digest.get<std::string>();
+}
+
+Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file) {
+    if (text.size() > kDataJsonBytesMax) return invalid_argument(file, "has more than 64 KiB");
+    const auto value = json::parse(text, kDepthMax);
+    if (!value.ok()) return invalid_argument(file, value.error().message);
+    json::ObjectReader reader(*value, file);
+    PreparedSplit split;
+    split.tokenizer_sha256 = required_digest(reader, "tokenizer_sha256");
+    split.fingerprint = required_digest(reader, "fingerprint");
+    split.batching = reader.one_of("batching", {"packing", "padding"}, "");
+    split.seq_len = reader.required_integer("seq_len", 1, kCountMax);
+    split.documents = reader.required_integer("documents", 0, kCountMax);
+    split.rows = reader.required_integer("rows", 0, kCountMax);
+    split.tokens = reader.required_integer("tokens", 0, kCountMax);
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return split;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "shared/json/json.h"
+
+// Everything that a site says in JSON is read here and nowhere else, into records of known members: numbers are finite
+// and in their range, texts are of a known form. What these records hold can be kept, summed and shown; a site can put
+// nothing else into a row, an event or a message.
+namespace atl::dispatch {
+
+// What a training prints after a step. Members that it does not have, or that are not what they should be, are left
+// out: they are shown and nothing depends on them.
+struct StepLine {
+    std::int64_t step = 0;
+    std::optional<double> loss;
+    std::optional<double> lr;
+    std::optional<double> grad_norm;
+    std::optional<double> loss_scale;
+    std::optional<double> tokens_per_s;
+    std::optional<double> mfu;
+    std::optional<double> hfu;
+    std::optional<std::int64_t> peak_bytes;
+    std::optional<double> val_loss;  // of a validation after the step
+    std::optional<double> val_perplexity;
+    std::optional<std::int64_t> val_tokens;
+};
+
+// What a training prints at its end.
+struct SummaryLine {
+    bool resumable = false;  // it stopped for time: another run goes on from its state
+    std::optional<std::int64_t> steps;
+    std::optional<std::int64_t> samples;
+    std::optional<std::int64_t> tokens;
+    std::optional<double> loss;
+    std::optional<double> tokens_per_s;
+    std::optional<double> wall_s;
+};
+
+// What an evaluation prints of one model.
+struct EvaluationLine {
+    std::optional<double> loss;
+    std::optional<double> perplexity;  // nothing: too large for a number
+    std::optional<std::int64_t> tokens;
+};
+
+// A line of a program's standard output; std::monostate and nullopt: it is none of these, as whatever else a site's
+// programs print. kInvalidArgument naming the member: it is one of these, and the member cannot be what it says.
+using TrainingLine = std::variant<std::monostate, StepLine, SummaryLine>;
+Result<TrainingLine> read_training_line(std::string_view line);
+Result<std::optional<EvaluationLine>> read_evaluation_line(std::string_view line);
+
+// As they are kept, with the names of the trainer's members; what is not there is left out. parse_* of it gives the
+// same again, and nothing where a row holds something else.
+json::Json to_json(const StepLine& line);
+json::Json to_json(const SummaryLine& line);
+json::Json to_json(const EvaluationLine& line);
+std::optional<StepLine> parse_step_line(const json::Json& value);
+std::optional<SummaryLine> parse_summary_line(const json::Json& value);
+std::optional<EvaluationLine> parse_evaluation_line(const json::Json& value);
+
+// An update's numbers, for the version and for people.
+json::Json metrics_of(const SummaryLine& summary);
+
+// The status in an attempt's exit.json. What is none of ours says only that the attempt ended, and not well: 1.
+std::int64_t read_exit_code(std::string_view text);
+constexpr std::size_t kExitJsonBytesMax = 4 << 10;
+
+// The digest that `atoll push` printed, if it did.
+std::optional<std::string> read_pushed_digest(std::string_view out);
+
+// What data.json says of one split of tokenised data.
+struct PreparedSplit {
+    std::string tokenizer_sha256;
+    std::int64_t seq_len = 0;
+    std::string batching;
+    std::int64_t documents = 0;
+    std::int64_t rows = 0;
+    std::int64_t tokens = 0;
+    std::string fingerprint;
+};
+// `file` names it in errors. kInvalidArgument.
+Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file);
+constexpr std::size_t kDataJsonBytesMax = 64 << 10;
+
+}  // namespace atl::dispatch

@@ -1,0 +1,139 @@
+#include "services/dispatch/domain/site_words.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+StepLine step_of(const Json& line) {
+    const TrainingLine read = read_training_line(line.dump()).value();
+    EXPECT_TRUE(std::holds_alternative<StepLine>(read)) << line;
+    return std::get<StepLine>(read);
+}
+
+SummaryLine summary_of(const Json& line) {
+    const TrainingLine read = read_training_line(line.dump()).value();
+    EXPECT_TRUE(std::holds_alternative<SummaryLine>(read)) << line;
+    return std::get<SummaryLine>(read);
+}
+
+bool is_none(const std::string& line) {
+    const auto training = read_training_line(line);
+    const auto evaluation = read_evaluation_line(line);
+    return training.ok() && std::holds_alternative<std::monostate>(*training) && evaluation.ok() && !*evaluation;
+}
+
+TEST(SiteWordsTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
+    const Json step = {{"step", 7},        {"loss", 2.5},         {"lr", 1e-3},        {"grad_norm", 0.5},
+                       {"loss_scale", 64}, {"tokens_per_s", 1e4}, {"mfu", 0.5},        {"hfu", 0.25},
+                       {"peak_bytes", 99}, {"val_loss", 2.0},     {"val_tokens", 640}, {"val_perplexity", 7.5}};
+    EXPECT_EQ(to_json(step_of(step)), step);
+    EXPECT_EQ(to_json(*parse_step_line(to_json(step_of(step)))), step);
+    const Json metrics = {{"steps", 3},  {"samples", 48},         {"tokens", 6144},
+                          {"loss", 7.5}, {"tokens_per_s", 100.5}, {"wall_s", 1.5}};
+    Json summary = metrics;
+    summary.update({{"summary", true}, {"resumable", true}});
+    EXPECT_EQ(to_json(summary_of(summary)), summary);
+    EXPECT_EQ(to_json(*parse_summary_line(to_json(summary_of(summary)))), summary);
+    EXPECT_EQ(metrics_of(summary_of(summary)), metrics);
+    const Json evaluation = {{"loss", 2.0}, {"perplexity", 7.389}, {"tokens", 1000}};
+    EXPECT_EQ(to_json(**read_evaluation_line(evaluation.dump())), evaluation);
+    EXPECT_EQ(to_json(*parse_evaluation_line(evaluation)), evaluation);
+}
+
+TEST(SiteWordsTest, WhatATrainerDoesNotKnowIsLeftOut) {
+    EXPECT_EQ(to_json(step_of({{"step", 1}, {"loss", nullptr}, {"mfu", nullptr}})), (Json{{"step", 1}}));
+    EXPECT_FALSE(summary_of({{"summary", true}, {"already_finished", true}, {"resumable", false}}).samples);
+    const auto infinite = read_evaluation_line("{\"loss\":900.5,\"perplexity\":null,\"tokens\":5}").value();
+    ASSERT_TRUE(infinite);
+    EXPECT_FALSE(infinite->perplexity);
+    EXPECT_EQ(infinite->loss, 900.5);
+}
+
+TEST(SiteWordsTest, MembersThatNobodyKnowsGoNowhere) {
+    const std::string odd("a\0b", 3);
+    EXPECT_EQ(to_json(step_of({{"step", 1}, {"loss", 5.0}, {odd, 1}, {"note", "perché"}, {"more", {1, 2}}})),
+              (Json{{"step", 1}, {"loss", 5.0}}));
+    EXPECT_EQ(to_json(summary_of({{"summary", true}, {odd, odd}})), (Json{{"summary", true}, {"resumable", false}}));
+}
+
+TEST(SiteWordsTest, WhatIsNoLineOfOursIsPassedOver) {
+    for (const char* text : {"", "no JSON", "[1,2]", "7", "null", "{}", "{\"summary\":1}", "{\"summary\":\"true\"}",
+                             "{\"step\":-1}", "{\"step\":\"one\"}", "{\"step\":null}", "{\"step\":1.5}",
+                             "{\"step\":18446744073709551615}", "{\"step\":1e999}", "{\"step\":1,\"step\":2}", "\xff"})
+        EXPECT_TRUE(is_none(text)) << text;
+    EXPECT_TRUE(is_none("{\"step\":1,\"more\":\"" + std::string(1 << 20, 'x') + "\"}")) << "far too long";
+    EXPECT_TRUE(is_none("{\"step\":1,\"more\":" + std::string(20, '[') + std::string(20, ']') + "}")) << "far too deep";
+}
+
+TEST(SiteWordsTest, AStepsNumbersThatAreNoneAreLeftOut) {
+    const Json odd = {{"step", 1},        {"loss", "low"},     {"lr", true},          {"mfu", Json::object()},
+                      {"peak_bytes", -1}, {"val_tokens", 1.5}, {"tokens_per_s", 10.5}};
+    EXPECT_EQ(to_json(step_of(odd)), (Json{{"step", 1}, {"tokens_per_s", 10.5}}));
+}
+
+TEST(SiteWordsTest, AResultThatCannotBeWhatItSaysIsRefusedByItsMember) {
+    const auto field_of = [](const std::string& line) {
+        const auto training = read_training_line(line);
+        const auto evaluation = read_evaluation_line(line);
+        if (training.ok() && evaluation.ok()) return std::string("none");
+        const Error& error = training.ok() ? evaluation.error() : training.error();
+        EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+        return error.field;
+    };
+    EXPECT_EQ(field_of("{\"summary\":true,\"resumable\":1}"), "resumable");
+    EXPECT_EQ(field_of("{\"summary\":true,\"resumable\":\"false\"}"), "resumable");
+    EXPECT_EQ(field_of("{\"summary\":true,\"samples\":1.5}"), "samples");
+    EXPECT_EQ(field_of("{\"summary\":true,\"tokens\":-1}"), "tokens");
+    EXPECT_EQ(field_of("{\"summary\":true,\"tokens\":18446744073709551615}"), "tokens");
+    EXPECT_EQ(field_of("{\"summary\":true,\"loss\":[]}"), "loss");
+    EXPECT_EQ(field_of("{\"perplexity\":true}"), "perplexity");
+    EXPECT_EQ(field_of("{\"perplexity\":1,\"tokens\":9007199254740993}"), "tokens");
+    EXPECT_EQ(field_of("{\"summary\":true,\"tokens\":9007199254740992}"), "none");
+}
+
+TEST(SiteWordsTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
+    EXPECT_EQ(read_exit_code("{\"exit_code\":0,\"out\":\"trained\"}"), 0);
+    EXPECT_EQ(read_exit_code("{\"exit_code\":255}"), 255);
+    for (const char* text : {"", "{}", "0", "{\"exit_code\":256}", "{\"exit_code\":-1}", "{\"exit_code\":true}",
+                             "{\"exit_code\":1e2}", "{\"exit_code\":18446744073709551615}"})
+        EXPECT_EQ(read_exit_code(text), 1) << text;
+}
+
+TEST(SiteWordsTest, ADigestIsTheOnlyAnswerOfAPush) {
+    const std::string digest(64, 'a');
+    EXPECT_EQ(read_pushed_digest("{\"digest\":\"" + digest + "\"}\n"), digest);
+    for (const std::string& text : {std::string(), std::string("done"), "{\"digest\":\"" + std::string(64, 'A') + "\"}",
+                                    std::string("{\"digest\":7}"), "[\"" + digest + "\"]",
+                                    "{\"digest\":\"" + digest + "\"}" + std::string(1 << 20, ' ')})
+        EXPECT_FALSE(read_pushed_digest(text)) << text.substr(0, 100);
+}
+
+TEST(SiteWordsTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
+    const Json good = {{"schema", 1},     {"tokenizer_sha256", std::string(64, '1')},
+                       {"seq_len", 128},  {"batching", "packing"},
+                       {"documents", 10}, {"rows", 5},
+                       {"tokens", 600},   {"fingerprint", std::string(64, '2')}};
+    const PreparedSplit split = read_data_json(good.dump(), "train.data.json").value();
+    EXPECT_EQ(split.rows, 5);
+    EXPECT_EQ(split.fingerprint, std::string(64, '2'));
+    const auto field_with = [&](const char* key, const Json& value) {
+        Json wrong = good;
+        wrong[key] = value;
+        const auto read = read_data_json(wrong.dump(), "train.data.json");
+        return read.ok() ? std::string("none") : read.error().field;
+    };
+    for (const char* key : {"rows", "tokens", "documents", "seq_len"})
+        for (const Json& value : {Json(-1), Json("5"), Json(1.5), Json(UINT64_MAX), Json()})
+            EXPECT_EQ(field_with(key, value), std::string("train.data.json.") + key) << value;
+    for (const char* key : {"tokenizer_sha256", "fingerprint", "batching"})
+        EXPECT_EQ(field_with(key, std::string("a\0b", 3)), std::string("train.data.json.") + key);
+    EXPECT_EQ(field_with("template", std::string("a\0b", 3)), "none") << "nobody reads it";
+    for (const std::string& text : {std::string("no JSON"), std::string("[]"), std::string(1 << 20, ' ')})
+        EXPECT_EQ(read_data_json(text, "train.data.json").error().field, "train.data.json");
+}
+
+}  // namespace
+}  // namespace atl::dispatch
