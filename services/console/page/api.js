@@ -60,7 +60,8 @@ export function connect(token, fetchLike = fetch) {
 async function detailOf(answer) {
     try {
         const problem = await answer.json();
-        return problem.detail ?? problem.title;
+        const field = problem.field ? `${problem.field}: ` : '';
+        return field + (problem.detail ?? problem.title);
     } catch {
         return `The coordinator answered ${answer.status}.`;
     }

@@ -96,7 +96,8 @@ test('failures say what they mean', async () => {
                 (error) => error
             );
     assert.match((await failure(401, {})).message, /does not accept this token/);
-    assert.equal((await failure(422, {detail: 'after: no cursor'})).message, 'after: no cursor');
+    assert.equal((await failure(422, {field: 'after', detail: 'no cursor'})).message, 'after: no cursor');
+    assert.equal((await failure(409, {detail: 'it runs'})).message, 'it runs');
     const away = await connect('a.b.c', async () => Promise.reject(new TypeError('network')))
         .get('/x')
         .then(
