@@ -52,8 +52,12 @@ while [ $# -gt 0 ]; do
     case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; --resume) resume=1 ;; esac
     shift
 done
+[ ! -e "$here/$verb.waits" ] || echo $$ >>"$here/$verb.pids"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
+says=
+if [ -e "$here/$verb.says" ]; then cat "$here/$verb.says" && says=1; fi
 if [ -e "$here/$verb.exits" ]; then echo "made to fail" >&2; exit "$(cat "$here/$verb.exits")"; fi
+[ -z "$says" ] || exit 0
 case $verb in
 train)
     mkdir -p "$out"

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "shared/base/contained.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -18,7 +20,7 @@ Json read_one(const LogSource& source, Clock::time_point deadline) {
         log["error"] = "not read: other sites took too long to answer; ask for this task alone";
         return log;
     }
-    auto text = source.read();
+    auto text = contained(source.read);
     if (text.ok())
         log["text"] = std::move(text).value();
     else

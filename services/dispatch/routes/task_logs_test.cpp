@@ -54,6 +54,14 @@ TEST(TaskLogsTest, WhatIsNotBegunBeforeTheDeadlineIsNamed) {
     EXPECT_FALSE(was_read);
 }
 
+TEST(TaskLogsTest, ALogWhoseReadingThrowsIsNamedAndTheOthersAreRead) {
+    const LogSource broken{place("broken"),
+                           []() -> Result<std::string> { throw std::runtime_error("no such member"); }};
+    const LogSource healthy{place("healthy"), []() -> Result<std::string> { return std::string("line\n"); }};
+    EXPECT_EQ(gather_logs({broken, healthy}, Clock::now() + std::chrono::minutes(1)),
+              (Json{with(place("broken"), "error", "no such member"), with(place("healthy"), "text", "line\n")}));
+}
+
 TEST(TaskLogsTest, OfNoTasksThereIsNothing) {
     EXPECT_EQ(gather_logs({}, Clock::now()), Json::array());
     EXPECT_EQ(logs_text(Json::array()), "");

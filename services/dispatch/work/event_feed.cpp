@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "shared/base/contained.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
@@ -15,6 +16,14 @@ constexpr milliseconds kReconnectPause{500};
 // A notification can be lost with its connection only, yet a look now and then costs nothing.
 constexpr int kSlicesBetweenLooks = 100;
 
+void give(const EventFeed::Question& question, Result<EventPage> page) {
+    const Status given = contained([&]() -> Status {
+        question.answer(std::move(page));
+        return {};
+    });
+    if (!given.ok()) spdlog::error("events of job {} could not be given: {}", question.job, given.error().message);
+}
+
 }  // namespace
 
 EventFeed::EventFeed(std::string conninfo, std::string schema)
@@ -27,7 +36,7 @@ EventFeed::~EventFeed() {
     thread_.request_stop();
     wake_.notify_all();
     thread_.join();
-    for (auto& question : questions_) question.answer(unavailable("the service is stopping"));
+    for (auto& question : questions_) give(question, unavailable("the service is stopping"));
 }
 
 void EventFeed::ask(Question question) {
@@ -51,9 +60,9 @@ void EventFeed::run(const std::stop_token& stop) {
             wake_.wait(lock, stop, [this] { return !questions_.empty(); });
         }
         if (stop.stop_requested()) return;
-        const Status status = serve(stop);
+        const Status status = contained([&] { return serve(stop); });
         if (status.ok()) continue;
-        spdlog::warn("the event feed lost its database connection: {}", status.error().message);
+        spdlog::warn("the event feed begins anew: {}", describe(status.error()));
         fail_late(status.error());
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, stop, kReconnectPause, [] { return false; });
@@ -93,7 +102,7 @@ Status EventFeed::answer_ready(pg::Connection& connection, bool all) {
     std::vector<Question> due = take_due(all);
     for (std::size_t i = 0; i < due.size(); ++i) {
         Question& question = due[i];
-        auto page = read_events(connection, question.job, question.after, question.limit);
+        auto page = contained([&] { return read_events(connection, question.job, question.after, question.limit); });
         if (!page.ok() && page.error().code == ErrorCode::kUnavailable) {
             put_back({std::make_move_iterator(due.begin() + static_cast<std::ptrdiff_t>(i)),
                       std::make_move_iterator(due.end())});
@@ -102,7 +111,7 @@ Status EventFeed::answer_ready(pg::Connection& connection, bool all) {
         const bool must_answer = !page.ok() || !page->items.empty() || page->job_is_finished ||
                                  question.deadline <= std::chrono::steady_clock::now();
         if (must_answer) {
-            question.answer(std::move(page));
+            give(question, std::move(page));
             continue;
         }
         question.is_new = false;
@@ -119,7 +128,7 @@ void EventFeed::put_back(std::vector<Question> questions) {
 }
 
 void EventFeed::fail_late(const Error& error) {
-    for (auto& question : take_due(false)) question.answer(error);
+    for (auto& question : take_due(false)) give(question, error);
 }
 
 }  // namespace atl::dispatch

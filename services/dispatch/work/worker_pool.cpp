@@ -4,7 +4,10 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
+#include "shared/base/contained.h"
 #include "shared/base/id.h"
+#include "shared/base/shorten.h"
+#include "shared/json/printable.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
@@ -16,6 +19,7 @@ constexpr milliseconds kIdleMax{500};
 constexpr milliseconds kAfterError{1000};
 constexpr milliseconds kKeeperPause{1000};
 constexpr int kSaveTries = 5;
+constexpr std::size_t kGivenUpBytesMax = 500;
 
 const char* name_of_step(const Task& task) {
     if (task.cancel_requested) return "cancelling";
@@ -24,6 +28,18 @@ const char* name_of_step(const Task& task) {
 
 bool has_live_attempt(const Task& task) {
     return task.attempt && task.state == TaskState::kRunning;
+}
+
+// Whether something of the attempt may be running at its site.
+bool may_run(const Task& task) {
+    if (!has_live_attempt(task)) return false;
+    const Step step = task.attempt->step;
+    return step == Step::kSubmitting || step == Step::kQueued || step == Step::kRunning;
+}
+
+// A text or a number that the database cannot hold, or an event that is too large: so it would be each time.
+bool cannot_be_kept(const Error& error) {
+    return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kTooLarge;
 }
 
 void log_change(const TaskChange& change) {
@@ -77,11 +93,29 @@ void WorkerPool::poke() {
     wake_.notify_one();
 }
 
+class WorkerPool::Holding {
+  public:
+    Holding(WorkerPool& pool, const LeasedTask& leased) : pool_(pool), task_(leased.task.id) {
+        const std::lock_guard lock(pool_.mutex_);
+        pool_.held_[task_] = leased.fence;
+    }
+    ~Holding() {
+        const std::lock_guard lock(pool_.mutex_);
+        pool_.held_.erase(task_);
+    }
+    Holding(const Holding&) = delete;
+    Holding& operator=(const Holding&) = delete;
+
+  private:
+    WorkerPool& pool_;
+    std::string task_;
+};
+
 void WorkerPool::work(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-        const auto worked = work_once();
+        const auto worked = contained([this] { return work_once(); });
         if (worked.ok() && *worked) continue;
-        if (!worked.ok()) spdlog::warn("a worker could not go on: {}", worked.error().message);
+        if (!worked.ok()) spdlog::warn("a worker could not go on: {}", describe(worked.error()));
         const milliseconds wait = worked.ok() ? pause() : kAfterError;
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, stop, wait, [this, seen = pokes_] { return pokes_ != seen; });
@@ -89,9 +123,10 @@ void WorkerPool::work(const std::stop_token& stop) {
 }
 
 milliseconds WorkerPool::pause() {
-    auto connection = pool_.acquire();
-    if (!connection.ok()) return kAfterError;
-    const auto time = time_to_next_task(**connection, kIdleMax);
+    const auto time = contained([this]() -> Result<milliseconds> {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        return time_to_next_task(*connection, kIdleMax);
+    });
     return time.ok() ? *time : kAfterError;
 }
 
@@ -102,30 +137,30 @@ Result<bool> WorkerPool::work_once() {
         ATOLL_TRY(leased, lease_task(*connection, std::chrono::seconds(settings_.lease_s), settings_.instance));
     }
     if (!leased) return false;
+    std::int64_t next_in_ms = 0;
     {
-        const std::lock_guard lock(mutex_);
-        held_[leased->task.id] = leased->fence;
+        const Holding holding(*this, *leased);
+        bool is_known = true;
+        TaskChange change = step(*leased, is_known);
+        ATOLL_RETURN_IF_ERROR(write(*leased, change, is_known));
+        next_in_ms = change.next_in_ms;
     }
-    bool is_known = true;
-    const TaskChange change = step(*leased, is_known);
-    const Status written = write(*leased, change, is_known);
-    {
-        const std::lock_guard lock(mutex_);
-        held_.erase(leased->task.id);
-    }
-    ATOLL_RETURN_IF_ERROR(written);
-    if (change.next_in_ms == 0) poke();
+    if (next_in_ms == 0) poke();
     return true;
 }
 
-Status WorkerPool::write(const LeasedTask& leased, const TaskChange& change, bool is_known) {
+Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_known) {
     if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
     if (!is_known && steps_.is_stopped()) {
         // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
         ATOLL_TRY(auto connection, pool_.acquire());
         return release_lease(*connection, leased.task.id, leased.fence);
     }
-    const Status saved = save(leased, change);
+    Status saved = save(leased, change);
+    if (!saved.ok() && cannot_be_kept(saved.error())) {
+        change = fail(leased, "what the site says cannot be kept: " + describe(saved.error()));
+        saved = save(leased, change);
+    }
     if (!saved.ok() && saved.error().code == ErrorCode::kPreconditionFailed) {
         spdlog::warn("{}; this result is dropped", saved.error().message);
         return {};
@@ -137,17 +172,21 @@ Status WorkerPool::write(const LeasedTask& leased, const TaskChange& change, boo
 }
 
 TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
-    const Task& task = leased.task;
     const auto start = std::chrono::steady_clock::now();
-    const auto measured = [&](TaskChange change) {
-        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-        metrics_.seconds("atoll_dispatch_step_seconds", "Time of one step of a task.", {{"step", name_of_step(task)}})
-            .Observe(time.count());
-        log_change(change);
-        return change;
-    };
-    if (!leased.fault.empty()) return measured(give_up(task, leased.fault));
-    if (!has_live_attempt(task)) return measured(task.cancel_requested ? cancel_idle(task) : begin_attempt(task));
+    auto change = contained([&]() -> Result<TaskChange> { return take_step(leased, is_known); });
+    if (!change.ok()) change = fail(leased, "what the site says cannot be read: " + change.error().message);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    metrics_
+        .seconds("atoll_dispatch_step_seconds", "Time of one step of a task.", {{"step", name_of_step(leased.task)}})
+        .Observe(time.count());
+    log_change(*change);
+    return std::move(change).value();
+}
+
+TaskChange WorkerPool::take_step(const LeasedTask& leased, bool& is_known) {
+    const Task& task = leased.task;
+    if (!leased.fault.empty()) return give_up(task, leased.fault);
+    if (!has_live_attempt(task)) return task.cancel_requested ? cancel_idle(task) : begin_attempt(task);
     const std::int64_t now_ms = unix_now_ms();
     const Outcome outcome =
         task.cancel_requested ? steps_.cancel(task, leased.facility) : steps_.run(task, leased.facility, now_ms);
@@ -156,17 +195,26 @@ TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
         spdlog::warn("facility {}: {} of task {}: {}", task.facility, name_of_step(task), task.id, unknown->why);
     }
     TaskChange change = apply(task, outcome, steps_.pace(leased.facility), now_ms);
-    end_at_site(change, outcome, leased.facility);
-    return measured(std::move(change));
+    const auto* watched = std::get_if<Watched>(&outcome);
+    const bool is_running = watched != nullptr && !watched->exit_code;
+    if (is_running && change.task.attempt->step == Step::kFailed) end_at_site(task, leased.facility);
+    return change;
+}
+
+TaskChange WorkerPool::fail(const LeasedTask& leased, const std::string& why) {
+    const std::string reason = shorten(json::printable(why), kGivenUpBytesMax);
+    spdlog::error("task {}: {} gave up: {}", leased.task.id, name_of_step(leased.task), reason);
+    if (may_run(leased.task)) end_at_site(leased.task, leased.facility);
+    return fail_step(leased.task, reason, steps_.pace(leased.facility));
 }
 
 // What an attempt that failed before its batch job ended still has running there would keep the next one waiting.
-void WorkerPool::end_at_site(const TaskChange& change, const Outcome& outcome, const Facility& facility) {
-    const auto* watched = std::get_if<Watched>(&outcome);
-    if (watched == nullptr || watched->exit_code || change.task.attempt->step != Step::kFailed) return;
-    const Outcome ended = steps_.cancel(change.task, facility);
-    if (const auto* unknown = std::get_if<Unknown>(&ended))
-        spdlog::warn("facility {}: task {} may go on there: {}", facility.name, change.task.id, unknown->why);
+void WorkerPool::end_at_site(const Task& task, const Facility& facility) {
+    const auto ended = contained([&]() -> Result<Outcome> { return steps_.cancel(task, facility); });
+    const auto* unknown = ended.ok() ? std::get_if<Unknown>(&*ended) : nullptr;
+    if (ended.ok() && unknown == nullptr) return;
+    spdlog::warn("facility {}: task {} may go on there: {}", facility.name, task.id,
+                 unknown != nullptr ? unknown->why : ended.error().message);
 }
 
 Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
@@ -190,10 +238,10 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
         return transaction.commit();
     };
-    Status status = once();
+    Status status = contained(once);
     for (int tries = 1; !status.ok() && status.error().code == ErrorCode::kUnavailable && tries < kSaveTries; ++tries) {
         std::this_thread::sleep_for(milliseconds(100 << tries));
-        status = once();
+        status = contained(once);
     }
     return status;
 }
@@ -202,8 +250,9 @@ void WorkerPool::keep(const std::stop_token& stop) {
     const auto lease = std::chrono::seconds(settings_.lease_s);
     const milliseconds interval = std::min(kKeeperPause, milliseconds(lease) / 3);
     while (!stop.stop_requested()) {
-        for (const Status& status : {keep_leases(), close_late_rounds(), count()})
-            if (!status.ok()) spdlog::warn("the keeper could not go on: {}", status.error().message);
+        for (const auto duty : {&WorkerPool::keep_leases, &WorkerPool::close_late_rounds, &WorkerPool::count})
+            if (const Status status = contained([&] { return (this->*duty)(); }); !status.ok())
+                spdlog::warn("the keeper could not go on: {}", describe(status.error()));
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, stop, interval, [] { return false; });
     }
@@ -231,11 +280,11 @@ Status WorkerPool::close_late_rounds() {
         return transaction.commit();
     };
     for (const auto& job : jobs) {
-        const Status status = advance_alone(job);
+        const Status status = contained([&] { return advance_alone(job); });
         if (status.ok()) continue;
         // Without a database there is no going on; any other fault is this job's alone.
         if (!connection->healthy()) return status;
-        spdlog::warn("job {}: what is late there could not be closed: {}", job, status.error().message);
+        spdlog::warn("job {}: what is late there could not be closed: {}", job, describe(status.error()));
     }
     return {};
 }

@@ -36,13 +36,21 @@ class WorkerPool {
     void poke();  // new work may be due
 
   private:
+    // A task in this process's hands, whose lease the keeper renews.
+    class Holding;
+
     void work(const std::stop_token& stop);
     void keep(const std::stop_token& stop);
     Result<bool> work_once();  // false: nothing was due
+    // Does the task's next step; what is thrown on the way fails the attempt.
     TaskChange step(const LeasedTask& leased, bool& is_known);
-    void end_at_site(const TaskChange& change, const Outcome& outcome, const Facility& facility);
-    // What the step gave, under the fence; and whether the facility answered.
-    Status write(const LeasedTask& leased, const TaskChange& change, bool is_known);
+    TaskChange take_step(const LeasedTask& leased, bool& is_known);
+    // Gives up the attempt in hand, whose step cannot be done or kept, and ends what it has running.
+    TaskChange fail(const LeasedTask& leased, const std::string& why);
+    void end_at_site(const Task& task, const Facility& facility);
+    // What the step gave, under the fence; and whether the facility answered. An outcome that the database cannot hold
+    // becomes the attempt's failure.
+    Status write(const LeasedTask& leased, TaskChange& change, bool is_known);
     Status save(const LeasedTask& leased, const TaskChange& change);
     Status keep_leases();
     Status close_late_rounds();

@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+
+#include "services/dispatch/test_support.h"
+#include "services/dispatch/work/event_feed.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+// What a site says or a row holds ends an attempt at worst: the service goes on.
+class LyingSiteTest : public DispatchServiceTest {
+  protected:
+    void set(const std::string& file, const std::string& text = "") { std::ofstream(fake(file)) << text; }
+    void unset(const std::string& file) { std::filesystem::remove(fake(file)); }
+    std::string submit_one_round(const std::string& name, int attempts_max) {
+        Json request = job_request(1);
+        request["name"] = name;
+        request["attempts_max"] = attempts_max;
+        request["evaluation"] = {{"at", Json::array()}};
+        return submit(request);
+    }
+    std::string error_of(const std::string& job) { return get("/v1/jobs/" + job).at("error"); }
+    std::vector<Json> events_of(const std::string& job, const std::string& type) {
+        std::vector<Json> found;
+        const Json page = get("/v1/jobs/" + job + "/events?limit=1000");
+        for (const Json& event : page.at("items"))
+            if (event.at("type") == type) found.push_back(event.at("data"));
+        return found;
+    }
+    // Has the database refuse, as it refuses U+0000 in a jsonb, the rows of attempts that `condition` (of NEW) tells.
+    void refuse_attempts(const std::string& condition) {
+        auto connection = connect();
+        const Status made = connection.script(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+            "'unsupported Unicode escape sequence' USING ERRCODE = '22P05'; END $$;"
+            "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON attempts FOR EACH ROW WHEN (" +
+            condition + ") EXECUTE FUNCTION refuse()");
+        ASSERT_TRUE(made.ok()) << made.error().message;
+    }
+};
+
+TEST_F(LyingSiteTest, AFlagThatIsANumberFailsTheAttemptByItsLineAndTheServiceGoesOn) {
+    set("train.says",
+        "{\"step\":1,\"loss\":5.0}\nno JSON\n"
+        "{\"summary\":true,\"resumable\":1,\"steps\":1,\"samples\":1,\"tokens\":1}\n");
+    const std::string job = submit_one_round("lying", 2);
+    ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job).dump(2);
+    EXPECT_NE(error_of(job).find("failed at attempt 2: line 3 of stdout.jsonl: resumable: "), std::string::npos)
+        << error_of(job);
+    unset("train.says");
+    const std::string next = submit_one_round("honest", 1);
+    EXPECT_TRUE(reaches(next, "completed")) << get("/v1/jobs/" + next).dump(2);
+}
+
+TEST_F(LyingSiteTest, AKeyThatTheDatabaseCannotHoldIsPassedOver) {
+    set("train.says", "{\"step\":1,\"loss\":5.0,\"a\\u0000b\":1}\n");
+    set("train.exits", "7");
+    const std::string job = submit_one_round("lying", 2);
+    ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_NE(error_of(job).find("failed at attempt 2: exit code 7: made to fail"), std::string::npos) << error_of(job);
+    const auto progress = events_of(job, "atoll.task.progress.v1");
+    ASSERT_FALSE(progress.empty());
+    EXPECT_EQ(progress[0].at("loss"), 5.0);
+}
+
+TEST_F(LyingSiteTest, AnOutcomeThatTheDatabaseRefusesFailsItsAttemptAndEndsWhatRuns) {
+    set("train.waits");
+    refuse_attempts("NEW.step = 'running'");
+    const std::string job = submit_one_round("refused", 2);
+    ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_NE(error_of(job).find("failed at attempt 2: what the site says cannot be kept: "), std::string::npos)
+        << error_of(job);
+    EXPECT_TRUE(eventually([&] {
+        for (const auto& pid : lines("train.pids")) {
+            const auto words = read_file("/proc/" + pid + "/cmdline");
+            if (words.ok() && !words->empty()) return false;
+        }
+        return !lines("train.pids").empty();
+    })) << "a trainer lives";
+    unset("train.waits");
+}
+
+TEST_F(LyingSiteTest, AStepThatThrowsFailsItsAttempt) {
+    set("train.waits");
+    const std::string job = submit_one_round("broken", 2);
+    ASSERT_TRUE(eventually([&] { return events_of(job, "atoll.task.running.v1").size() == 2; }));
+    ASSERT_TRUE(connect().query("UPDATE tasks SET params = params - 'base' WHERE kind = 'train'").ok());
+    unset("train.waits");
+    ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_NE(error_of(job).find("failed at attempt 2: what the site says cannot be read: "), std::string::npos)
+        << error_of(job);
+}
+
+TEST_F(LyingSiteTest, AJobThatAnotherReleaseWroteKeepsNoOtherFromItsDeadline) {
+    set("train.waits");
+    const std::string one = submit_one_round("one", 1);
+    const std::string other = submit_one_round("other", 1);
+    const auto& [broken, good] = std::minmax(one, other);  // late jobs are looked at in this order
+    auto connection = connect();
+    ASSERT_TRUE(connection.query("UPDATE jobs SET spec = spec - 'strategy' WHERE id = $1", {broken}).ok());
+    ASSERT_TRUE(connection.query("UPDATE rounds SET deadline_at = now() WHERE state = 'training'").ok());
+    EXPECT_TRUE(reaches(good, "failed")) << get("/v1/jobs/" + good).dump(2);
+    EXPECT_EQ(error_of(good), "round 1 passed its deadline with 0 of 2 updates");
+    EXPECT_EQ(state_of(broken), "running");
+    unset("train.waits");
+}
+
+TEST_F(LyingSiteTest, AnAnswerThatCannotBeGivenKeepsNobodyElseFromTheirs) {
+    const std::string job = submit_one_round("watched", 1);
+    EventFeed feed(conninfo_, "dispatch");
+    std::atomic<bool> was_asked = false;
+    std::atomic<bool> is_answered = false;
+    const auto question = [&](std::function<void(Result<EventPage>)> answer) {
+        return EventFeed::Question{
+            .job = job, .deadline = std::chrono::steady_clock::now(), .answer = std::move(answer)};
+    };
+    feed.ask(question([&](const Result<EventPage>&) {
+        was_asked = true;
+        throw std::runtime_error("the client's text cannot be written");
+    }));
+    ASSERT_TRUE(eventually([&] { return was_asked.load(); }));
+    feed.ask(question([&](const Result<EventPage>& page) { is_answered = page.ok(); }));
+    EXPECT_TRUE(eventually([&] { return is_answered.load(); }));
+}
+
+}  // namespace
+}  // namespace atl::dispatch
