@@ -10,6 +10,7 @@
 #include "services/aggregation/workers.h"
 #include "shared/base/file.h"
 #include "shared/http/test_server.h"
+#include "shared/service/answer_check.h"
 #include "shared/service/openapi_check.h"
 #include "tests/integration/test_stack.h"
 
@@ -91,6 +92,30 @@ class AggregationTest : public StackTest {
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
     for (const auto& fault : service::openapi_faults(definition().openapi, server_->server())) ADD_FAILURE() << fault;
+}
+
+TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10)));
+    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
+    ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), std::string(64, 'f')}));
+    auto second = closed(2);
+    second.data["strategy"]["outer"] = {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}};
+    ASSERT_TRUE(take(second).ok());
+    const Claim planning = claim();
+    const ClosedRound round = load_round(*pool_->acquire().value(), planning.aggregation).value();
+    ASSERT_TRUE(commit(save_failure, planning, "a fault", std::vector{RefusedUpdate{round.updates[0], "NaN"}}));
+    ASSERT_TRUE(take(closed(3)).ok());
+    query(
+        "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
+        "'why')");
+    service::AnswerCheck answers(definition().openapi);
+    for (const char* path : {"/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/events/parked",
+                             "/v1/aggregations/j1/3", "/v1/aggregations/j1/4", "/v1/aggregations/j1/x"}) {
+        const auto answer = server_->client(auth::Role::kViewer).call(http::Method::kGet, path).value();
+        EXPECT_EQ(answers.faults(http::Method::kGet, path, answer), std::vector<std::string>()) << answer.body;
+    }
+    EXPECT_EQ(answers.unread(), std::vector<std::string>());
 }
 
 TEST_F(AggregationTest, AClosedRoundIsRecordedOnceAndShown) {

@@ -303,9 +303,11 @@ std::string DispatchTest::submit(const Json& request) {
 }
 
 Json DispatchTest::get(const std::string& path) {
-    const auto answer = client().get_json(path);
-    EXPECT_TRUE(answer.ok()) << path << ": " << answer.error().message;
-    return answer.ok() ? *answer : Json();
+    const auto answer = client().call(http::Method::kGet, path).value();
+    for (const std::string& fault : answers_.faults(http::Method::kGet, path, answer)) ADD_FAILURE() << fault;
+    const auto json = answer.json();
+    EXPECT_TRUE(json.ok()) << path << ": " << answer.body;
+    return json.ok() ? *json : Json();
 }
 
 bool DispatchTest::reaches(const std::string& job, const std::string& state) {

@@ -16,6 +16,7 @@
 #include "shared/http/client.h"
 #include "shared/http/server.h"
 #include "shared/pg/pg.h"
+#include "shared/service/answer_check.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
@@ -73,6 +74,7 @@ class DispatchTest : public StackTest {
     void add_facilities();
     json::Json job_request(int rounds) const;
     std::string submit(const json::Json& request);
+    // A successful answer, which must be as the OpenAPI document says.
     json::Json get(const std::string& path);
     std::string state_of(const std::string& job) { return get("/v1/jobs/" + job).at("state"); }
     http::Server& server();
@@ -91,6 +93,7 @@ class DispatchTest : public StackTest {
     std::string base_url_;
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
+    service::AnswerCheck answers_{definition().openapi};
 
     struct InProcess;
     std::shared_ptr<InProcess> service_;

@@ -8,6 +8,7 @@
 
 #include "services/registry/registry.h"
 #include "shared/http/test_server.h"
+#include "shared/service/answer_check.h"
 #include "shared/service/openapi_check.h"
 #include "tests/integration/test_stack.h"
 
@@ -47,12 +48,15 @@ class RegistryTest : public StackTest {
         server_.emplace([&](http::Server& server) { add_routes(server, *pool_, {}); });
     }
 
+    // The answer, which must be as the OpenAPI document says.
     ClientResponse call(Method method, const std::string& path, const Json& body = nullptr, Role role = Role::kOperator,
                         const std::vector<std::pair<std::string, std::string>>& headers = {}) {
         http::CallOptions options;
         options.headers = headers;
         auto client = server_->client(role);
-        return client.call(method, path, body.is_null() ? "" : body.dump(), options).value();
+        auto answer = client.call(method, path, body.is_null() ? "" : body.dump(), options).value();
+        for (const std::string& fault : answers_.faults(method, path, answer)) ADD_FAILURE() << fault;
+        return answer;
     }
     Json get(const std::string& path) { return call(Method::kGet, path, nullptr, Role::kViewer).json().value(); }
 
@@ -71,6 +75,7 @@ class RegistryTest : public StackTest {
     std::string conninfo_;
     std::optional<pg::Pool> pool_;
     std::optional<http::TestServer> server_;
+    service::AnswerCheck answers_{definition().openapi};
 };
 
 TEST_F(RegistryTest, ADatasetIsRegisteredShownAndListed) {
@@ -276,6 +281,17 @@ TEST_F(RegistryTest, CroissantDescribesTheNewestVersion) {
     EXPECT_EQ(answer.headers.at("content-type"), "application/ld+json");
     EXPECT_EQ(answer.json().value()["distribution"][0]["sha256"], std::string(64, 'c'));
     EXPECT_EQ(get("/v1/datasets/fortunes-it/croissant?version=1")["distribution"][0]["sha256"], std::string(64, 'a'));
+}
+
+TEST_F(RegistryTest, EveryReadingRouteAnswersAsTheDocumentSays) {
+    const std::string dataset = "/v1/datasets/fortunes-it";
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, dataset + "/versions", version_of('a'));
+    call(Method::kPut, dataset + "/versions/1/copies/leonardo", {{"path", "datasets/fortunes-it/1"}});
+    for (const std::string& list : {std::string("/v1/datasets"), dataset + "/versions", dataset + "/versions/1/copies"})
+        EXPECT_FALSE(get(list).at("items").empty()) << list;
+    for (const std::string& one : {dataset, dataset + "/versions/1", dataset + "/croissant"}) get(one);
+    EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }
 
 TEST_F(RegistryTest, TheOpenapiDocumentDescribesExactlyTheRoutes) {

@@ -12,6 +12,7 @@
 #include "shared/http/test_server.h"
 #include "shared/json/json.h"
 #include "shared/safetensors/safetensors.h"
+#include "shared/service/answer_check.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::store {
@@ -32,10 +33,12 @@ class StoreTest : public StackTest {
         admin_.emplace(store_->server().client(Role::kAdmin));
     }
 
+    // The answer, which must be as the OpenAPI document says.
     http::ClientResponse call(http::Client& client, Method method, const std::string& path, std::string_view body = {},
                               std::vector<std::pair<std::string, std::string>> headers = {}) {
         auto response = client.call(method, path, body, {std::move(headers), {}});
         check(response.ok(), response.ok() ? "" : response.error().message);
+        for (const std::string& fault : answers_.faults(method, path, *response)) ADD_FAILURE() << fault;
         return std::move(response).value();
     }
     http::ClientResponse call(Method method, const std::string& path, const Json& body = nullptr,
@@ -88,6 +91,7 @@ class StoreTest : public StackTest {
     std::string topic_prefix_;
     std::optional<TestStore> store_;
     std::optional<http::Client> admin_;
+    service::AnswerCheck answers_{definition().openapi};
 };
 
 inline std::string problem_field(const http::ClientResponse& response) {

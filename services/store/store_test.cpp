@@ -377,6 +377,18 @@ TEST_F(StoreTest, ADirectoryGoesInAndComesOutThroughTheRealService) {
     EXPECT_TRUE(model_store::verify_directory(temporary_.path() / "copy", uploaded->manifest, 1).ok());
 }
 
+TEST_F(StoreTest, EveryReadingRouteAnswersAsTheDocumentSays) {
+    create_model("llama");
+    const std::string digest = create_version("llama", stored({{"config.json", "{}"}}));
+    call(Method::kPut, "/v1/models/llama/tags/final", {{"digest", digest}});
+    for (const char* list : {"/v1/models", "/v1/models/llama/versions"})
+        EXPECT_FALSE(Json::parse(call(Method::kGet, list).body).at("items").empty()) << list;
+    for (const std::string& one : {std::string("/v1/models/llama"), std::string("/v1/models/llama/versions/final"),
+                                   "/v1/versions/" + digest, "/v1/blobs/" + digest::sha256("{}")})
+        EXPECT_EQ(call(Method::kGet, one).status, 200) << one;
+    EXPECT_EQ(answers_.unread(), std::vector<std::string>());
+}
+
 TEST_F(StoreTest, OpenapiListsJustTheRoutes) {
     const Json document = Json::parse(definition().openapi);
     std::set<std::string> documented;

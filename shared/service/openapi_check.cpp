@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "shared/service/schema_check.h"
+
 namespace atl::service {
 namespace {
 
@@ -90,7 +92,7 @@ class Checker {
         std::set<std::string> declared;
         for (const Json& list : {item.value("parameters", Json::array()), operation.value("parameters", Json::array())})
             for (const Json& entry : list) {
-                const Json* parameter = resolve(entry);
+                const Json* parameter = resolve_reference(document_, entry);
                 if (parameter != nullptr && parameter->value("in", "") == "path")
                     declared.insert(parameter->value("name", ""));
             }
@@ -108,17 +110,8 @@ class Checker {
             if (!routes.contains(operation)) fault(operation + ": described but not served");
     }
 
-    // The object itself, or what its $ref leads to; null when nothing is there.
-    const Json* resolve(const Json& value) const {
-        if (!value.contains("$ref")) return &value;
-        const std::string reference = value["$ref"].get<std::string>();
-        if (reference.rfind("#/", 0) != 0) return nullptr;
-        const Json::json_pointer pointer(reference.substr(1));
-        return document_.contains(pointer) ? &document_.at(pointer) : nullptr;
-    }
-
     void check_references(const Json& value) {
-        if (value.is_object() && value.contains("$ref") && resolve(value) == nullptr)
+        if (value.is_object() && value.contains("$ref") && resolve_reference(document_, value) == nullptr)
             fault("$ref leads nowhere: " + value["$ref"].dump());
         if (value.is_structured())
             for (const Json& child : value) check_references(child);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "shared/digest/digest.h"
+#include "shared/service/answer_check.h"
 #include "tests/contract/running_stack.h"
 
 namespace atl::contract {
@@ -110,14 +111,20 @@ class ContractTest : public testing::TestWithParam<const char*> {
     std::string what(const Operation& operation, const char* with) const {
         return service() + ": " + operation.name() + " " + with;
     }
-    ClientResponse ask(const Operation& operation, const std::string& token) const {
-        return stack_->call(service(), operation.method, operation.path_of_none(), token, body_of(operation.method));
+    // The answer, which must be as the service's document says.
+    ClientResponse ask(const Operation& operation, const std::string& token) {
+        const std::string path = operation.path_of_none();
+        auto answer = stack_->call(service(), operation.method, path, token, body_of(operation.method));
+        for (const std::string& fault : answers_.faults(operation.method, path, answer))
+            ADD_FAILURE() << service() << ": " << fault;
+        return answer;
     }
     static std::string body_of(Method method) {
         return method == Method::kPost || method == Method::kPut || method == Method::kPatch ? "{}" : "";
     }
 
     static std::unique_ptr<RunningStack> stack_;
+    service::AnswerCheck answers_{stack_->call(service(), Method::kGet, "/openapi.json", "").body};
 };
 
 std::unique_ptr<RunningStack> ContractTest::stack_;

@@ -11,8 +11,11 @@ using json::Json;
 
 class RoutesTest : public DispatchServiceTest {
   protected:
+    // The answer, which must be as the OpenAPI document says.
     http::ClientResponse post(const std::string& path, const Json& body) {
-        return client().call(Method::kPost, path, body.dump()).value();
+        auto answer = client().call(Method::kPost, path, body.dump()).value();
+        for (const std::string& fault : answers_.faults(Method::kPost, path, answer)) ADD_FAILURE() << fault;
+        return answer;
     }
     std::int64_t count(const std::string& table) {
         auto connection = connect();

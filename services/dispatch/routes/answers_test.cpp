@@ -1,0 +1,45 @@
+#include <gtest/gtest.h>
+
+#include "services/dispatch/test_support.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using json::Json;
+
+// Answers with something in them against the OpenAPI document; get() looks at those of all other tests.
+TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
+    const Json preparation = {{"facility", "karolina"},
+                              {"dataset", "it"},
+                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                              {"input", "raw/it.jsonl"},
+                              {"seq_len", 128}};
+    const std::string path = "/v1/preparations";
+    const auto made = client().call(Method::kPost, path, preparation.dump()).value();
+    EXPECT_EQ(answers_.faults(Method::kPost, path, made), std::vector<std::string>());
+    const std::string prepared = made.json()->at("id");
+    EXPECT_TRUE(eventually([&] { return get("/v1/preparations/" + prepared).at("state") == "done"; }));
+    Json request = job_request(1);
+    request["evaluation"] = {{"models", "all"}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed"));
+    auto connection = connect();
+    ASSERT_TRUE(connection
+                    .query("INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', "
+                           "'t', 'k', '{}', 'why')")
+                    .ok());
+    for (const std::string& list :
+         {std::string("/v1/facilities"), std::string("/v1/preparations"), std::string("/v1/jobs"),
+          "/v1/jobs/" + job + "/rounds", "/v1/jobs/" + job + "/events", "/v1/jobs/" + job + "/logs?format=json",
+          std::string("/v1/events/parked")})
+        EXPECT_FALSE(get(list).at("items").empty()) << list;
+    get("/v1/facilities/leonardo");
+    const std::string text = "/v1/jobs/" + job + "/logs";
+    EXPECT_EQ(answers_.faults(Method::kGet, text, client().call(Method::kGet, text).value()),
+              std::vector<std::string>());
+    EXPECT_EQ(answers_.unread(), std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace atl::dispatch
