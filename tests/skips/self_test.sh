@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# What run_tests.sh says and how it exits, with tests made up for it.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+unset CI
+
+# plant NAME STATUS TEXT: a test that prints the text and exits with the status, of which 77 skips it.
+plant() {
+    printf '%b' "$3" >"$tree/$1.txt"
+    printf 'add_test([=[%s]=] sh -c "cat %s/%s.txt; exit %s")\n' "$1" "$tree" "$1" "$2" >>"$tree/CTestTestfile.cmake"
+    printf 'set_tests_properties([=[%s]=] PROPERTIES SKIP_RETURN_CODE 77)\n' "$1" >>"$tree/CTestTestfile.cmake"
+}
+
+# expect STATUS [CI]: how run_tests.sh exits; its output goes to $tree/said.
+expect() {
+    local status=0
+    CI=${2:-} SKIPS_ALLOWED=$tree/allowed "$here/run_tests.sh" "$tree" >"$tree/said" 2>&1 || status=$?
+    [ "$status" = "$1" ] || wrong "exits with $status, not with $1"
+}
+# says LINE…: these lines, in this order, are the last ones that it prints.
+says() {
+    printf '%s\n' "$@" | cmp -s - <(tail -n $# "$tree/said") || wrong "does not end with: $*"
+}
+wrong() {
+    printf '%s; it says:\n%s\n' "$*" "$(cat "$tree/said")"
+    failures=$((failures + 1))
+}
+
+printf '# a remark\n\nneeds_tool  # on a bare machine\nDisk*.Full*  # needs a disk\n' >"$tree/allowed"
+plant passes 0 ''
+expect 0 true
+says '0 skipped' '100% tests passed, 0 tests failed out of 1'
+
+plant needs_tool 77 'looking\nno such tool: install it\n'
+plant DiskTest.FullDisk 77 '[ RUN      ] DiskTest.FullDisk\n/a/b.cpp:7: Skipped\nno disk\nhere\n\n[  SKIPPED ] DiskTest.FullDisk (0 ms)\n'
+listed=('  needs_tool: no such tool: install it' '  DiskTest.FullDisk: no disk here')
+expect 0 true
+says '2 skipped:' "${listed[@]}" '100% tests passed, 0 tests failed out of 3'
+
+# A program of several tests, which ctest counts as passed.
+plant ranks 0 '[ RUN      ] A.B\nx.cpp:1: Skipped\none rank\n\n[  SKIPPED ] A.B (0 ms)\n[ RUN      ] A.C\n[       OK ] A.C (0 ms)\n'
+last=('  ranks:A.B: one rank [not in tests/skips/allowed.txt]' '100% tests passed, 0 tests failed out of 4')
+expect 0
+says '3 skipped:' "${listed[@]}" "${last[@]}"
+expect 1 true
+grep -qx 'CI=true: 1 of the skipped tests may not be skipped.*' "$tree/said" || wrong 'does not say why it fails'
+
+plant unlisted 77 ''
+expect 1 true
+expect 0
+grep -qx '  unlisted: no reason given \[not in tests/skips/allowed.txt\]' "$tree/said" || wrong 'does not mark the unlisted test'
+
+plant fails 1 ''
+expect 8
+tail -n 1 "$tree/said" | grep -q 'failed out of 6$' || wrong 'does not end with the summary'
+expect 8 true
+
+((failures == 0)) && echo "every skip is listed"
