@@ -174,7 +174,7 @@ Status Worker::make_again(const Claim& claim, const std::set<std::string>& missi
 
 // Fails the aggregation for good, or gives the work back to be tried again.
 Status Worker::handle_failure(const Claim& claim, Error error) {
-    error.message = shorten(json::printable(error.message), kMessageBytesMax);
+    error.message = shorten(json::printable(describe(error)), kMessageBytesMax);
     failures_.Increment();
     const bool counts = error.code == ErrorCode::kInternal;
     if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {

@@ -28,7 +28,7 @@ Workers::Workers(pg::Pool& pool, std::string conninfo, const Settings& settings,
                  const std::string& instance)
     : pool_(pool), conninfo_(std::move(conninfo)), settings_(settings), held_(instance + "#"), metrics_(metrics) {
     if (const Status status = take_over(pool_, instance); !status.ok())
-        spdlog::warn("aggregation workers: leases must run out: {}", status.error().message);
+        spdlog::warn("aggregation workers: leases must run out: {}", describe(status.error()));
     renewer_ = std::jthread([this](const std::stop_token& stop) { wake_and_renew(stop); });
     for (std::int64_t i = 0; i < settings_.workers; ++i)
         threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
@@ -42,7 +42,7 @@ void Workers::wake_and_renew(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
         const Status status = contained([&] { return listen_once(stop); });
         if (status.ok()) continue;
-        spdlog::warn("aggregation workers: {}", status.error().message);
+        spdlog::warn("aggregation workers: {}", describe(status.error()));
         std::unique_lock lock(mutex_);
         std::condition_variable_any().wait_for(lock, stop, kErrorPause, [] { return false; });
     }
@@ -77,7 +77,7 @@ void Workers::work(const std::stop_token& stop) {
         const auto seen = wake_count_;
         lock.unlock();
         const auto done = contained([&] { return worker.work_once(); });
-        if (!done.ok()) spdlog::warn("aggregation worker: {}", done.error().message);
+        if (!done.ok()) spdlog::warn("aggregation worker: {}", describe(done.error()));
         if (done.ok() && *done) continue;
         lock.lock();
         woken_.wait_for(lock, stop, done.ok() ? kIdleWait : kErrorPause, [&] { return wake_count_ != seen; });

@@ -45,7 +45,7 @@ class InboxLoop {
             if (const Status status = contained([&] { return step(stop); }); status.ok()) {
                 backoff.reset();
             } else {
-                spdlog::warn("inbox of {}: {}", name_, status.error().message);
+                spdlog::warn("inbox of {}: {}", name_, describe(status.error()));
                 consumer_.reset();
                 backoff.wait(stop);
             }
@@ -97,7 +97,7 @@ class InboxLoop {
             if (!status.ok() && !passing(status.error()))
                 status = contained([&, why = describe(status.error())] { return park(message, why); });
             if (status.ok()) return true;
-            spdlog::warn("inbox of {}: will try again: {}", name_, status.error().message);
+            spdlog::warn("inbox of {}: will try again: {}", name_, describe(status.error()));
             backoff.wait(stop);
         }
         return false;
@@ -166,7 +166,7 @@ class InboxLoop {
         if (!lease.ok()) return;
         const auto rows = (*lease)->query(
             "DELETE FROM inbox WHERE consumer = $1 AND handled_at < now() - interval '30 days'", {name_});
-        if (!rows.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, rows.error().message);
+        if (!rows.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, describe(rows.error()));
     }
 
     void count_parked() {

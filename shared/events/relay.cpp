@@ -55,7 +55,7 @@ class RelayLoop {
                 backoff.reset();
                 continue;
             } else {
-                spdlog::warn("outbox of {}: {}", schema_, status.error().message);
+                spdlog::warn("outbox of {}: {}", schema_, describe(status.error()));
             }
             failures_.Increment();
             listener_.reset();

@@ -107,6 +107,7 @@ check_habits() {
         report "return an error; check() is for programmers' errors"
     in_code '\binvalid_argument\((("[^"]+)", *\2|([a-z_]+), *\3 \+ "): ' "${code[@]}" | grep -E '^(shared|services)/' |
         grep -v '_test\.cpp:' | report "a message does not repeat its field: describe() puts it in front"
+    in_code 'spdlog::.*\.error\(\)\.message' "${code[@]}" | report "a log shows describe(error), with the field"
     in_code '\b(file|FILE)\(GLOB' "${text[@]}" | grep -v '^tests/tidy/' | report "sources are listed, not globbed"
     in_code '[ 	]+$' "${text[@]}" | report "white space at the end of a line"
     in_code $'\r$' "${text[@]}" | report "a carriage return"

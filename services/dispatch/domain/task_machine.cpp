@@ -173,7 +173,7 @@ void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) 
     if (task.kind == TaskKind::kTrain && task.attempt->summary->resumable) return go_on_later(change, pace);
     if (task.kind != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
     auto result = evaluation_result(task);
-    if (!result.ok()) return fail_attempt(change, result.error().message, false, pace);
+    if (!result.ok()) return fail_attempt(change, describe(result.error()), false, pace);
     succeed(change, std::move(result).value());
 }
 
@@ -199,7 +199,7 @@ void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
         add_event(change, "atoll.task.running.v1");
     }
     if (const Status taken = take_log(change, watched); !taken.ok())
-        return fail_attempt(change, taken.error().message, false, pace);
+        return fail_attempt(change, describe(taken.error()), false, pace);
     if (change.task.kind == TaskKind::kEvaluate && (starts || change.task.attempt->results.size() != results_before))
         tell_evaluation(change);
     if (!watched.log_is_drained) {

@@ -21,7 +21,7 @@ void give(const EventFeed::Question& question, Result<EventPage> page) {
         question.answer(std::move(page));
         return {};
     });
-    if (!given.ok()) spdlog::error("events of job {} could not be given: {}", question.job, given.error().message);
+    if (!given.ok()) spdlog::error("events of job {} could not be given: {}", question.job, describe(given.error()));
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
         saved = save(leased, change);
     }
     if (!saved.ok() && saved.error().code == ErrorCode::kPreconditionFailed) {
-        spdlog::warn("{}; this result is dropped", saved.error().message);
+        spdlog::warn("{}; this result is dropped", describe(saved.error()));
         return {};
     }
     ATOLL_RETURN_IF_ERROR(saved);
@@ -174,7 +174,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
 TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
     const auto start = std::chrono::steady_clock::now();
     auto change = contained([&]() -> Result<TaskChange> { return take_step(leased, is_known); });
-    if (!change.ok()) change = fail(leased, "what the site says cannot be read: " + change.error().message);
+    if (!change.ok()) change = fail(leased, "what the site says cannot be read: " + describe(change.error()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     metrics_
         .seconds("atoll_dispatch_step_seconds", "Time of one step of a task.", {{"step", name_of_step(leased.task)}})
@@ -214,7 +214,7 @@ void WorkerPool::end_at_site(const Task& task, const Facility& facility) {
     const auto* unknown = ended.ok() ? std::get_if<Unknown>(&*ended) : nullptr;
     if (ended.ok() && unknown == nullptr) return;
     spdlog::warn("facility {}: task {} may go on there: {}", facility.name, task.id,
-                 unknown != nullptr ? unknown->why : ended.error().message);
+                 unknown != nullptr ? unknown->why : describe(ended.error()));
 }
 
 Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
