@@ -177,7 +177,7 @@ std::optional<int> end_of_parsing(CLI::App& app, const CommandEntry& entry, std:
 int run_command(const CommandEntry& entry, int argc, char** argv) {
     CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
     app.footer(std::string("Example:\n  ") + entry.example);
-    log::name_command(entry.name);
+    log::name_command(std::string(kProgram) + " " + entry.name);
     const std::unique_ptr<Command> command = entry.make();
     const std::vector<Flag> flags = command->flags();
     if (const auto end = end_of_parsing(app, entry, flags, argc, argv)) return *end;

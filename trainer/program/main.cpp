@@ -89,6 +89,7 @@ atl::Error error_of(const std::exception& error) {
 
 int main(int argc, char** argv) {
     atl::log::set_up({"atoll-trainer"});
+    atl::log::name_command("atoll-trainer");
     // A reader that went away and a file beyond `ulimit -f` are errors of writing, not the end of a training.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);

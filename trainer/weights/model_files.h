@@ -9,7 +9,8 @@
 #include "shared/base/result.h"
 #include "trainer/weights/load.h"
 
-// The names of a directory's weights, and the files of a model directory beside them. Inside trainer/weights and trainer/importer only.
+// The names of a directory's weights, and the files of a model directory beside them. Inside trainer/weights and
+// trainer/importer only.
 namespace atl::weights {
 
 inline constexpr char kWeightSuffix[] = ".safetensors";
