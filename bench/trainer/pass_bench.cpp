@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/model/initialize.h"
-#include "trainer/model/resident_model.h"
+#include "trainer/model/testing/resident_model.h"
 
 namespace {
 

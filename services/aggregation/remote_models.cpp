@@ -3,7 +3,7 @@
 #include "services/aggregation/read_ahead.h"
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/model_store/transfer.h"
 
 namespace atl::aggregation {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 #include "shared/service/parked_events.h"
 

@@ -9,7 +9,7 @@
 #include "services/aggregation/worker.h"
 #include "services/aggregation/workers.h"
 #include "shared/base/file.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 #include "shared/service/answer_check.h"
 #include "shared/service/openapi_check.h"
 #include "tests/integration/test_stack.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "shared/base/result.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 namespace CLI {
 class App;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shared/base/result.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 // What the commands that talk to the services have in common.
 namespace atl::cli {

@@ -9,7 +9,7 @@
 #include "services/cli/rest.h"
 #include "services/cli/stack/layout.h"
 #include "shared/base/file.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 namespace atl::cli {
 namespace {

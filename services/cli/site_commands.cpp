@@ -10,7 +10,7 @@
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
 #include "shared/average/files.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 // What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
 // needed or read.

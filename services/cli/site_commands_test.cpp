@@ -5,7 +5,7 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 #include "shared/json/json.h"
 #include "shared/model_store/manifest.h"
 

@@ -5,7 +5,7 @@
 #include "services/dispatch/domain/model_context.h"
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/model_store/remote_file.h"
 #include "shared/service/names.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "shared/auth/auth.h"
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "services/registry/settings.h"
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
 namespace atl::registry {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "services/registry/registry.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 #include "shared/service/answer_check.h"
 #include "shared/service/openapi_check.h"
 #include "tests/integration/test_stack.h"

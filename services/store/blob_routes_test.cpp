@@ -9,7 +9,7 @@
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 namespace atl::store {
 namespace {

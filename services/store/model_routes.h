@@ -5,7 +5,7 @@
 #include "services/store/blob_store.h"
 #include "services/store/domain.h"
 #include "services/store/settings.h"
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
 namespace atl::store {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 
 namespace atl::store {
 

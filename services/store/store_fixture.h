@@ -9,7 +9,7 @@
 #include "services/store/test_store.h"
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 #include "shared/json/json.h"
 #include "shared/safetensors/safetensors.h"
 #include "shared/service/answer_check.h"

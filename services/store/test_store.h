@@ -7,7 +7,7 @@
 
 #include "services/store/blob_store.h"
 #include "services/store/service.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 namespace atl::store {
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "shared/average/files.h"
-#include "shared/average/test_models.h"
+#include "shared/average/testing/test_models.h"
 #include "shared/base/file.h"
 
 namespace atl::average {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <optional>
 
-#include "shared/average/test_models.h"
+#include "shared/average/testing/test_models.h"
 
 namespace atl::average {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "shared/average/test_models.h"
+#include "shared/average/testing/test_models.h"
 #include "shared/base/file.h"
 
 namespace atl::average {

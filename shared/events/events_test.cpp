@@ -12,7 +12,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
-#include "shared/kafka/test_topics.h"
+#include "shared/kafka/testing/test_topics.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::events {

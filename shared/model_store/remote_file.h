@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shared/base/result.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/model_store/manifest.h"
 
 namespace atl::model_store {

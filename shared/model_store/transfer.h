@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "shared/base/result.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/model_store/manifest.h"
 
 // Moving model versions between directories and the store. Memory is a chunk or two for each connection.

@@ -11,7 +11,7 @@
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 #include "shared/model_store/remote_file.h"
 
 namespace atl::model_store {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 namespace atl::service {
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
 namespace atl::service {

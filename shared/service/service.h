@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "shared/auth/auth.h"
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/json/json.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::service {

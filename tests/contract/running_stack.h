@@ -8,7 +8,7 @@
 
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/json/json.h"
 
 namespace atl::contract {

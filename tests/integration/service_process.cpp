@@ -7,7 +7,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl {

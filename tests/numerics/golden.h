@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "shared/safetensors/file.h"
-#include "trainer/model/resident_model.h"
+#include "trainer/model/testing/resident_model.h"
 
 namespace atl::numerics {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/kernels/op_test_support.h"
+#include "trainer/kernels/testing/op_test_support.h"
 
 namespace atl::kernels {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "trainer/kernels/op_test_support.h"
+#include "trainer/kernels/testing/op_test_support.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
-#include "trainer/model/resident_model.h"
+#include "trainer/model/testing/resident_model.h"
 
 namespace atl::model {
 namespace {

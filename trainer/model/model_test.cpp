@@ -9,7 +9,7 @@
 
 #include "trainer/model/generate.h"
 #include "trainer/model/initialize.h"
-#include "trainer/model/resident_model.h"
+#include "trainer/model/testing/resident_model.h"
 #include "trainer/tensor/philox.h"
 
 namespace atl::model {

@@ -13,7 +13,7 @@
 #include "services/cli/stack/console.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 namespace atl::cli::stack {
 namespace {

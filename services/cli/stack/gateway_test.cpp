@@ -13,7 +13,7 @@
 #include "services/cli/stack/process.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 namespace atl::cli::stack {
 namespace {

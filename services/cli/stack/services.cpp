@@ -3,7 +3,7 @@
 #include "services/cli/stack/component.h"
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 // The four services: their configuration files, the keys and tokens that they trust.
 namespace atl::cli::stack {

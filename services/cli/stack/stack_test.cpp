@@ -8,7 +8,7 @@
 #include "services/cli/stack/process.h"
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 namespace atl::cli::stack {
 namespace {

@@ -6,7 +6,7 @@
 #include "services/dispatch/db/events.h"
 #include "services/dispatch/work/event_feed.h"
 #include "services/dispatch/work/steps.h"
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
 namespace atl::dispatch {

@@ -6,7 +6,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/test_support.h"
 #include "shared/base/id.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 namespace atl::dispatch {
 namespace {

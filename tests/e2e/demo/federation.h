@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/json/json.h"
 
 // What a client of the coordinator does in a federation, through the gateway's REST API alone.

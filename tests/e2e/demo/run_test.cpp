@@ -6,7 +6,7 @@
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 #include "shared/json/json.h"
 #include "tests/e2e/demo/federation.h"
 

@@ -1,4 +1,4 @@
-#include "shared/http/routes.h"
+#include "shared/http/server/routes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 namespace atl::http {
 namespace {

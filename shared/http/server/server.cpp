@@ -1,13 +1,13 @@
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 
 #include <array>
 #include <cctype>
 #include <utility>
 
-#include "shared/http/exchange.h"
-#include "shared/http/listener.h"
-#include "shared/http/routes.h"
-#include "shared/http/thread_pool.h"
+#include "shared/http/server/exchange.h"
+#include "shared/http/server/listener.h"
+#include "shared/http/server/routes.h"
+#include "shared/http/server/thread_pool.h"
 #include "shared/log/log.h"
 
 namespace atl::http {

@@ -9,8 +9,8 @@
 #include <shared_mutex>
 #include <string>
 
-#include "shared/http/listener.h"
-#include "shared/http/server.h"
+#include "shared/http/server/listener.h"
+#include "shared/http/server/server.h"
 
 namespace atl::http {
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "shared/http/client.h"
-#include "shared/http/server.h"
+#include "shared/http/client/client.h"
+#include "shared/http/server/server.h"
 
 // A server on a free port of loopback with its own keys, for tests.
 namespace atl::http {

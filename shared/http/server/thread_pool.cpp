@@ -1,4 +1,4 @@
-#include "shared/http/thread_pool.h"
+#include "shared/http/server/thread_pool.h"
 
 #include <utility>
 

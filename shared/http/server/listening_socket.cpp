@@ -1,4 +1,4 @@
-#include "shared/http/listening_socket.h"
+#include "shared/http/server/listening_socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

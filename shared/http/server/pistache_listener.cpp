@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "shared/base/file.h"
-#include "shared/http/listener.h"
-#include "shared/http/listening_socket.h"
-#include "shared/http/mailbox.h"
+#include "shared/http/server/listener.h"
+#include "shared/http/server/listening_socket.h"
+#include "shared/http/server/mailbox.h"
 
 namespace atl::http {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 
 namespace atl::http {
 

@@ -1,4 +1,4 @@
-#include "shared/http/mailbox.h"
+#include "shared/http/server/mailbox.h"
 
 #include <sys/eventfd.h>
 

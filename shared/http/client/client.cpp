@@ -1,4 +1,4 @@
-#include "shared/http/client.h"
+#include "shared/http/client/client.h"
 
 #include <curl/curl.h>
 

@@ -1,4 +1,4 @@
-#include "shared/http/mailbox.h"
+#include "shared/http/server/mailbox.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

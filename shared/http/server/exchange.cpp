@@ -1,4 +1,4 @@
-#include "shared/http/exchange.h"
+#include "shared/http/server/exchange.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "shared/http/server.h"
+#include "shared/http/server/server.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "shared/http/test_server.h"
+#include "shared/http/testing/test_server.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "trainer/model/resident_model.h"
+#include "trainer/model/testing/resident_model.h"
 
 #include <algorithm>
 #include <numeric>
