@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "shared/average/outer_settings.h"
+#include "shared/aggregate/outer_settings.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -65,12 +65,12 @@ Result<Json> parse_strategy(const Json& value) {
     const Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
-    ATOLL_TRY(strategy["outer"], average::parse_outer(outer));
+    ATOLL_TRY(strategy["outer"], aggregate::parse_outer(outer));
     return strategy;
 }
 
 bool is_momentum(const Part& part) {
-    return part.path.starts_with(average::kMomentumPrefix);
+    return part.path.starts_with(aggregate::kMomentumPrefix);
 }
 
 // Puts a part behind those before it; `path`: of its file in the manifest.
@@ -149,10 +149,10 @@ std::vector<double> weights_of(const ClosedRound& round) {
     return weights;
 }
 
-std::optional<average::OuterStep> outer_of(const ClosedRound& round) {
+std::optional<aggregate::OuterStep> outer_of(const ClosedRound& round) {
     const auto outer = round.strategy.find("outer");
     if (outer == round.strategy.end()) return std::nullopt;
-    return average::OuterStep{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
+    return aggregate::OuterStep{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
 }
 
 Json contributions_of(const ClosedRound& round) {
@@ -172,7 +172,7 @@ std::string name_of(const Update& update) {
     return "the update of " + update.facility + " (" + update.version.substr(0, 12) + ")";
 }
 
-std::vector<Part> cut_into_parts(const std::vector<average::Average::OutputFile>& files, std::uint64_t part_bytes) {
+std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFile>& files, std::uint64_t part_bytes) {
     std::vector<Part> parts;
     for (const auto& file : files)
         for (std::uint64_t begin = 0; begin < file.size; begin += part_bytes)
@@ -196,7 +196,7 @@ model_store::Manifest assemble(const model_store::Manifest& base, const model_st
 model_store::Manifest assemble_momentum(const std::vector<Part>& parts) {
     model_store::Manifest manifest;
     for (const Part& part : parts)
-        if (is_momentum(part)) append(manifest, part, part.path.substr(std::strlen(average::kMomentumPrefix)));
+        if (is_momentum(part)) append(manifest, part, part.path.substr(std::strlen(aggregate::kMomentumPrefix)));
     sort_files(manifest);
     return manifest;
 }

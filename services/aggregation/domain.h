@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/average/average.h"
+#include "shared/aggregate/average.h"
 #include "shared/base/result.h"
 #include "shared/model_store/manifest.h"
 
@@ -53,7 +53,7 @@ void leave_out(ClosedRound& round, const nlohmann::json& refused);
 std::vector<double> weights_of(const ClosedRound& round);
 
 // The optimizer of "outer": {"optimizer":"nesterov","lr":0.7,"momentum":0.9}, without its momentum; none: the mean.
-std::optional<average::OuterStep> outer_of(const ClosedRound& round);
+std::optional<aggregate::OuterStep> outer_of(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the mean, samples, tokens.
 nlohmann::json contributions_of(const ClosedRound& round);
@@ -70,7 +70,7 @@ struct Part {
 };
 
 // Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
-std::vector<Part> cut_into_parts(const std::vector<average::Average::OutputFile>& files, std::uint64_t part_bytes);
+std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFile>& files, std::uint64_t part_bytes);
 
 // The version: the averaged files from their parts, the index of their tensors as the first update (whose layout they
 // have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/average/average.h"
+#include "shared/aggregate/average.h"
 #include "shared/model_store/remote_file.h"
 
 namespace atl::aggregation {
@@ -23,7 +23,7 @@ struct Window {
 // A file of a version in the store. Averaging reads it tensor by tensor, in order; this asks for whole windows, so that
 // small tensors cost no request each, and so that a window of a whole chunk is checked against the chunk's digest.
 // Windows begin at multiples of window_bytes.
-class ReadAhead final : public average::ByteSource {
+class ReadAhead final : public aggregate::ByteSource {
   public:
     ReadAhead(model_store::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes);
 

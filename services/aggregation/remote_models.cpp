@@ -26,9 +26,9 @@ Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     return std::make_shared<ClientPool>(std::move(options));
 }
 
-average::Input input_of(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
+aggregate::Input input_of(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
                         std::size_t window_bytes) {
-    average::Input input;
+    aggregate::Input input;
     input.name = name;
     const auto window = std::make_shared<Window>();
     for (const auto& file : manifest.files)
@@ -50,10 +50,10 @@ std::string name_of_base(const ClosedRound& round) {
 }
 
 // The updates, in their order; `first`: the manifest of the first.
-Result<std::vector<average::Input>> inputs_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
                                               std::size_t window_bytes, Manifest& first,
                                               const std::function<void(std::size_t)>& on_fault) {
-    std::vector<average::Input> inputs;
+    std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
         const std::string name = name_of(round.updates[i]);
         auto manifest = manifest_of(*store, name, round.updates[i].version);
@@ -68,9 +68,9 @@ Result<std::vector<average::Input>> inputs_of(const std::shared_ptr<ClientPool>&
 }
 
 // The base, with the outer step if there is one.
-Result<average::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+Result<aggregate::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
                                 const Manifest& base, std::size_t window_bytes) {
-    average::Start start;
+    aggregate::Start start;
     start.base = input_of(store, name_of_base(round), base, window_bytes);
     start.outer = outer_of(round);
     if (!start.outer || round.momentum.empty()) return start;
@@ -82,7 +82,7 @@ Result<average::Start> start_of(const std::shared_ptr<ClientPool>& store, const 
 
 }  // namespace
 
-RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first, average::Average average)
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first, aggregate::Average average)
     : store_(std::move(store)),
       base_manifest_(std::move(base)),
       first_manifest_(std::move(first)),
@@ -95,13 +95,13 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     Manifest first;
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + (outer_of(round) ? 2 : 0));
     ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
-    ATOLL_TRY(std::vector<average::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
-    ATOLL_TRY(average::Start start, start_of(store, round, base, window_bytes));
-    average::AverageOptions options;
+    ATOLL_TRY(std::vector<aggregate::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
+    ATOLL_TRY(aggregate::Start start, start_of(store, round, base, window_bytes));
+    aggregate::AverageOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;
-    ATOLL_TRY(average::Average average,
-              average::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
+    ATOLL_TRY(aggregate::Average average,
+              aggregate::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
     return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));
 }
 

@@ -24,7 +24,7 @@ class RemoteModels {
     static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
                                      const std::function<void(std::size_t update)>& on_fault);
 
-    const average::Average& average() const { return average_; }
+    const aggregate::Average& average() const { return average_; }
 
     // Makes a part and puts it into the store; its digest. One thread at a time.
     Result<std::string> make_part(const Part& part);
@@ -36,13 +36,13 @@ class RemoteModels {
 
   private:
     RemoteModels(std::shared_ptr<model_store::ClientPool> store, model_store::Manifest base,
-                 model_store::Manifest first, average::Average average);
+                 model_store::Manifest first, aggregate::Average average);
 
     std::shared_ptr<model_store::ClientPool> store_;
     model_store::Manifest base_manifest_;
     model_store::Manifest first_manifest_;  // of the first update, whose layout the average has
-    average::Average average_;
-    average::Average::Workspace workspace_;
+    aggregate::Average average_;
+    aggregate::Average::Workspace workspace_;
 };
 
 }  // namespace atl::aggregation

@@ -7,7 +7,7 @@
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
-#include "shared/average/files.h"
+#include "shared/aggregate/files.h"
 
 namespace atl::cli {
 namespace {
@@ -27,19 +27,19 @@ struct AggregateOptions {
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<average::Input> inputs;
+    std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
-        ATOLL_TRY(average::Input input, average::open_directory(directory));
+        ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
         inputs.push_back(std::move(input));
     }
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
-    ATOLL_TRY(const auto average, average::Average::plan(std::move(inputs), weights));
-    average::WriteOptions options;
+    ATOLL_TRY(const auto average, aggregate::Average::plan(std::move(inputs), weights));
+    aggregate::WriteOptions options;
     options.threads = given.threads;
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
-    ATOLL_RETURN_IF_ERROR(average::write_average(average, given.directories.front(), given.out, options));
+    ATOLL_RETURN_IF_ERROR(aggregate::write_average(average, given.directories.front(), given.out, options));
     std::uint64_t bytes = 0;
     for (const auto& file : average.files()) bytes += file.size;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

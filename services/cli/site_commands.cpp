@@ -9,7 +9,7 @@
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
-#include "shared/average/files.h"
+#include "shared/aggregate/files.h"
 #include "shared/http/client/client.h"
 
 // What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
@@ -73,8 +73,8 @@ Status run_push(const Context& context, const SiteOptions& given) {
     }
     ATOLL_TRY(const auto details, read_details(meta, given.kind));
     if (given.kind == "update") {
-        ATOLL_TRY(auto model, average::open_directory(given.directory));
-        ATOLL_RETURN_IF_ERROR(average::check_finite({std::move(model)}));  // nobody could average it
+        ATOLL_TRY(auto model, aggregate::open_directory(given.directory));
+        ATOLL_RETURN_IF_ERROR(aggregate::check_finite({std::move(model)}));  // nobody could average it
     }
     ATOLL_TRY(const auto options, options_of(context, given, "pushing"));
     ATOLL_TRY(const auto uploaded, model_store::upload_directory(given.directory, options));

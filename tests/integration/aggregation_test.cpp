@@ -4,8 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "shared/aggregate/files.h"
 #include "shared/auth/auth.h"
-#include "shared/average/files.h"
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 #include "shared/kafka/kafka.h"
@@ -139,10 +139,10 @@ class AggregationProcessTest : public StackTest {
     // The version must be, byte for byte, what averaging the directories here gives.
     void expect_average(const std::string& version, const std::vector<std::string>& facilities,
                         const std::vector<double>& weights) {
-        std::vector<average::Input> inputs;
-        for (const auto& facility : facilities) inputs.push_back(average::open_directory(root() / facility).value());
-        const auto average = average::Average::plan(std::move(inputs), weights).value();
-        ASSERT_TRUE(average::write_average(average, root() / facilities[0], root() / "expected").ok());
+        std::vector<aggregate::Input> inputs;
+        for (const auto& facility : facilities) inputs.push_back(aggregate::open_directory(root() / facility).value());
+        const auto average = aggregate::Average::plan(std::move(inputs), weights).value();
+        ASSERT_TRUE(aggregate::write_average(average, root() / facilities[0], root() / "expected").ok());
         const auto status = model_store::download_version(version, root() / "got", transfer_);
         ASSERT_TRUE(status.ok()) << status.error().message;
         for (const char* file : {"model.safetensors", "config.json"})
@@ -361,17 +361,17 @@ TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
     ASSERT_EQ(second["round"], 2) << second << service->log();
 
     // The same two steps here.
-    std::optional<average::Input> momentum;
+    std::optional<aggregate::Input> momentum;
     fs::path from = root() / "base";
     for (const std::string round : {"", "2"}) {
-        std::vector<average::Input> updates;
+        std::vector<aggregate::Input> updates;
         for (const std::string facility : {"karolina", "leonardo"})
-            updates.push_back(average::open_directory(root() / (facility + round)).value());
-        average::Start begin{average::open_directory(from).value(), average::OuterStep{0.7, 0.6, momentum}};
-        const auto step = average::Average::plan(std::move(updates), {1, 1}, {}, std::move(begin)).value();
+            updates.push_back(aggregate::open_directory(root() / (facility + round)).value());
+        aggregate::Start begin{aggregate::open_directory(from).value(), aggregate::OuterStep{0.7, 0.6, momentum}};
+        const auto step = aggregate::Average::plan(std::move(updates), {1, 1}, {}, std::move(begin)).value();
         from = root() / ("step" + round);
-        ASSERT_TRUE(average::write_average(step, root() / "base", from).ok());
-        momentum = average::open_directory(from / "momentum").value();
+        ASSERT_TRUE(aggregate::write_average(step, root() / "base", from).ok());
+        momentum = aggregate::open_directory(from / "momentum").value();
     }
     const auto weights = [](const fs::path& directory) { return read_file(directory / "model.safetensors").value(); };
     EXPECT_TRUE(weights(download(first["version"], "got1")) == weights(root() / "step"));

@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "services/dispatch/domain/training_settings.h"
-#include "shared/average/outer_settings.h"
+#include "shared/aggregate/outer_settings.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -83,7 +83,7 @@ Result<Strategy> parse_strategy(const Json& value) {
     const Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
-    ATOLL_TRY(strategy.options["outer"], average::parse_outer(outer));
+    ATOLL_TRY(strategy.options["outer"], aggregate::parse_outer(outer));
     return strategy;
 }
 

@@ -1,4 +1,4 @@
-#include "shared/average/average.h"
+#include "shared/aggregate/average.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 #include <random>
 #include <thread>
 
-#include "shared/average/files.h"
-#include "shared/average/testing/test_models.h"
+#include "shared/aggregate/files.h"
+#include "shared/aggregate/testing/test_models.h"
 #include "shared/base/file.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 using safetensors::DType;
@@ -275,4 +275,4 @@ TEST(AverageFilesTest, AFileThatShrinksIsAnErrorThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace atl::average
+}  // namespace atl::aggregate

@@ -1,9 +1,9 @@
 #include <cmath>
 #include <optional>
 
-#include "shared/average/testing/test_models.h"
+#include "shared/aggregate/testing/test_models.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 // Which input is blamed for an average, made as far as it goes; none: it succeeds or no input is at fault.
@@ -84,4 +84,4 @@ TEST(FaultTest, ABrokenHeaderIsItsInputsFaultAndABrokenBaseNobodys) {
 }
 
 }  // namespace
-}  // namespace atl::average
+}  // namespace atl::aggregate

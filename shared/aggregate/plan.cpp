@@ -1,4 +1,4 @@
-#include "shared/average/plan.h"
+#include "shared/aggregate/plan.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 using safetensors::DType;
@@ -343,4 +343,4 @@ Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& wei
     return plan;
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

@@ -5,7 +5,7 @@
 
 // The inner loops of averaging: widening to fp32, weighted sums, rounding back. Every set gives the same bits, because
 // multiplication and addition round separately in all of them (the file is compiled without contraction).
-namespace atl::average {
+namespace atl::aggregate {
 
 // Pointers to stored elements may be unaligned: tensors begin wherever a file's header ends.
 struct Kernels {
@@ -27,4 +27,4 @@ std::span<const Kernels> runnable_kernels();
 // The best of them.
 const Kernels& best_kernels();
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

@@ -1,4 +1,4 @@
-#include "shared/average/kernels.h"
+#include "shared/aggregate/kernels.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,7 +14,7 @@
 
 #define ATOLL_INLINE inline __attribute__((always_inline))
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 // ---- the loops, which the compiler vectorises, once for each instruction set ----
@@ -169,4 +169,4 @@ const Kernels& best_kernels() {
     return runnable_kernels().back();
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

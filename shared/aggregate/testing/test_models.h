@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "shared/average/average.h"
-#include "shared/average/kernels.h"
+#include "shared/aggregate/average.h"
+#include "shared/aggregate/kernels.h"
 
 // Small models in memory, for this module's tests.
-namespace atl::average {
+namespace atl::aggregate {
 
 using safetensors::DType;
 using safetensors::TensorInfo;
@@ -93,4 +93,4 @@ inline Result<std::string> whole_file(const Average& average, std::size_t file) 
     return bytes;
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

@@ -1,8 +1,8 @@
-#include "shared/average/outer_settings.h"
+#include "shared/aggregate/outer_settings.h"
 
 #include "shared/json/json.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 
 Result<nlohmann::json> parse_outer(const nlohmann::json& value) {
     json::ObjectReader reader(value, "strategy.outer");
@@ -13,4 +13,4 @@ Result<nlohmann::json> parse_outer(const nlohmann::json& value) {
     return outer;
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

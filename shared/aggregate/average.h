@@ -14,7 +14,7 @@
 
 // The weighted mean of models, made piece by piece: memory is O(block), whatever the number and the size of the
 // inputs, and a byte of the output depends on nothing but the inputs and the weights (not on blocks, threads or CPU).
-namespace atl::average {
+namespace atl::aggregate {
 
 // The bytes of one file, wherever they are. Thread-safe.
 class ByteSource {
@@ -108,4 +108,4 @@ class Average {
     std::unique_ptr<const Plan> plan_;
 };
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "shared/average/average.h"
+#include "shared/aggregate/average.h"
 
 // Where the bytes of the output come from. Internal to this module.
-namespace atl::average {
+namespace atl::aggregate {
 
 // A tensor's elements in one model.
 struct Place {
@@ -56,4 +56,4 @@ void tell_fault(const AverageOptions& options, std::size_t input);
 bool is_floating(safetensors::DType dtype);
 std::string in_quotes(std::string_view text);
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

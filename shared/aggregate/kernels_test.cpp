@@ -1,4 +1,4 @@
-#include "shared/average/kernels.h"
+#include "shared/aggregate/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 std::vector<float> widen_all(void (*widen)(float*, const std::byte*, std::size_t)) {
@@ -131,4 +131,4 @@ TEST(AverageKernelsTest, OneNonFiniteNumberIsSeenWhereverItIs) {
 }
 
 }  // namespace
-}  // namespace atl::average
+}  // namespace atl::aggregate

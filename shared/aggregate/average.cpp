@@ -1,12 +1,12 @@
-#include "shared/average/average.h"
+#include "shared/aggregate/average.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "shared/average/elements.h"
-#include "shared/average/plan.h"
+#include "shared/aggregate/elements.h"
+#include "shared/aggregate/plan.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 // Any bytes of a tensor: a cut through an element is widened to the whole of it and trimmed.
@@ -76,4 +76,4 @@ Status Average::read(std::size_t file, std::uint64_t offset, std::span<std::byte
     return {};
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

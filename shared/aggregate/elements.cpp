@@ -1,12 +1,12 @@
-#include "shared/average/elements.h"
+#include "shared/aggregate/elements.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "shared/average/kernels.h"
+#include "shared/aggregate/kernels.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 using safetensors::DType;
@@ -220,4 +220,4 @@ Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first
     return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : mean(which, into, scratch);
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

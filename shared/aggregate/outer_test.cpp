@@ -2,10 +2,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "shared/average/testing/test_models.h"
+#include "shared/aggregate/testing/test_models.h"
 #include "shared/base/file.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 Start start_from(Input base, std::optional<OuterStep> outer = {}) {
@@ -164,4 +164,4 @@ TEST(OuterStepTest, RatesThatMeanNothingAreRefused) {
 }
 
 }  // namespace
-}  // namespace atl::average
+}  // namespace atl::aggregate

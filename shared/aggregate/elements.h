@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "shared/average/plan.h"
+#include "shared/aggregate/plan.h"
 
 // The arithmetic on whole elements. Internal to this module.
-namespace atl::average {
+namespace atl::aggregate {
 
 // Memory for one block of elements.
 struct Scratch {
@@ -27,4 +27,4 @@ struct Scratch {
 Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                      Scratch& scratch);
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

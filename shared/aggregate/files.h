@@ -6,11 +6,11 @@
 #include <memory>
 #include <vector>
 
-#include "shared/average/average.h"
+#include "shared/aggregate/average.h"
 #include "shared/base/result.h"
 
 // Averaging directories of this machine.
-namespace atl::average {
+namespace atl::aggregate {
 
 // A local file, read with pread (a file that shrinks under us is an error, not a SIGBUS).
 Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path& path);
@@ -32,4 +32,4 @@ struct WriteOptions {
 Status write_average(const Average& average, const std::filesystem::path& first, const std::filesystem::path& out,
                      const WriteOptions& options = {});
 
-}  // namespace atl::average
+}  // namespace atl::aggregate

@@ -1,4 +1,4 @@
-#include "shared/average/files.h"
+#include "shared/aggregate/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 
-namespace atl::average {
+namespace atl::aggregate {
 namespace {
 
 namespace fs = std::filesystem;
@@ -282,4 +282,4 @@ Status write_average(const Average& average, const fs::path& first, const fs::pa
     return sync_path(out.has_parent_path() ? out.parent_path() : fs::path("."));
 }
 
-}  // namespace atl::average
+}  // namespace atl::aggregate
