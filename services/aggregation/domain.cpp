@@ -74,7 +74,7 @@ bool is_momentum(const Part& part) {
 }
 
 // Puts a part behind those before it; `path`: of its file in the manifest.
-void append(model_store::Manifest& manifest, const Part& part, const std::string& path) {
+void append(store_client::Manifest& manifest, const Part& part, const std::string& path) {
     if (part.begin == 0) manifest.files.push_back({path, 0, {}});
     auto& file = manifest.files.back();
     check(file.path == path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
@@ -82,7 +82,7 @@ void append(model_store::Manifest& manifest, const Part& part, const std::string
     file.size += part.size;
 }
 
-void sort_files(model_store::Manifest& manifest) {
+void sort_files(store_client::Manifest& manifest) {
     std::sort(manifest.files.begin(), manifest.files.end(),
               [](const auto& a, const auto& b) { return a.path < b.path; });
 }
@@ -180,9 +180,9 @@ std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFil
     return parts;
 }
 
-model_store::Manifest assemble(const model_store::Manifest& base, const model_store::Manifest& first_update,
+store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
                                const std::vector<Part>& parts) {
-    model_store::Manifest manifest;
+    store_client::Manifest manifest;
     for (const auto& file : base.files)
         if (!is_safetensors(file.path) && file.path != kIndexName) manifest.files.push_back(file);
     for (const auto& file : first_update.files)
@@ -193,8 +193,8 @@ model_store::Manifest assemble(const model_store::Manifest& base, const model_st
     return manifest;
 }
 
-model_store::Manifest assemble_momentum(const std::vector<Part>& parts) {
-    model_store::Manifest manifest;
+store_client::Manifest assemble_momentum(const std::vector<Part>& parts) {
+    store_client::Manifest manifest;
     for (const Part& part : parts)
         if (is_momentum(part)) append(manifest, part, part.path.substr(std::strlen(aggregate::kMomentumPrefix)));
     sort_files(manifest);

@@ -8,7 +8,7 @@
 
 #include "shared/aggregate/average.h"
 #include "shared/base/result.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 // What an aggregation is: pure functions, no database and no network.
 namespace atl::aggregation {
@@ -74,10 +74,10 @@ std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFil
 
 // The version: the averaged files from their parts, the index of their tensors as the first update (whose layout they
 // have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.
-model_store::Manifest assemble(const model_store::Manifest& base, const model_store::Manifest& first_update,
+store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
                                const std::vector<Part>& parts);
 // What the outer step leaves; no files without one.
-model_store::Manifest assemble_momentum(const std::vector<Part>& parts);
+store_client::Manifest assemble_momentum(const std::vector<Part>& parts);
 
 bool is_safetensors(const std::string& path);
 

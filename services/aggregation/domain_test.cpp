@@ -137,11 +137,11 @@ TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
     char letter = 'a';
     for (Part& part : parts) part.sha256 = digest_of_letter(letter++);
 
-    const model_store::Manifest base{{{"a.json", 3, {{digest_of_letter('9'), 3}}},
+    const store_client::Manifest base{{{"a.json", 3, {{digest_of_letter('9'), 3}}},
                                       {"b.safetensors", 25, {{digest_of_letter('8'), 25}}},
                                       {"model.safetensors.index.json", 5, {{digest_of_letter('6'), 5}}},
                                       {"z.json", 4, {{digest_of_letter('7'), 4}}}}};
-    model_store::Manifest update = base;
+    store_client::Manifest update = base;
     for (auto& file : update.files) file.chunks = {{digest_of_letter('5'), file.size}};
     update.files.push_back({"unasked.bin", 9, {{digest_of_letter('4'), 9}}});
     const auto manifest = assemble(base, update, parts);
@@ -154,7 +154,7 @@ TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
     EXPECT_EQ(manifest.files[3].chunks[0].sha256, digest_of_letter('5')) << "the index of the averaged files";
     EXPECT_EQ(manifest.files[4].path, "z.json");
     EXPECT_EQ(manifest.files[4].chunks[0].sha256, digest_of_letter('7')) << "the base's";
-    EXPECT_TRUE(model_store::parse_manifest(model_store::to_json(manifest)).ok());
+    EXPECT_TRUE(store_client::parse_manifest(store_client::to_json(manifest)).ok());
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::size_t window_bytes_for(std::size_t input_count) {
                       kWindowBytesMax);
 }
 
-ReadAhead::ReadAhead(model_store::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes)
+ReadAhead::ReadAhead(store_client::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes)
     : file_(std::move(file)), window_(std::move(window)), window_bytes_(window_bytes) {}
 
 Status ReadAhead::read(std::uint64_t offset, std::span<std::byte> into) const {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shared/aggregate/average.h"
-#include "shared/model_store/remote_file.h"
+#include "shared/store_client/remote_file.h"
 
 namespace atl::aggregation {
 
@@ -25,7 +25,7 @@ struct Window {
 // Windows begin at multiples of window_bytes.
 class ReadAhead final : public aggregate::ByteSource {
   public:
-    ReadAhead(model_store::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes);
+    ReadAhead(store_client::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes);
 
     std::uint64_t size() const override { return file_.size(); }
     Status read(std::uint64_t offset, std::span<std::byte> into) const override;
@@ -33,7 +33,7 @@ class ReadAhead final : public aggregate::ByteSource {
   private:
     Status fill(std::uint64_t offset) const;
 
-    model_store::RemoteFile file_;
+    store_client::RemoteFile file_;
     std::shared_ptr<Window> window_;
     std::size_t window_bytes_;
 };

@@ -4,14 +4,14 @@
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
-#include "shared/model_store/transfer.h"
+#include "shared/store_client/transfer.h"
 
 namespace atl::aggregation {
 namespace {
 
-using model_store::ClientPool;
-using model_store::Manifest;
-using model_store::RemoteFile;
+using store_client::ClientPool;
+using store_client::Manifest;
+using store_client::RemoteFile;
 
 constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a block costs no request
 
@@ -27,7 +27,7 @@ Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
 }
 
 aggregate::Input input_of(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
-                        std::size_t window_bytes) {
+                          std::size_t window_bytes) {
     aggregate::Input input;
     input.name = name;
     const auto window = std::make_shared<Window>();
@@ -39,7 +39,7 @@ aggregate::Input input_of(const std::shared_ptr<ClientPool>& store, const std::s
 }
 
 Result<Manifest> manifest_of(ClientPool& store, const std::string& name, const std::string& digest) {
-    auto manifest = model_store::fetch_manifest(*store.take(), digest);
+    auto manifest = store_client::fetch_manifest(*store.take(), digest);
     if (!manifest.ok())
         return Error{manifest.error().code, name + ": " + describe(manifest.error()), manifest.error().field};
     return manifest;
@@ -51,8 +51,8 @@ std::string name_of_base(const ClosedRound& round) {
 
 // The updates, in their order; `first`: the manifest of the first.
 Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                              std::size_t window_bytes, Manifest& first,
-                                              const std::function<void(std::size_t)>& on_fault) {
+                                                std::size_t window_bytes, Manifest& first,
+                                                const std::function<void(std::size_t)>& on_fault) {
     std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
         const std::string name = name_of(round.updates[i]);
@@ -69,7 +69,7 @@ Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool
 
 // The base, with the outer step if there is one.
 Result<aggregate::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                const Manifest& base, std::size_t window_bytes) {
+                                  const Manifest& base, std::size_t window_bytes) {
     aggregate::Start start;
     start.base = input_of(store, name_of_base(round), base, window_bytes);
     start.outer = outer_of(round);
@@ -123,29 +123,29 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
 Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& parts) {
     std::set<std::string> digests;
     for (const Part& part : parts) digests.insert(part.sha256);
-    return model_store::find_missing(*store_->take(), digests);
+    return store_client::find_missing(*store_->take(), digests);
 }
 
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
     Published published;
     const Manifest manifest = assemble(base_manifest_, first_manifest_, parts);
     const Manifest momentum = assemble_momentum(parts);
-    model_store::VersionDetails details;
+    store_client::VersionDetails details;
     details.parents = {round.base};
     details.job = round.job;
     details.round = round.round;
     auto client = store_->take();
     if (!momentum.files.empty()) {
         details.kind = "momentum";
-        ATOLL_RETURN_IF_ERROR(model_store::create_version(*client, round.model, momentum, details));
-        published.momentum = model_store::digest_of(momentum);
+        ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, momentum, details));
+        published.momentum = store_client::digest_of(momentum);
     }
     details.kind = "global";
     for (const Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
     details.contributions = contributions_of(round);
-    ATOLL_RETURN_IF_ERROR(model_store::create_version(*client, round.model, manifest, details));
-    published.version = model_store::digest_of(manifest);
+    ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, manifest, details));
+    published.version = store_client::digest_of(manifest);
     return published;
 }
 

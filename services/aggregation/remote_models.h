@@ -10,8 +10,8 @@
 #include "services/aggregation/domain.h"
 #include "services/aggregation/repository.h"
 #include "services/aggregation/settings.h"
-#include "shared/model_store/manifest.h"
-#include "shared/model_store/remote_file.h"
+#include "shared/store_client/manifest.h"
+#include "shared/store_client/remote_file.h"
 
 // The updates of one round where they are, in the store.
 namespace atl::aggregation {
@@ -35,12 +35,12 @@ class RemoteModels {
     Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts);
 
   private:
-    RemoteModels(std::shared_ptr<model_store::ClientPool> store, model_store::Manifest base,
-                 model_store::Manifest first, aggregate::Average average);
+    RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
+                 store_client::Manifest first, aggregate::Average average);
 
-    std::shared_ptr<model_store::ClientPool> store_;
-    model_store::Manifest base_manifest_;
-    model_store::Manifest first_manifest_;  // of the first update, whose layout the average has
+    std::shared_ptr<store_client::ClientPool> store_;
+    store_client::Manifest base_manifest_;
+    store_client::Manifest first_manifest_;  // of the first update, whose layout the average has
     aggregate::Average average_;
     aggregate::Average::Workspace workspace_;
 };

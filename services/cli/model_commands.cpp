@@ -82,11 +82,11 @@ Result<json> push(const Context& context, const PushOptions& given) {
     ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
     http::Client store(options.store);
     ATOLL_RETURN_IF_ERROR(ensure_model(store, given.model, given.description));
-    ATOLL_TRY(const auto uploaded, model_store::upload_directory(given.directory, options));
-    model_store::VersionDetails details;
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
+    store_client::VersionDetails details;
     details.kind = given.kind;
     details.parents = given.parents;
-    ATOLL_TRY(json version, model_store::create_version(store, given.model, uploaded.manifest, details));
+    ATOLL_TRY(json version, store_client::create_version(store, given.model, uploaded.manifest, details));
     if (!given.tag.empty()) {
         const std::string path = model_path(given.model) + "/tags/" + segment(given.tag);
         ATOLL_RETURN_IF_ERROR(store.put_json(path, {{"digest", version.at("digest")}}));
@@ -100,7 +100,7 @@ Status run_pull(const Context& context, const std::string& reference, const fs::
     ATOLL_TRY(const auto options, transfer_options(context, "downloading"));
     http::Client store(options.store);
     ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
-    ATOLL_RETURN_IF_ERROR(model_store::download_version(text(version, "digest"), out, options));
+    ATOLL_RETURN_IF_ERROR(store_client::download_version(text(version, "digest"), out, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"directory", out.string()}});
     std::cout << out.string() << ": " << text(version, "model") << "@" << text(version, "digest") << "\n";
     return {};
@@ -176,7 +176,7 @@ Status run_verify(const Context& context, const std::string& reference, const fs
     ATOLL_TRY(const auto options, transfer_options(context, "verifying"));
     http::Client store(options.store);
     ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
-    ATOLL_TRY(const auto manifest, model_store::fetch_manifest(store, text(version, "digest")));
+    ATOLL_TRY(const auto manifest, store_client::fetch_manifest(store, text(version, "digest")));
     ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
                                             : verify_copy(directory, manifest, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});

@@ -5,18 +5,18 @@
 #include <optional>
 
 #include "shared/digest/digest.h"
-#include "shared/model_store/local_file.h"
-#include "shared/model_store/remote_file.h"
+#include "shared/store_client/local_file.h"
+#include "shared/store_client/remote_file.h"
 
 namespace atl::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using model_store::ClientPool;
-using model_store::LocalFile;
-using model_store::Manifest;
-using model_store::ManifestFile;
-using model_store::RemoteFile;
+using store_client::ClientPool;
+using store_client::LocalFile;
+using store_client::Manifest;
+using store_client::ManifestFile;
+using store_client::RemoteFile;
 
 // Where the copy's bytes of a chunk first differ from the store's; none: nowhere.
 Result<std::optional<std::uint64_t>> first_difference(const std::string& copy, const RemoteFile& stored,
@@ -53,9 +53,9 @@ Status compare_file(const fs::path& path, const ManifestFile& file, const std::s
 
 }  // namespace
 
-Status verify_stored(const Manifest& manifest, const model_store::TransferOptions& options) {
+Status verify_stored(const Manifest& manifest, const store_client::TransferOptions& options) {
     const auto store = std::make_shared<ClientPool>(options.store);
-    model_store::Progress progress{0, manifest.size_bytes()};
+    store_client::Progress progress{0, manifest.size_bytes()};
     std::string buffer;
     for (const ManifestFile& file : manifest.files) {
         const RemoteFile remote(store, file);
@@ -76,8 +76,8 @@ Status verify_stored(const Manifest& manifest, const model_store::TransferOption
     return {};
 }
 
-Status verify_copy(const fs::path& directory, const Manifest& manifest, const model_store::TransferOptions& options) {
-    const Status status = model_store::verify_directory(directory, manifest, 2);
+Status verify_copy(const fs::path& directory, const Manifest& manifest, const store_client::TransferOptions& options) {
+    const Status status = store_client::verify_directory(directory, manifest, 2);
     if (status.ok()) return status;
     const auto store = std::make_shared<ClientPool>(options.store);
     for (const ManifestFile& file : manifest.files)

@@ -50,7 +50,7 @@ Result<std::string> site_token(const Context& context, const SiteOptions& given)
     return line;
 }
 
-Result<model_store::TransferOptions> options_of(const Context& context, const SiteOptions& given,
+Result<store_client::TransferOptions> options_of(const Context& context, const SiteOptions& given,
                                                 const std::string& what) {
     ATOLL_TRY(std::string token, site_token(context, given));
     auto options = transfer_options(given.store, std::move(token), what);
@@ -61,7 +61,7 @@ Result<model_store::TransferOptions> options_of(const Context& context, const Si
 
 Status run_stage(const Context& context, const SiteOptions& given) {
     ATOLL_TRY(const auto options, options_of(context, given, "staging"));
-    ATOLL_RETURN_IF_ERROR(model_store::download_version(given.version, given.out, options));
+    ATOLL_RETURN_IF_ERROR(store_client::download_version(given.version, given.out, options));
     std::cout << nlohmann::json{{"digest", given.version}, {"directory", given.out.string()}} << "\n";
     return {};
 }
@@ -77,9 +77,9 @@ Status run_push(const Context& context, const SiteOptions& given) {
         ATOLL_RETURN_IF_ERROR(aggregate::check_finite({std::move(model)}));  // nobody could average it
     }
     ATOLL_TRY(const auto options, options_of(context, given, "pushing"));
-    ATOLL_TRY(const auto uploaded, model_store::upload_directory(given.directory, options));
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
     http::Client store(options.store);
-    ATOLL_TRY(const auto version, model_store::create_version(store, given.model, uploaded.manifest, details));
+    ATOLL_TRY(const auto version, store_client::create_version(store, given.model, uploaded.manifest, details));
     std::cout << nlohmann::json{{"digest", version.at("digest")},
                                 {"model", given.model},
                                 {"bytes", uploaded.manifest.size_bytes()},

@@ -7,7 +7,7 @@
 #include "shared/digest/digest.h"
 #include "shared/http/testing/test_server.h"
 #include "shared/json/json.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 // `atoll stage` and `atoll push` against a store that does not always answer.
 namespace atl::cli {
@@ -33,7 +33,7 @@ class SiteCommandsTest : public testing::Test {
     CommandResult push() { return run({"push", "--kind", "base", "--model", "m", "--dir", file("model")}); }
 
     std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
-    std::string digest() const { return model_store::digest_of(manifest_); }
+    std::string digest() const { return store_client::digest_of(manifest_); }
 
     Response answer(Response response) const {
         if (refusal_ == 0) return response;
@@ -47,7 +47,7 @@ class SiteCommandsTest : public testing::Test {
             server.route(method, path, anyone,
                          [this, body](const Request&) { return answer(Response::json(200, body)); });
         };
-        add(http::Method::kGet, "/v1/versions/:digest", {{"manifest", model_store::to_json(manifest_)}});
+        add(http::Method::kGet, "/v1/versions/:digest", {{"manifest", store_client::to_json(manifest_)}});
         add(http::Method::kPost, "/v1/blobs/missing", {{"missing", {digest::sha256(bytes_)}}});
         add(http::Method::kPut, "/v1/blobs/:sha256", Json::object());
         add(http::Method::kPost, "/v1/models/:name/versions", {{"digest", digest()}});
@@ -59,7 +59,7 @@ class SiteCommandsTest : public testing::Test {
     }
 
     const std::string bytes_ = "{}";
-    const model_store::Manifest manifest_{{{"config.json", bytes_.size(), {{digest::sha256(bytes_), bytes_.size()}}}}};
+    const store_client::Manifest manifest_{{{"config.json", bytes_.size(), {{digest::sha256(bytes_), bytes_.size()}}}}};
     TemporaryDirectory directory_;
     std::atomic<int> refusal_ = 0;
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};

@@ -11,7 +11,7 @@ namespace atl::cli {
 
 using Clock = std::chrono::steady_clock;
 
-std::function<void(const model_store::Progress&)> show_progress(const std::string& what) {
+std::function<void(const store_client::Progress&)> show_progress(const std::string& what) {
     if (::isatty(STDERR_FILENO) == 0) return nullptr;
     struct Shown {
         Clock::time_point begin = Clock::now();
@@ -19,7 +19,7 @@ std::function<void(const model_store::Progress&)> show_progress(const std::strin
         std::uint64_t bytes_at_begin = 0;
         bool begun = false;
     };
-    return [what, shown = std::make_shared<Shown>()](const model_store::Progress& progress) {
+    return [what, shown = std::make_shared<Shown>()](const store_client::Progress& progress) {
         const auto now = Clock::now();
         if (!shown->begun) shown->bytes_at_begin = progress.bytes_done;
         shown->begun = true;
@@ -37,8 +37,8 @@ std::function<void(const model_store::Progress&)> show_progress(const std::strin
     };
 }
 
-model_store::TransferOptions transfer_options(std::string store_url, std::string token, const std::string& what) {
-    model_store::TransferOptions options;
+store_client::TransferOptions transfer_options(std::string store_url, std::string token, const std::string& what) {
+    store_client::TransferOptions options;
     options.store.base_url = std::move(store_url);
     options.store.token = std::move(token);
     options.store.timeout = std::chrono::minutes(10);  // of one chunk
@@ -47,15 +47,15 @@ model_store::TransferOptions transfer_options(std::string store_url, std::string
     return options;
 }
 
-Result<model_store::TransferOptions> transfer_options(const Context& context, const std::string& what) {
+Result<store_client::TransferOptions> transfer_options(const Context& context, const std::string& what) {
     ATOLL_TRY(const std::string gateway, context.gateway_url());
     ATOLL_TRY(std::string token, context.token());
     return transfer_options(gateway + "/store", std::move(token), what);
 }
 
-Result<model_store::VersionDetails> read_details(const nlohmann::json& document, const std::string& kind) {
+Result<store_client::VersionDetails> read_details(const nlohmann::json& document, const std::string& kind) {
     json::ObjectReader reader(document, "meta");
-    model_store::VersionDetails details;
+    store_client::VersionDetails details;
     details.kind = kind;
     details.job = reader.string_or("job", "");
     const std::int64_t round = reader.integer_or("round", -1, 0, 1'000'000);

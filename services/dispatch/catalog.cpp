@@ -6,8 +6,8 @@
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
-#include "shared/model_store/remote_file.h"
 #include "shared/service/names.h"
+#include "shared/store_client/remote_file.h"
 
 namespace atl::dispatch {
 namespace {
@@ -169,12 +169,12 @@ Result<Json> Catalog::model_version(const std::string& model, const std::string&
 Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
     constexpr std::uint64_t kConfigBytesMax = 1U << 20;
     ATOLL_TRY(const Json version, model_version(model, digest));
-    ATOLL_TRY(const auto manifest, model_store::parse_manifest(version.value("manifest", Json())));
-    const model_store::ManifestFile* file = manifest.find("config.json");
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(version.value("manifest", Json())));
+    const store_client::ManifestFile* file = manifest.find("config.json");
     if (file == nullptr || file->size > kConfigBytesMax) return std::optional<std::int64_t>();
     std::string text(file->size, '\0');
-    const auto store = std::make_shared<model_store::ClientPool>(options_for(store_url_, token()));
-    ATOLL_RETURN_IF_ERROR(model_store::RemoteFile(store, *file).read(0, std::as_writable_bytes(std::span(text))));
+    const auto store = std::make_shared<store_client::ClientPool>(options_for(store_url_, token()));
+    ATOLL_RETURN_IF_ERROR(store_client::RemoteFile(store, *file).read(0, std::as_writable_bytes(std::span(text))));
     const auto config = json::parse(text);
     return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
 }

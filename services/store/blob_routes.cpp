@@ -8,7 +8,7 @@
 #include "services/store/route.h"
 #include "shared/digest/digest.h"
 #include "shared/log/log.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 namespace atl::store {
 namespace {
@@ -143,7 +143,7 @@ Result<http::Response> BlobRoutes::get(const http::Request& request) {
 Result<http::Response> BlobRoutes::put(const http::Request& request) {
     ATOLL_TRY(const std::string sha256, digest_param(request));
     if (request.body.empty()) return invalid_argument("body", "a blob has at least one byte");
-    if (request.body.size() > model_store::kChunkBytesMax)
+    if (request.body.size() > store_client::kChunkBytesMax)
         return Error{ErrorCode::kTooLarge, "a blob has at most 64 MiB; cut the file into chunks", "body"};
     ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     if (!puts_.try_acquire()) {

@@ -111,8 +111,8 @@ Result<NewVersion> parse_new_version(const Json& body) {
     const std::int64_t round = reader.integer_or("round", -1, 0, 1'000'000);
     version.kind = parse_kind(reader);
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_TRY(version.manifest, model_store::parse_manifest(manifest));
-    version.digest = model_store::digest_of(version.manifest);
+    ATOLL_TRY(version.manifest, store_client::parse_manifest(manifest));
+    version.digest = store_client::digest_of(version.manifest);
     ATOLL_TRY(version.parents, parse_digests(parents, "parents", kParentsMax));
     ATOLL_TRY(version.contributions, parse_contributions(contributions));
     version.metrics = metrics.is_null() ? Json::object() : metrics;

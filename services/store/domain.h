@@ -8,7 +8,7 @@
 
 #include "shared/auth/auth.h"
 #include "shared/base/result.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 // What the store's requests mean and who may make them: pure functions, no database, no disk.
 namespace atl::store {
@@ -22,7 +22,7 @@ enum class Kind { kBase, kUpdate, kGlobal, kMomentum };
 const char* to_string(Kind kind);
 
 struct NewVersion {
-    model_store::Manifest manifest;
+    store_client::Manifest manifest;
     std::string digest;  // of the manifest
     Kind kind = Kind::kBase;
     std::vector<std::string> parents;  // version digests

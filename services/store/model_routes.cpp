@@ -109,7 +109,7 @@ Status ModelRoutes::check_parents(const NewVersion& version) {
             if (!found.ok() && found.error().code == ErrorCode::kNotFound) continue;  // named when it is saved
             ATOLL_TRY(parent, std::move(found));
         }
-        ATOLL_TRY(const auto manifest, model_store::parse_manifest(parent.at("manifest")));
+        ATOLL_TRY(const auto manifest, store_client::parse_manifest(parent.at("manifest")));
         ATOLL_RETURN_IF_ERROR(check_same_tensors(version.manifest, manifest, blobs_));
     }
     return {};

@@ -77,7 +77,7 @@ Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) 
     ATOLL_TRY(const auto inserted,
               transaction.query("INSERT INTO manifests (digest, body, size_bytes, file_count) VALUES ($1, $2, $3, $4)"
                                 " ON CONFLICT (digest) DO NOTHING",
-                                {version.digest, model_store::canonical_json(manifest), manifest.size_bytes(),
+                                {version.digest, store_client::canonical_json(manifest), manifest.size_bytes(),
                                  manifest.files.size()}));
     if (inserted.affected() == 0) return {};
     std::set<std::string> blobs;

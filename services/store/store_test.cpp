@@ -3,7 +3,7 @@
 #include "services/store/store_fixture.h"
 #include "shared/base/id.h"
 #include "shared/kafka/kafka.h"
-#include "shared/model_store/transfer.h"
+#include "shared/store_client/transfer.h"
 
 namespace atl::store {
 namespace {
@@ -61,7 +61,7 @@ TEST_F(StoreTest, AVersionIsFoundByDigestByTagAndFromAnyModel) {
     create_model("llama");
     const Json manifest = stored({{"config.json", "{}"}, {"model.safetensors", safetensors_file("abcd")}});
     const std::string digest = create_version("llama", manifest);
-    EXPECT_EQ(digest, model_store::digest_of(model_store::parse_manifest(manifest).value()));
+    EXPECT_EQ(digest, store_client::digest_of(store_client::parse_manifest(manifest).value()));
     EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/best", {{"digest", digest}}).status, 200);
     for (const std::string& path : {"/v1/models/llama/versions/" + digest,
                                     std::string("/v1/models/llama/versions/best"), "/v1/versions/" + digest}) {
@@ -362,19 +362,19 @@ TEST_F(StoreTest, ADirectoryGoesInAndComesOutThroughTheRealService) {
     fs::create_directories(model);
     ASSERT_TRUE(write_file_atomic(model / "model.safetensors", safetensors_file(std::string(20U << 20, 'w'))).ok());
     ASSERT_TRUE(write_file_atomic(model / "config.json", "{}").ok());
-    model_store::TransferOptions options;
+    store_client::TransferOptions options;
     options.store.base_url = store_->server().url();
     options.store.token = store_->server().token(Role::kOperator);
-    const auto uploaded = model_store::upload_directory(model, options);
+    const auto uploaded = store_client::upload_directory(model, options);
     ASSERT_TRUE(uploaded.ok()) << uploaded.error().message;
-    const auto version = model_store::create_version(*admin_, "llama", uploaded->manifest, {});
+    const auto version = store_client::create_version(*admin_, "llama", uploaded->manifest, {});
     ASSERT_TRUE(version.ok()) << version.error().message;
     store_->restart();
     options.store.base_url = store_->server().url();
     options.store.token = store_->server().token(Role::kOperator);
-    const auto status = model_store::download_version(version->at("digest"), temporary_.path() / "copy", options);
+    const auto status = store_client::download_version(version->at("digest"), temporary_.path() / "copy", options);
     ASSERT_TRUE(status.ok()) << status.error().message;
-    EXPECT_TRUE(model_store::verify_directory(temporary_.path() / "copy", uploaded->manifest, 1).ok());
+    EXPECT_TRUE(store_client::verify_directory(temporary_.path() / "copy", uploaded->manifest, 1).ok());
 }
 
 TEST_F(StoreTest, EveryReadingRouteAnswersAsTheDocumentSays) {

@@ -9,8 +9,8 @@
 namespace atl::store {
 namespace {
 
-using model_store::Manifest;
-using model_store::ManifestFile;
+using store_client::Manifest;
+using store_client::ManifestFile;
 
 constexpr std::uint64_t kIndexBytesMax = 64U << 20;
 

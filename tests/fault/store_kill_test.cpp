@@ -9,7 +9,7 @@
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
-#include "shared/model_store/transfer.h"
+#include "shared/store_client/transfer.h"
 #include "tests/integration/service_process.h"
 #include "tests/integration/test_stack.h"
 
@@ -69,12 +69,12 @@ class StoreKillTest : public StackTest {
 
     TemporaryDirectory directory_;
     Json config_;
-    model_store::TransferOptions transfer_;
+    store_client::TransferOptions transfer_;
     std::unique_ptr<ServiceProcess> store_;
 };
 
 TEST_F(StoreKillTest, NothingHalfWrittenHasANameAndUploadsGoOn) {
-    model_store::Manifest manifest;
+    store_client::Manifest manifest;
     std::vector<std::string> blobs;
     for (int i = 0; i < kBlobs; ++i) {
         blobs.emplace_back(kBlobBytes, static_cast<char>('a' + i));
@@ -105,7 +105,7 @@ TEST_F(StoreKillTest, NothingHalfWrittenHasANameAndUploadsGoOn) {
     EXPECT_EQ(count_whole_blobs(), kBlobs);
     http::Client client(transfer_.store);
     ASSERT_TRUE(client.post_json("/v1/models", {{"name", "demo"}}, "model").ok());
-    const auto version = model_store::create_version(client, "demo", manifest, {});
+    const auto version = store_client::create_version(client, "demo", manifest, {});
     EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
 }
 

@@ -9,9 +9,9 @@
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 #include "shared/kafka/kafka.h"
-#include "shared/model_store/transfer.h"
 #include "shared/pg/pg.h"
 #include "shared/safetensors/file.h"
+#include "shared/store_client/transfer.h"
 #include "tests/integration/service_process.h"
 #include "tests/integration/test_stack.h"
 
@@ -93,13 +93,13 @@ class AggregationProcessTest : public StackTest {
     // Makes a model of the options and stores it; its digest.
     std::string store_model(const std::string& name, const ModelOptions& options) {
         write_model(root() / name, options);
-        const auto uploaded = model_store::upload_directory(root() / name, transfer_).value();
-        model_store::VersionDetails details;
+        const auto uploaded = store_client::upload_directory(root() / name, transfer_).value();
+        store_client::VersionDetails details;
         details.kind = "update";
         http::Client client(transfer_.store);
-        const auto version = model_store::create_version(client, "demo", uploaded.manifest, details);
+        const auto version = store_client::create_version(client, "demo", uploaded.manifest, details);
         EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
-        return model_store::digest_of(uploaded.manifest);
+        return store_client::digest_of(uploaded.manifest);
     }
     // The entry in the event of an update made of the options.
     Json store_update(const std::string& facility, const ModelOptions& options, std::int64_t tokens) {
@@ -143,14 +143,14 @@ class AggregationProcessTest : public StackTest {
         for (const auto& facility : facilities) inputs.push_back(aggregate::open_directory(root() / facility).value());
         const auto average = aggregate::Average::plan(std::move(inputs), weights).value();
         ASSERT_TRUE(aggregate::write_average(average, root() / facilities[0], root() / "expected").ok());
-        const auto status = model_store::download_version(version, root() / "got", transfer_);
+        const auto status = store_client::download_version(version, root() / "got", transfer_);
         ASSERT_TRUE(status.ok()) << status.error().message;
         for (const char* file : {"model.safetensors", "config.json"})
             EXPECT_TRUE(read_file(root() / "got" / file).value() == read_file(root() / "expected" / file).value())
                 << file;
     }
     fs::path download(const std::string& version, const std::string& name) {
-        const auto status = model_store::download_version(version, root() / name, transfer_);
+        const auto status = store_client::download_version(version, root() / name, transfer_);
         EXPECT_TRUE(status.ok()) << status.error().message;
         return root() / name;
     }
@@ -160,7 +160,7 @@ class AggregationProcessTest : public StackTest {
     std::string conninfo_;
     std::string prefix_;
     std::string token_;
-    model_store::TransferOptions transfer_;
+    store_client::TransferOptions transfer_;
     std::optional<ServiceProcess> store_;
     std::optional<kafka::Consumer> consumer_;
 };

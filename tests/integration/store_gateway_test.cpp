@@ -7,8 +7,8 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"
-#include "shared/model_store/manifest.h"
 #include "shared/safetensors/safetensors.h"
+#include "shared/store_client/manifest.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl {
@@ -145,14 +145,14 @@ TEST_F(StoreGatewayTest, VerifyFindsTheBytesThatWereDamagedInTheStore) {
     // The last chunk of the weights is the second: one bit of it changes on the disk, its length stays.
     const std::string weights = read_file(model / "model.safetensors").value();
     const fs::path blob =
-        root_ / "blobs" / store::BlobStore::relative_path(digest::sha256(weights.substr(model_store::kChunkBytes)));
+        root_ / "blobs" / store::BlobStore::relative_path(digest::sha256(weights.substr(store_client::kChunkBytes)));
     std::string bytes = read_file(blob).value();
     bytes[1000] = static_cast<char>(bytes[1000] ^ 1);
     fs::permissions(blob, fs::perms::owner_write, fs::perm_options::add);
     ASSERT_TRUE(write_file_atomic(blob, bytes).ok());
     const auto damaged = atoll_as_admin({"model", "verify", "llama@newest"});
     EXPECT_EQ(damaged.exit_code, 1) << damaged.out;
-    EXPECT_NE(damaged.err.find("model.safetensors, bytes " + std::to_string(model_store::kChunkBytes) + " to " +
+    EXPECT_NE(damaged.err.find("model.safetensors, bytes " + std::to_string(store_client::kChunkBytes) + " to " +
                                std::to_string(weights.size() - 1)),
               std::string::npos)
         << damaged.err;
@@ -206,7 +206,7 @@ TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
 
 TEST_F(StoreGatewayTest, AModelOf160GBIsMadeAndReadThroughTheGateway) {
     constexpr std::size_t kChunks = 20'000;
-    const std::string chunk = pattern(model_store::kChunkBytes);  // the same at every place: it is stored once
+    const std::string chunk = pattern(store_client::kChunkBytes);  // the same at every place: it is stored once
     const std::string sha256 = digest::sha256(chunk);
     ASSERT_TRUE(client().call(http::Method::kPut, "/store/v1/blobs/" + sha256, chunk)->ok());
     ASSERT_TRUE(client().post_json("/store/v1/models", {{"name", "big"}}).ok());

@@ -1,4 +1,4 @@
-#include "shared/model_store/transfer.h"
+#include "shared/store_client/transfer.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
 #include "shared/http/testing/test_server.h"
-#include "shared/model_store/remote_file.h"
+#include "shared/store_client/remote_file.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -327,4 +327,4 @@ TEST_F(TransferTest, LinksToFilesCountAsFilesAndOddNamesAreRefused) {
 }
 
 }  // namespace
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -1,11 +1,11 @@
-#include "shared/model_store/remote_file.h"
+#include "shared/store_client/remote_file.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "shared/digest/digest.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 
 ClientPool::Lease ClientPool::take() {
     {
@@ -66,4 +66,4 @@ Status RemoteFile::read_chunk(const Chunk& chunk, std::uint64_t offset, std::spa
     return {};
 }
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

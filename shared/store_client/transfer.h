@@ -11,10 +11,10 @@
 
 #include "shared/base/result.h"
 #include "shared/http/client/client.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 // Moving model versions between directories and the store. Memory is a chunk or two for each connection.
-namespace atl::model_store {
+namespace atl::store_client {
 
 struct Progress {
     std::uint64_t bytes_done = 0;  // includes what did not have to travel
@@ -70,4 +70,4 @@ Status download_version(const std::string& digest, const std::filesystem::path& 
 // Compares every chunk of a directory with the manifest. kInvalidArgument names the first file that differs.
 Status verify_directory(const std::filesystem::path& directory, const Manifest& manifest, int threads);
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

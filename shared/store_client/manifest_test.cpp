@@ -1,10 +1,10 @@
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 #include <gtest/gtest.h>
 
 #include "shared/json/json.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 namespace {
 
 using json::Json;
@@ -94,4 +94,4 @@ TEST(ManifestTest, FilesAreFoundByPath) {
 }
 
 }  // namespace
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -4,12 +4,12 @@
 
 #include "shared/base/id.h"
 #include "shared/digest/digest.h"
-#include "shared/model_store/local_file.h"
-#include "shared/model_store/parallel.h"
-#include "shared/model_store/remote_file.h"
-#include "shared/model_store/transfer.h"
+#include "shared/store_client/local_file.h"
+#include "shared/store_client/parallel.h"
+#include "shared/store_client/remote_file.h"
+#include "shared/store_client/transfer.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -161,4 +161,4 @@ Result<Json> create_version(http::Client& store, const std::string& model, const
     return store.post_json("/v1/models/" + http::percent_encode(model) + "/versions", body, new_id());
 }
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "shared/base/file.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 
 // A file that is read and written in chunks, at offsets, by several threads.
 class LocalFile {
@@ -39,4 +39,4 @@ struct ChunkPlace {
 };
 std::vector<ChunkPlace> chunk_places(const Manifest& manifest);
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -9,9 +9,9 @@
 
 #include "shared/base/result.h"
 #include "shared/http/client/client.h"
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 
 // Connections that are lent to one thread at a time and kept open between uses. Thread-safe.
 class ClientPool {
@@ -60,4 +60,4 @@ class RemoteFile {
     std::vector<std::uint64_t> begins_;  // where each chunk begins in the file
 };
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -1,4 +1,4 @@
-#include "shared/model_store/local_file.h"
+#include "shared/store_client/local_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-namespace atl::model_store {
+namespace atl::store_client {
 
 Result<LocalFile> LocalFile::open(const std::filesystem::path& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -54,4 +54,4 @@ std::vector<ChunkPlace> chunk_places(const Manifest& manifest) {
     return places;
 }
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

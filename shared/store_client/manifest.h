@@ -10,7 +10,7 @@
 
 // A model version is a manifest: its files as ordered chunks, each a content-addressed blob. The version's digest is
 // the manifest's, so that nothing is hashed a second time and equal chunks never travel twice.
-namespace atl::model_store {
+namespace atl::store_client {
 
 inline constexpr std::uint64_t kChunkBytes = 8U << 20;      // what we cut files into
 inline constexpr std::uint64_t kChunkBytesMax = 64U << 20;  // what a manifest may hold
@@ -46,4 +46,4 @@ std::string digest_of(const Manifest& manifest);
 // character, no backslash.
 bool is_safe_path(std::string_view path);
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -1,4 +1,4 @@
-#include "shared/model_store/parallel.h"
+#include "shared/store_client/parallel.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace atl::model_store {
+namespace atl::store_client {
 
 Status for_each_parallel(std::size_t count, int threads, const std::function<Status(std::size_t, int)>& work) {
     std::atomic<std::size_t> next = 0;
@@ -34,4 +34,4 @@ Status for_each_parallel(std::size_t count, int threads, const std::function<Sta
     return {};
 }
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

@@ -1,4 +1,4 @@
-#include "shared/model_store/manifest.h"
+#include "shared/store_client/manifest.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 namespace {
 
 constexpr std::int64_t kFileBytesMax = std::int64_t{1} << 50;
@@ -126,4 +126,4 @@ std::string digest_of(const Manifest& manifest) {
     return digest::sha256(canonical_json(manifest));
 }
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client

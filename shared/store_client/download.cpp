@@ -7,12 +7,12 @@
 #include <mutex>
 
 #include "shared/digest/digest.h"
-#include "shared/model_store/local_file.h"
-#include "shared/model_store/parallel.h"
-#include "shared/model_store/remote_file.h"
-#include "shared/model_store/transfer.h"
+#include "shared/store_client/local_file.h"
+#include "shared/store_client/parallel.h"
+#include "shared/store_client/remote_file.h"
+#include "shared/store_client/transfer.h"
 
-namespace atl::model_store {
+namespace atl::store_client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -182,4 +182,4 @@ Status verify_directory(const fs::path& directory, const Manifest& manifest, int
     });
 }
 
-}  // namespace atl::model_store
+}  // namespace atl::store_client
