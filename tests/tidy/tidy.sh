@@ -66,8 +66,8 @@ check_layers() {
     in_code '^#include "(services|tests)/' "${code[@]}" | grep '^trainer/' | grep -v '_test\.cpp:' |
         report "the trainer includes nothing of the services"
     in_code '^#include "shared/' "${code[@]}" | grep '^trainer/' |
-        grep -vE '"shared/(base|config|log|json|safetensors|digest|metrics)/' |
-        report "the trainer uses only base, config, log, json, safetensors, digest and metrics of shared/"
+        grep -vE '"shared/(base|config|host|log|json|safetensors|digest|metrics)/' |
+        report "the trainer uses only base, config, host, log, json, safetensors, digest and metrics of shared/"
     in_code '^#include "trainer/' "${code[@]}" | grep '^services/' | report "services include nothing of the trainer"
     for service in services/*/; do
         in_code '^#include "services/' "${code[@]}" | grep "^$service" | grep -v "\"$service" |

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "shared/host/node.h"
 #include "trainer/parallel/gather_pieces.h"
-#include "trainer/plan/node.h"
 
 namespace atl::parallel {
 
@@ -17,7 +17,7 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
                                     const LayoutOptions& options) {
     RunMemory memory(Arena::measuring());
     memory.lay_out(backend, model, options);
-    plan::MemoryPlan plan = plan::plan_of(memory.arena_, plan::resident_bytes());
+    plan::MemoryPlan plan = plan::plan_of(memory.arena_, host::resident_bytes());
     plan.offloaded_bytes = memory.store_.offloaded_bytes();
     return plan;
 }

@@ -1,9 +1,9 @@
+#include "shared/host/node.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/generate.h"
 #include "trainer/parallel/gathered_weights.h"
 #include "trainer/parallel/rank_groups.h"
-#include "trainer/plan/node.h"
 #include "trainer/program/commands.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/fit.h"
@@ -46,7 +46,7 @@ class GenerateCommand final : public Command {
             const auto tokens = std::ssize(prompt);
             return parallel::GatheredWeights::need_bytes(directory.model, division, ranks.copy()) +
                    model::Generation::need_bytes(directory.model, *backend, tokens, tokens + options_.tokens_max) +
-                   plan::resident_bytes();
+                   host::resident_bytes();
         };
         ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
         ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeights::allocate(*backend, directory.model,

@@ -1,6 +1,6 @@
 #include <filesystem>
 
-#include "shared/base/cores.h"
+#include "shared/host/cores.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -209,10 +209,10 @@ TEST_F(CommandLineTest, MoreThreadsThanCoresAreTold) {
         return run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--threads",
                     std::to_string(threads)});
     };
-    const auto many = eval(usable_cores() + 1);
+    const auto many = eval(host::usable_cores() + 1);
     EXPECT_EQ(many.exit_code, 0) << many.err;
     EXPECT_NE(many.err.find("take turns"), std::string::npos) << many.err;
-    EXPECT_EQ(eval(usable_cores()).err.find("take turns"), std::string::npos);
+    EXPECT_EQ(eval(host::usable_cores()).err.find("take turns"), std::string::npos);
 }
 
 TEST_F(CommandLineTest, HelpTellsWhatIsRequiredAndNotWhatIsUnbuilt) {

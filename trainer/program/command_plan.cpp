@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "shared/base/cores.h"
+#include "shared/host/cores.h"
+#include "shared/host/node.h"
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
-#include "trainer/plan/node.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/fit.h"
 #include "trainer/train/metrics.h"
@@ -57,11 +57,12 @@ class PlanCommand final : public Command {
         const train::RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
         ATOLL_TRY(train::TrainJob job, train::prepare_training(config_, *self, counts));
         job.unseen_bytes = comm::library_bytes(counts.on_node);
-        if (config_.threads == 0) config_.threads = std::max(1, usable_cores() / counts.on_node);  // of a rank, not all
+        if (config_.threads == 0)
+            config_.threads = std::max(1, host::usable_cores() / counts.on_node);  // of a rank, not all
         ATOLL_TRY(const auto backend, train::open_backend(config_, *self));
         train::measure_peak_flops(*backend);  // as `train` does: what it leaves behind counts
-        const std::int64_t program = plan::resident_bytes();
-        const std::int64_t limit = memory_ > 0 ? memory_ / sharing : plan::available_bytes() / sharing + program;
+        const std::int64_t program = host::resident_bytes();
+        const std::int64_t limit = memory_ > 0 ? memory_ / sharing : host::available_bytes() / sharing + program;
         const plan::MemoryPlan plan =
             train::measure_with(job, train::settings_of(job), *backend, 0, static_cast<int>(ranks_));
         train::print_line(to_json_line(plan, 0, limit));

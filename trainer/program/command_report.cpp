@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "shared/base/cores.h"
+#include "shared/host/cores.h"
+#include "shared/host/node.h"
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/device.h"
 #include "trainer/kernels/visible_gpus.h"
-#include "trainer/plan/device.h"
-#include "trainer/plan/node.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/metrics.h"
 #include "trainer/train/threads.h"
@@ -40,9 +40,9 @@ OrderedJson system() {
     return {{"host", names.nodename}, {"kernel", names.release}, {"machine", names.machine}};
 }
 
-OrderedJson device_of(const plan::RankDevices& rank) {
+OrderedJson device_of(const kernels::RankDevices& rank) {
     if (rank.visible == 0) return "cpu";
-    const auto choice = plan::choose_device(rank);
+    const auto choice = kernels::choose_device(rank);
     if (!choice.ok()) return {{"error", choice.error().message}};
     return {{"gpu", choice->device}, {"shared", choice->shared}};
 }
@@ -56,8 +56,8 @@ OrderedJson kernels_in_use() {
 // Where this rank is and the device that it would take.
 OrderedJson rank_line(comm::Comm& world) {
     const auto node = world.on_node();
-    const plan::RankDevices devices{node->rank(), node->size(), kernels::visible_gpus(),
-                                    plan::device_variables(comm::process_environment)};
+    const kernels::RankDevices devices{node->rank(), node->size(), kernels::visible_gpus(),
+                                       kernels::device_variables(comm::process_environment)};
     OrderedJson line = {{"rank", world.rank()},
                         {"host", system_names().nodename},
                         {"local_rank", node->rank()},
@@ -66,7 +66,7 @@ OrderedJson rank_line(comm::Comm& world) {
     if (launcher && launcher->rank != node->rank()) line["launcher_says"] = {{launcher->variable, launcher->rank}};
     line["visible_gpus"] = devices.visible;
     line["variables"] = OrderedJson::object();
-    for (const plan::DeviceVariable& variable : devices.variables) line["variables"][variable.name] = variable.value;
+    for (const kernels::DeviceVariable& variable : devices.variables) line["variables"][variable.name] = variable.value;
     line["device"] = device_of(devices);
     line["threads"] = train::thread_share(*node);
     return line;
@@ -99,11 +99,11 @@ class ReportCommand final : public Command {
         const OrderedJson report = {{"version", ATOLL_VERSION},
                                     {"system", system()},
                                     {"cpu",
-                                     {{"model", plan::cpu_model()},
-                                      {"cores", usable_cores()},
+                                     {{"model", host::cpu_model()},
+                                      {"cores", host::usable_cores()},
                                       {"instructions", kernels::cpu_instruction_sets()}}},
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
-                                    {"available_bytes", plan::available_bytes()},
+                                    {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},
                                     {"kernels", kernels_in_use()},
                                     {"products", kernels::cpu_product_libraries()},

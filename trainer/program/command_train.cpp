@@ -1,10 +1,10 @@
 #include <span>
 #include <utility>
 
+#include "shared/host/node.h"
 #include "shared/log/warn.h"
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
-#include "trainer/plan/node.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/fit.h"
 #include "trainer/train/identity.h"

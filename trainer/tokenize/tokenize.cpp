@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "shared/base/cores.h"
 #include "shared/base/file.h"
+#include "shared/host/cores.h"
 #include "shared/log/log.h"
 #include "trainer/text/line_reader.h"
 #include "trainer/text/template.h"
@@ -57,7 +57,7 @@ Result<nlohmann::json> identity_of(const TokenizeOptions& options, const tokeniz
 }
 
 int thread_count(const TokenizeOptions& options) {
-    return options.threads > 0 ? options.threads : usable_cores();
+    return options.threads > 0 ? options.threads : host::usable_cores();
 }
 
 // One run of the command: blocks go to the pool and come back in order, their documents become rows, rows are written.

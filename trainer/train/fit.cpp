@@ -1,6 +1,6 @@
 #include "trainer/train/fit.h"
 
-#include "trainer/plan/node.h"
+#include "shared/host/node.h"
 
 namespace atl::train {
 namespace {
@@ -43,7 +43,7 @@ Error too_much(const char* what, std::int64_t need_bytes, std::int64_t limit_byt
 
 // What each rank of this machine may take. What the program has is counted in the need and no longer available.
 std::int64_t share_bytes(comm::Comm& comm) {
-    return plan::available_bytes() / comm.ranks_on_node() + plan::resident_bytes();
+    return host::available_bytes() / comm.ranks_on_node() + host::resident_bytes();
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
+#include "shared/host/node.h"
 #include "shared/log/warn.h"
-#include "trainer/plan/node.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/input_paths.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "shared/base/cores.h"
+#include "shared/host/cores.h"
 #include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
 
@@ -16,9 +16,9 @@ bool has(const std::string& set, std::size_t core) {
     return core < set.size() && set[core] == '1';
 }
 
-// The core_set() of each rank of the machine.
+// The host::core_set() of each rank of the machine.
 std::vector<std::string> gather_sets(comm::Comm& node) {
-    std::string mine = core_set();
+    std::string mine = host::core_set();
     double longest = static_cast<double>(mine.size());
     node.all_reduce(std::span(&longest, 1), comm::Reduction::kMax);
     const auto length = static_cast<std::size_t>(longest);
@@ -45,12 +45,12 @@ int thread_share(std::span<const std::string> sets, std::size_t rank, double quo
 }
 
 int thread_share(comm::Comm& node) {
-    return thread_share(gather_sets(node), static_cast<std::size_t>(node.rank()), core_quota());
+    return thread_share(gather_sets(node), static_cast<std::size_t>(node.rank()), host::core_quota());
 }
 
 std::string idle_cores_warning(std::span<const std::string> sets, const std::string& launcher, int threads) {
     constexpr int kProcessorsOfACore = 2;
-    const int bound = count_cores(sets[0]);
+    const int bound = host::count_cores(sets[0]);
     if (threads > 0 ? threads <= bound : bound > kProcessorsOfACore) return {};
     int idle = 0;
     for (std::size_t core = 0; core < launcher.size(); ++core) {
@@ -59,7 +59,7 @@ std::string idle_cores_warning(std::span<const std::string> sets, const std::str
     }
     if (idle == 0) return {};
     return "the launcher bound the ranks so that " + std::to_string(idle) + " of the " +
-           std::to_string(count_cores(launcher)) +
+           std::to_string(host::count_cores(launcher)) +
            " cores that it may use lie idle: start them with `mpirun --bind-to none` (or `srun --cpus-per-task N`)";
 }
 
@@ -75,11 +75,11 @@ int choose_threads(int threads, comm::Comm& comm) {
     if (comm.rank() == 0) {
         std::string warning;
         if (comm::started_by_launcher(comm::process_environment))
-            warning = idle_cores_warning(sets, core_set(getppid()), threads);
-        if (warning.empty()) warning = busy_cores_warning(threads, usable_cores());
+            warning = idle_cores_warning(sets, host::core_set(getppid()), threads);
+        if (warning.empty()) warning = busy_cores_warning(threads, host::usable_cores());
         if (!warning.empty()) log::warn(warning);
     }
-    return threads > 0 ? threads : thread_share(sets, static_cast<std::size_t>(node->rank()), core_quota());
+    return threads > 0 ? threads : thread_share(sets, static_cast<std::size_t>(node->rank()), host::core_quota());
 }
 
 }  // namespace atl::train

@@ -9,9 +9,9 @@
 // How many threads a rank computes with. A launcher may bind each rank to cores of its own, or all to the same.
 namespace atl::train {
 
-// Of a rank whose machine has ranks with these core_set()s and a quota of that many cores for all of them: a core that
-// several ranks may run on is shared equally, and each rank gets what its cores come to, rounded down, at least 1. So
-// there are never more threads than cores, unless there are more ranks.
+// Of a rank whose machine has ranks with these host::core_set()s and a quota of that many cores for all of them: a core
+// that several ranks may run on is shared equally, and each rank gets what its cores come to, rounded down, at least 1.
+// So there are never more threads than cores, unless there are more ranks.
 int thread_share(std::span<const std::string> sets, std::size_t rank, double quota);
 
 // That of this rank; `node` has the ranks of its machine, and each takes part.

@@ -6,10 +6,10 @@
 #include <system_error>
 
 #include "shared/base/file.h"
+#include "shared/host/node.h"
 #include "shared/log/warn.h"
 #include "trainer/parallel/exact_squares.h"
 #include "trainer/parallel/gather_pieces.h"
-#include "trainer/plan/node.h"
 #include "trainer/train/identity.h"
 
 namespace atl::train {
@@ -232,7 +232,7 @@ double Trainer::nominal_targets() const {
 }
 
 std::int64_t Trainer::peak_bytes() const {
-    return static_cast<std::int64_t>(max_over(comm_, static_cast<double>(plan::resident_peak_bytes())));
+    return static_cast<std::int64_t>(max_over(comm_, static_cast<double>(host::resident_peak_bytes())));
 }
 
 void Trainer::report_rates(StepMetrics& metrics, double step_s) {

@@ -1,20 +1,20 @@
-#include "trainer/plan/device.h"
+#include "trainer/kernels/device.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-namespace atl::plan {
+namespace atl::kernels {
 namespace {
 
-struct Case {
+struct DeviceCase {
     const char* what;
     RankDevices rank;
     DeviceChoice choice;
 };
 
 TEST(DeviceTest, ARankTakesTheDeviceOfItsLocalRankOrTheOneThatItWasGiven) {
-    const std::vector<Case> cases = {
+    const std::vector<DeviceCase> cases = {
         {"alone with one", {0, 1, 1, {}}, {0, false}},
         {"alone with several", {0, 1, 4, {}}, {0, false}},
         {"one each", {2, 4, 4, {}}, {2, false}},
@@ -33,7 +33,7 @@ TEST(DeviceTest, ARankTakesTheDeviceOfItsLocalRankOrTheOneThatItWasGiven) {
          {1, 2, 2, {{"HIP_VISIBLE_DEVICES", "0,1"}, {"ROCR_VISIBLE_DEVICES", "1,2,3"}}},
          {1, false}},
     };
-    for (const Case& one : cases) {
+    for (const DeviceCase& one : cases) {
         const auto choice = choose_device(one.rank);
         ASSERT_TRUE(choice.ok()) << one.what << ": " << choice.error().message;
         EXPECT_EQ(choice->device, one.choice.device) << one.what;
@@ -83,4 +83,4 @@ TEST(DeviceTest, VariablesThatAreSetAreFoundAlsoWhenTheyAreEmpty) {
 }
 
 }  // namespace
-}  // namespace atl::plan
+}  // namespace atl::kernels

@@ -1,14 +1,14 @@
-#include "shared/base/cores.h"
+#include "shared/host/cores.h"
 
 #include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "shared/base/control_group.h"
 #include "shared/base/file.h"
+#include "shared/host/control_group.h"
 
-namespace atl {
+namespace atl::host {
 
 std::string core_set(pid_t process) {
     constexpr int kProcessorsMax = 1 << 20;
@@ -39,4 +39,4 @@ int usable_cores() {
     return std::max(1, static_cast<int>(std::min<double>(count_cores(core_set()), core_quota())));
 }
 
-}  // namespace atl
+}  // namespace atl::host

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace atl::plan {
+namespace atl::host {
 
 // Bytes that a line such as "VmHWM:   1234 kB" of /proc/self/status or /proc/meminfo says; 0 if it isn't there.
 std::int64_t kilobyte_field(std::string_view text, std::string_view name);
@@ -19,4 +19,4 @@ std::int64_t available_bytes();
 
 std::string cpu_model();
 
-}  // namespace atl::plan
+}  // namespace atl::host

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace atl {
+namespace atl::host {
 
 // The processors that a process (0: the calling thread) may run on: a '1' at the number of each, a '0' at the others.
 // Empty when the system does not say.
@@ -19,4 +19,4 @@ double core_quota();
 // Cores that this process may use: of its set, and no more than its quota allows, at least 1.
 int usable_cores();
 
-}  // namespace atl
+}  // namespace atl::host

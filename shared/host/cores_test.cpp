@@ -1,9 +1,9 @@
-#include "shared/base/cores.h"
+#include "shared/host/cores.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
 
-namespace atl {
+namespace atl::host {
 namespace {
 
 TEST(CoresTest, TheSetHasAMarkForEachProcessorOfTheThread) {
@@ -28,4 +28,4 @@ TEST(CoresTest, AProcessThatIsNotThereHasNoSet) {
 }
 
 }  // namespace
-}  // namespace atl
+}  // namespace atl::host

@@ -1,4 +1,4 @@
-#include "shared/base/control_group.h"
+#include "shared/host/control_group.h"
 
 #include <algorithm>
 #include <fstream>
@@ -10,7 +10,7 @@
 
 #include "shared/base/list.h"
 
-namespace atl {
+namespace atl::host {
 namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
@@ -121,4 +121,4 @@ double control_group_cores(const std::filesystem::path& root, std::string_view g
     return least;
 }
 
-}  // namespace atl
+}  // namespace atl::host

@@ -1,10 +1,10 @@
-#include "trainer/plan/device.h"
+#include "trainer/kernels/device.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-namespace atl::plan {
+namespace atl::kernels {
 namespace {
 
 // CUDA's, HIP's (which minds CUDA's too), and that of ROCm's runtime below it.
@@ -76,4 +76,4 @@ Result<DeviceChoice> choose_device(const RankDevices& rank) {
     return DeviceChoice{device, several && !pinned};
 }
 
-}  // namespace atl::plan
+}  // namespace atl::kernels

@@ -1,10 +1,10 @@
-#include "trainer/plan/node.h"
+#include "shared/host/node.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace atl::plan {
+namespace atl::host {
 namespace {
 
 TEST(NodeTest, ReadsTheFieldsOfProc) {
@@ -30,4 +30,4 @@ TEST(NodeTest, ThisMachineHasMemoryAndAProcessor) {
 }
 
 }  // namespace
-}  // namespace atl::plan
+}  // namespace atl::host

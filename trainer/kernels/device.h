@@ -7,7 +7,7 @@
 #include "shared/base/result.h"
 
 // Which GPU a rank takes. Pure: what there is to know comes from the launcher, the environment and the backend.
-namespace atl::plan {
+namespace atl::kernels {
 
 // One of the variables by which a launcher or a batch system says which GPUs a process may see.
 struct DeviceVariable {
@@ -39,4 +39,4 @@ struct DeviceChoice {
 // every one of them names (one may narrow another's list, or be another vendor's).
 Result<DeviceChoice> choose_device(const RankDevices& rank);
 
-}  // namespace atl::plan
+}  // namespace atl::kernels

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-namespace atl {
+namespace atl::host {
 
 // Bytes that the memory limits of a process' control groups leave: the least of limit − (use − page cache) over its own
 // group and every one above it, for batch systems and containers set the limit on any of them. Page cache doesn't
@@ -20,4 +20,4 @@ std::int64_t control_group_room(const std::filesystem::path& root, std::string_v
 // there is none. Reads cpu.max of version 2 and cpu.cfs_quota_us of version 1.
 double control_group_cores(const std::filesystem::path& root, std::string_view groups);
 
-}  // namespace atl
+}  // namespace atl::host

@@ -1,4 +1,4 @@
-#include "shared/base/control_group.h"
+#include "shared/host/control_group.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "shared/base/file.h"
 
-namespace atl {
+namespace atl::host {
 namespace {
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -102,4 +102,4 @@ TEST_F(ControlGroupTest, QuotasOfVersion1AreThoseOfItsCpuController) {
 }
 
 }  // namespace
-}  // namespace atl
+}  // namespace atl::host

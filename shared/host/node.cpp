@@ -1,4 +1,4 @@
-#include "trainer/plan/node.h"
+#include "shared/host/node.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <optional>
 
-#include "shared/base/control_group.h"
+#include "shared/host/control_group.h"
 
-namespace atl::plan {
+namespace atl::host {
 namespace {
 
 // Files of /proc and /sys have no size to go by.
@@ -66,4 +66,4 @@ std::string cpu_model() {
     return text.substr(colon + 2, text.find('\n', colon) - colon - 2);
 }
 
-}  // namespace atl::plan
+}  // namespace atl::host
