@@ -28,7 +28,7 @@ std::string trimmed(std::string text) {
 Status check_runs(const nlohmann::json& stack, const std::filesystem::path& state) {
     const auto ports = stack::ports_from_json(stack.value("ports", nlohmann::json::object()));
     if (ports.gateway == 0 || !stack::port_is_free(ports.gateway)) return {};
-    return unavailable("Atoll does not run in " + state.string() + "; start it with: " + start_command(state));
+    return unavailable("Atoll does not run in " + state.string() + "; start it with: " + stack::start_command(state));
 }
 
 std::string without_last_slashes(std::string url) {
@@ -48,18 +48,6 @@ Status check_own_gateway(const std::string& url, const std::filesystem::path& st
 }
 
 }  // namespace
-
-std::string start_command(const std::filesystem::path& state) {
-    return "atoll up --state " + std::filesystem::absolute(state).lexically_normal().string();
-}
-
-std::filesystem::path default_state_directory() {
-    if (const std::string given = environment("ATOLL_STATE"); !given.empty()) return given;
-    if (::geteuid() == 0) return "/var/lib/atoll";
-    if (const std::string home = environment("XDG_STATE_HOME"); !home.empty())
-        return std::filesystem::path(home) / "atoll";
-    return std::filesystem::path(environment("HOME")) / ".local/state/atoll";
-}
 
 Result<std::string> Context::gateway_url() const {
     std::string url = !gateway.empty() ? gateway : environment("ATOLL_GATEWAY");

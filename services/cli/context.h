@@ -34,12 +34,6 @@ struct Context {
     Result<http::Client> client(const std::string& service) const;
 };
 
-// /var/lib/atoll for root (Postgres' user must be able to reach it), else $XDG_STATE_HOME/atoll.
-std::filesystem::path default_state_directory();
-
-// The command line that starts the stack of a state directory, with what it remembers.
-std::string start_command(const std::filesystem::path& state);
-
 // Makes `body` what `command` does when it is the one on the command line. Its error becomes the program's.
 void on_run(CLI::App& command, Context& context, std::function<Status()> body);
 

@@ -6,6 +6,7 @@
 
 #include "services/cli/commands.h"
 #include "services/cli/output.h"
+#include "services/cli/stack/layout.h"
 #include "services/cli/usage.h"
 #include "shared/log/log.h"
 
@@ -32,7 +33,7 @@ Environment: ATOLL_CA_FILE, a PEM file of the authority that vouches for the gat
 ATOLL_CLIENT_KEY, PEM files for a gateway that takes only clients with a certificate (--tls-client-ca).)";
 
 void add_global_flags(CLI::App& program, Context& context) {
-    context.state_directory = default_state_directory();
+    context.state_directory = stack::default_state_directory();
     program.require_subcommand(1);
     program.fallthrough();  // global flags may follow the command
     program.add_option("--state", context.state_directory, "directory of the coordinator's stack on this machine")

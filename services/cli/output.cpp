@@ -64,13 +64,6 @@ std::string human_bytes(std::uint64_t bytes) {
     return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string human_seconds(double seconds) {
-    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-    const auto whole = static_cast<long>(seconds);
-    if (whole < 3600) return fmt::format("{} m {:02} s", whole / 60, whole % 60);
-    return fmt::format("{} h {:02} m", whole / 3600, whole / 60 % 60);
-}
-
 std::string human_number(double value) {
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shared/base/human.h"
 #include "shared/base/result.h"
 
 // How commands answer people: tables, sizes, times and errors.
@@ -22,7 +23,6 @@ class Table {
 };
 
 std::string human_bytes(std::uint64_t bytes);  // "8.0 MiB"
-std::string human_seconds(double seconds);     // "0.4 s", "3 m 05 s", "2 h 10 m"
 std::string human_number(double value);        // four significant digits: "1.234e+04" never, "12340" instead
 
 // "error: " and what is wrong, with what to do next where we know it; as people read it on standard error.

@@ -101,7 +101,7 @@ Status settle_jobs(const Context& context, const DownFlags& flags, std::optional
 }
 
 void say_down(const Context& context, const std::vector<nlohmann::json>& jobs) {
-    const std::string start = start_command(context.state_directory);
+    const std::string start = stack::start_command(context.state_directory);
     std::cerr << "Atoll is down, its data stays; start it again with: " << start << "\n";
     if (!jobs.empty())
         std::cerr << "Batch jobs of these jobs run on at the facilities meanwhile, and the next `up` goes on with "
@@ -154,7 +154,7 @@ Status run_status(const Context& context) {
     std::cout << (context.json ? json.dump(2) + "\n" : table.text());
     if (all_ready && !context.json) note_parked_events(context);
     if (all_ready) return {};
-    return unavailable("not every component is ready: `" + start_command(context.state_directory) +
+    return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
                        "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
 }
 

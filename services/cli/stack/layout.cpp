@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "services/cli/context.h"
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 
@@ -76,7 +76,24 @@ Result<Ports> any_free_ports() {
     return ports;
 }
 
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
 }  // namespace
+
+std::string start_command(const std::filesystem::path& state) {
+    return "atoll up --state " + std::filesystem::absolute(state).lexically_normal().string();
+}
+
+std::filesystem::path default_state_directory() {
+    if (const std::string given = environment("ATOLL_STATE"); !given.empty()) return given;
+    if (::geteuid() == 0) return "/var/lib/atoll";
+    if (const std::string home = environment("XDG_STATE_HOME"); !home.empty())
+        return std::filesystem::path(home) / "atoll";
+    return std::filesystem::path(environment("HOME")) / ".local/state/atoll";
+}
 
 std::uint16_t Ports::of(const std::string& component) const {
     for (const auto& [name, member] : kMembers)

@@ -12,6 +12,12 @@
 // Where a stack on one machine keeps things: everything under one state directory.
 namespace atl::cli::stack {
 
+// ATOLL_STATE; else /var/lib/atoll for root (Postgres' user must be able to reach it), else $XDG_STATE_HOME/atoll.
+std::filesystem::path default_state_directory();
+
+// The command line that starts the stack of a state directory, with what it remembers.
+std::string start_command(const std::filesystem::path& state);
+
 struct Layout {
     std::filesystem::path state;
 

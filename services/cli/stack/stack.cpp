@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "services/cli/output.h"
 #include "services/cli/stack/process.h"
 #include "shared/base/file.h"
 #include "shared/base/file_lock.h"
+#include "shared/base/human.h"
 
 namespace atl::cli::stack {
 namespace {
