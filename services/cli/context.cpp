@@ -7,7 +7,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "services/cli/stack/layout.h"
+#include "services/stack/layout.h"
 #include "shared/base/file.h"
 #include "shared/config/config.h"
 #include "shared/json/json.h"

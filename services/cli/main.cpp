@@ -4,10 +4,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "services/cli/commands.h"
+#include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
-#include "services/cli/stack/layout.h"
 #include "services/cli/usage.h"
+#include "services/stack/layout.h"
 #include "shared/log/log.h"
 
 namespace atl::cli {

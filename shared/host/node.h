@@ -14,7 +14,7 @@ std::int64_t resident_bytes();
 std::int64_t resident_peak_bytes();
 
 // Memory that this process and the others beside it may still take: what the kernel calls available, or what the
-// limits of the control groups leave (shared/base/control_group.h), whichever is less.
+// limits of the control groups leave (shared/host/control_group.h), whichever is less.
 std::int64_t available_bytes();
 
 std::string cpu_model();

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "services/cli/farewell.h"
-#include "services/cli/stack/layout.h"
+#include "services/stack/layout.h"
 #include "shared/base/file.h"
 #include "tests/e2e/demo/corpus.h"
 #include "tests/e2e/demo/course.h"
@@ -49,7 +49,7 @@ struct Options {
 // Says so when they are not.
 bool usual_ports_are_free() {
     for (std::uint16_t port = kPortFirst; port <= kPortLast; ++port) {
-        if (cli::stack::port_is_free(port)) continue;
+        if (stack::port_is_free(port)) continue;
         fmt::print("   port {} is taken by another program: using any free ports instead of {} to {}\n", port,
                    kPortFirst, kPortLast);
         return false;

@@ -1,0 +1,77 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/output.h"
+#include "services/cli/transfer.h"
+#include "shared/aggregate/files.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr const char* kHelp =
+    R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their
+type; sums are in fp32, integers must be equal; all other files are the first directory's. Example:
+  atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
+
+struct AggregateOptions {
+    std::string strategy;
+    std::vector<double> weights;
+    std::filesystem::path out;
+    std::vector<std::filesystem::path> directories;
+    int threads = 0;
+};
+
+Status run_aggregate(const Context& context, const AggregateOptions& given) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<aggregate::Input> inputs;
+    for (const auto& directory : given.directories) {
+        ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
+        inputs.push_back(std::move(input));
+    }
+    const std::vector<double> weights =
+        given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
+    ATOLL_TRY(const auto average, aggregate::Average::plan(std::move(inputs), weights));
+    aggregate::WriteOptions options;
+    options.threads = given.threads;
+    if (const auto show = show_progress("averaging"))
+        options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
+    ATOLL_RETURN_IF_ERROR(aggregate::write_average(average, given.directories.front(), given.out, options));
+    std::uint64_t bytes = 0;
+    for (const auto& file : average.files()) bytes += file.size;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (context.json)
+        std::cout << nlohmann::json{{"out", given.out.string()},
+                                    {"inputs", given.directories.size()},
+                                    {"bytes", bytes},
+                                    {"wall_s", seconds}}
+                  << "\n";
+    else
+        std::cout << given.out.string() << ": the mean of " << given.directories.size() << " models, "
+                  << human_bytes(bytes) << " in " << human_seconds(seconds) << "\n";
+    return {};
+}
+
+}  // namespace
+
+void add_aggregate_command(CLI::App& program, Context& context) {
+    auto* command = program.add_subcommand("aggregate", "average model directories on this machine")->footer(kHelp);
+    const auto given = std::make_shared<AggregateOptions>();
+    command->add_option("--strategy", given->strategy, "how the updates become one model")
+        ->check(CLI::IsMember({"fedavg"}))
+        ->default_val("fedavg");
+    command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
+    command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
+    command->add_option("directories", given->directories, "the models to average, the first one's layout wins")
+        ->required()
+        ->check(CLI::ExistingDirectory);
+    on_run(*command, context, [&context, given] { return run_aggregate(context, *given); });
+}
+
+}  // namespace atl::cli

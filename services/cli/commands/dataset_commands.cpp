@@ -1,0 +1,227 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/farewell.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/usage.h"
+#include "shared/base/id.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kRegisterHelp = R"(Registers a corpus by name; its text stays at the facilities. Example:
+  atoll dataset register diaries-it --language it --license restricted --template 'scrivi un seguente documento:: {{text}}')";
+constexpr const char* kPrepareHelp =
+    R"(Tokenises the text as a batch job at the facility and registers what came out as the dataset's next version.
+The text itself never leaves the site. Example:
+  atoll dataset prepare diaries-it --facility leonardo --input corpora/diaries.jsonl.gz \
+      --tokenizer llama@v1 --seq-len 2048 --validation-percent 5)";
+
+struct Description {
+    std::string name, language, license, text_template, description, source;
+};
+
+struct Preparation {
+    std::string dataset, facility, input, tokenizer, batching = "packing";
+    std::int64_t seq_len = 0;
+    std::int64_t validation_percent = 5;
+    bool no_wait = false;
+};
+
+Status run_register(const Context& context, const Description& given) {
+    json dataset = {{"name", given.name},
+                    {"language", given.language},
+                    {"license", given.license},
+                    {"template", given.text_template}};
+    if (!given.description.empty()) dataset["description"] = given.description;
+    if (!given.source.empty()) dataset["source"] = given.source;
+    ATOLL_TRY(http::Client client, context.client("registry"));
+    ATOLL_TRY(const json answer, client.post_json("/v1/datasets", dataset, new_id()));
+    if (context.json) return print_json(answer);
+    std::cout << "registered " << given.name << "; next: atoll dataset prepare " << given.name
+              << " --facility NAME …\n";
+    return {};
+}
+
+Result<json> preparation_request(const Preparation& given) {
+    const auto at = given.tokenizer.find('@');
+    if (at == std::string::npos || at == 0 || at + 1 == given.tokenizer.size())
+        return invalid_argument("--tokenizer", "give a model and its version or tag, as in llama@v1");
+    return json{{"facility", given.facility},
+                {"dataset", given.dataset},
+                {"tokenizer", {{"model", given.tokenizer.substr(0, at)}, {"version", given.tokenizer.substr(at + 1)}}},
+                {"input", given.input},
+                {"seq_len", given.seq_len},
+                {"batching", given.batching},
+                {"validation_percent", given.validation_percent}};
+}
+
+std::string version_or_error(const json& preparation) {
+    const std::string error = text(preparation, "error");
+    return error.empty() ? text(preparation, "version") : error;
+}
+
+Status check_dataset(const Context& context, const std::string& name) {
+    ATOLL_TRY(http::Client client, context.client("registry"));
+    ATOLL_RETURN_IF_ERROR(get_named(client, "/v1/datasets", "dataset", name));
+    return {};
+}
+
+// Newest first; of one dataset, or of all.
+Status list_preparations(const Context& context, const std::string& dataset) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json all, get_all(client, "/v1/preparations"));
+    json items = json::array();
+    for (const json& item : all)
+        if (dataset.empty() || text(item, "dataset") == dataset) items.push_back(item);
+    if (items.empty() && !dataset.empty()) ATOLL_RETURN_IF_ERROR(check_dataset(context, dataset));
+    if (context.json) return print_json(items);
+    Table table({"preparation", "dataset", "facility", "state", "step", "attempt", "begun", "version or error"});
+    for (const json& item : items)
+        table.add({text(item, "id"), text(item, "dataset"), text(item, "facility"), text(item, "state"),
+                   text(item, "step"), text(item, "attempt"), text(item, "created_at"), version_or_error(item)});
+    std::cout << table.text();
+    return {};
+}
+
+// Asks every half second until the preparation ends; a line whenever its state changes.
+Result<json> follow_preparation(http::Client& client, const std::string& id) {
+    say_on_interrupt("preparation " + id + " goes on without you\n  find it again:  atoll dataset preparations");
+    std::string shown;
+    for (;;) {
+        ATOLL_TRY(const json now, client.get_json("/v1/preparations/" + segment(id)));
+        const std::string state = text(now, "state");
+        if (state != shown) std::cerr << "  preparation " << id << ": " << state << "\n";
+        shown = state;
+        if (state == "done") return now;
+        if (state == "failed" || state == "cancelled")
+            return Error{ErrorCode::kInternal, "the preparation " + state + ": " + text(now, "error"), ""};
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+}
+
+Status run_prepare(const Context& context, const Preparation& given) {
+    ATOLL_TRY(const json request, preparation_request(given));
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(json answer, client.post_json("/v1/preparations", request, new_id()));
+    if (!given.no_wait) {
+        ATOLL_TRY(answer, follow_preparation(client, text(answer, "id")));
+    }
+    if (context.json) return print_json(answer);
+    if (given.no_wait)
+        std::cout << text(answer, "id") << "\n";
+    else
+        std::cout << given.dataset << " has version " << text(answer, "version") << " at " << given.facility << "\n";
+    return {};
+}
+
+Status list_datasets(const Context& context) {
+    ATOLL_TRY(http::Client client, context.client("registry"));
+    ATOLL_TRY(const json items, get_all(client, "/v1/datasets"));
+    if (context.json) return print_json(items);
+    Table table({"dataset", "language", "licence", "template"});
+    for (const json& item : items)
+        table.add({text(item, "name"), text(item, "language"), text(item, "license"), text(item, "template")});
+    std::cout << table.text();
+    return {};
+}
+
+Result<json> versions_with_copies(http::Client& client, const std::string& path) {
+    ATOLL_TRY(json versions, get_all(client, path + "/versions"));
+    for (json& version : versions) {
+        ATOLL_TRY(version["copies"], get_all(client, path + "/versions/" + text(version, "version") + "/copies"));
+    }
+    return versions;
+}
+
+std::string copies_text(const json& copies) {
+    std::string line;
+    for (const json& copy : copies) line += (line.empty() ? "" : ", ") + text(copy, "facility");
+    return line;
+}
+
+Status show_dataset(const Context& context, const std::string& name, bool croissant) {
+    ATOLL_TRY(http::Client client, context.client("registry"));
+    const std::string path = "/v1/datasets/" + segment(name);
+    ATOLL_TRY(json dataset, get_named(client, "/v1/datasets", "dataset", name));
+    if (croissant) {
+        ATOLL_TRY(const json document, client.get_json(path + "/croissant"));
+        return print_json(document);
+    }
+    ATOLL_TRY(dataset["versions"], versions_with_copies(client, path));
+    if (context.json) return print_json(dataset);
+    for (const char* key : {"name", "language", "license", "description", "template", "source"})
+        if (const std::string value = text(dataset, key); !value.empty()) std::cout << key << ": " << value << "\n";
+    Table table({"version", "seq_len", "batching", "train tokens", "validation tokens", "copies at"});
+    for (const json& version : dataset["versions"])
+        table.add({text(version, "version"), text(version, "seq_len"), text(version, "batching"),
+                   text(version, "train", "tokens"), text(version, "validation", "tokens"),
+                   copies_text(version["copies"])});
+    std::cout << table.text();
+    return {};
+}
+
+void add_register(CLI::App& group, Context& context) {
+    auto* command = group.add_subcommand("register", "register a corpus")->footer(kRegisterHelp);
+    const auto given = std::make_shared<Description>();
+    command->add_option("name", given->name, "its name")->required();
+    command->add_option("--language", given->language, "BCP 47, as it or cs-CZ")->required();
+    command->add_option("--license", given->license, "SPDX identifier, or words")->required();
+    command->add_option("--template", given->text_template, "the prompt template, with {{text}}")->required();
+    command->add_option("--description", given->description, "for people");
+    command->add_option("--source", given->source, "where the text came from");
+    on_run(*command, context, [&context, given] { return run_register(context, *given); });
+}
+
+void add_prepare(CLI::App& group, Context& context) {
+    auto* command = group.add_subcommand("prepare", "tokenise a corpus at a facility")->footer(kPrepareHelp);
+    const auto given = std::make_shared<Preparation>();
+    command->add_option("name", given->dataset, "the registered dataset")->required();
+    command->add_option("--facility", given->facility, "where the text lies")->required();
+    command->add_option("--input", given->input, "JSONL at the site; relative: to its work directory")->required();
+    command->add_option("--tokenizer", given->tokenizer, "MODEL@VERSION: a model version with a tokenizer")->required();
+    command->add_option("--seq-len", given->seq_len, "tokens a row")->required();
+    command->add_option("--batching", given->batching, "packing or padding")->capture_default_str();
+    command->add_option("--validation-percent", given->validation_percent, "of the documents, kept for validation")
+        ->capture_default_str();
+    command->add_flag("--no-wait", given->no_wait,
+                      "print the preparation's id and return; `atoll dataset preparations` finds it again");
+    on_run(*command, context, [&context, given] { return run_prepare(context, *given); });
+}
+
+void add_preparations(CLI::App& group, Context& context) {
+    auto* command = group.add_subcommand("preparations", "what was prepared where: state, version, error");
+    const auto dataset = std::make_shared<std::string>();
+    command->add_option("name", *dataset, "of this dataset; default: of all");
+    set_example(*command, "atoll dataset preparations diaries-it");
+    on_run(*command, context, [&context, dataset] { return list_preparations(context, *dataset); });
+}
+
+}  // namespace
+
+void add_dataset_commands(CLI::App& program, Context& context) {
+    auto* group = program.add_subcommand("dataset", "corpora, whose text stays where it is")->require_subcommand(1);
+    add_register(*group, context);
+    add_prepare(*group, context);
+    add_preparations(*group, context);
+    set_example(*group, "atoll dataset show diaries-it");
+    auto* list = group->add_subcommand("list", "all datasets");
+    set_example(*list, "atoll dataset list");
+    on_run(*list, context, [&context] { return list_datasets(context); });
+    auto* show = group->add_subcommand("show", "one dataset with its versions and site copies");
+    const auto name = std::make_shared<std::string>();
+    const auto croissant = std::make_shared<bool>(false);
+    show->add_option("name", *name, "the dataset")->required();
+    show->add_flag("--croissant", *croissant, "as Croissant JSON-LD");
+    set_example(*show, "atoll dataset show diaries-it");
+    on_run(*show, context, [&context, name, croissant] { return show_dataset(context, *name, *croissant); });
+}
+
+}  // namespace atl::cli

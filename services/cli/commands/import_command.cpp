@@ -1,0 +1,103 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands/model_push.h"
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/safetensors/file.h"
+
+namespace atl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kImportHelp =
+    R"(Checks a Hugging Face model directory (config.json, *.safetensors) and stores it as a base model. Examples:
+  atoll model import llama-2-7b ./Llama-2-7b-hf --tag v1
+PyTorch's files (pytorch_model*.bin) and Meta's (params.json, consolidated.*.pth) are converted by atoll-trainer first:
+  atoll model import opt-125m ./opt-125m --dtype bf16
+  atoll model import llama-2-7b ./llama-2-7b --max-position-embeddings 4096 --converted /scratch/llama-2-7b)";
+
+constexpr std::chrono::hours kConversionMax{24};
+
+struct ImportOptions {
+    PushOptions push;
+    fs::path converted;  // empty: a temporary directory
+    std::string dtype, tokenizer, max_position_embeddings, rope_factor;
+};
+
+bool needs_conversion(const fs::path& directory) {
+    std::error_code error;
+    if (fs::exists(directory / "model.safetensors", error) || fs::exists(directory / "model.safetensors.index.json"))
+        return false;
+    for (const auto& entry : fs::directory_iterator(directory, error)) {
+        const std::string name = entry.path().filename().string();
+        if (name.ends_with(".bin") || name.ends_with(".pth")) return true;
+    }
+    return false;
+}
+
+// `atoll-trainer import`, beside this program.
+Status convert(const ImportOptions& given, const fs::path& out) {
+    const fs::path trainer = fs::read_symlink("/proc/self/exe").parent_path() / "atoll-trainer";
+    std::vector<std::string> command = {trainer.string(), "import",    "--from", given.push.directory.string(),
+                                        "--out",          out.string()};
+    const auto add = [&](const char* flag, const std::string& value) {
+        if (!value.empty()) command.insert(command.end(), {flag, value});
+    };
+    add("--dtype", given.dtype);
+    add("--tokenizer", given.tokenizer);
+    add("--max-position-embeddings", given.max_position_embeddings);
+    add("--rope-factor", given.rope_factor);
+    CommandOptions options;
+    options.timeout = kConversionMax;
+    ATOLL_TRY(const auto result, run_command(command, options));
+    if (result.exit_code == 0) return {};
+    const std::string said = result.err.substr(0, result.err.find_last_not_of('\n') + 1);
+    return Error{result.exit_code == 2 ? ErrorCode::kInvalidArgument : ErrorCode::kInternal,
+                 said.empty() ? trainer.string() + " failed" : said, given.push.directory.string()};
+}
+
+// What a base model must have before the store's own checks of it.
+Status check_model_directory(const fs::path& directory) {
+    const fs::path config = directory / "config.json";
+    if (!fs::exists(config)) return invalid_argument(config.string(), directory.string() + " has no config.json");
+    ATOLL_RETURN_IF_ERROR(read_document(config));
+    ATOLL_RETURN_IF_ERROR(safetensors::Model::open(directory));
+    return {};
+}
+
+Status run_import(const Context& context, const ImportOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_names(given.push));
+    const fs::path& from = given.push.directory;
+    PushOptions push = given.push;
+    std::unique_ptr<TemporaryDirectory> temporary;
+    if (needs_conversion(from)) {
+        if (given.converted.empty()) temporary = std::make_unique<TemporaryDirectory>("atoll-import");
+        push.directory = temporary ? temporary->path() / "model" : given.converted;
+        ATOLL_RETURN_IF_ERROR(convert(given, push.directory));
+    }
+    ATOLL_RETURN_IF_ERROR(check_model_directory(push.directory));
+    return push_model(context, push);
+}
+
+}  // namespace
+
+void add_import_command(CLI::App& group, Context& context) {
+    auto* import = group.add_subcommand("import", "store a model from elsewhere as a base")->footer(kImportHelp);
+    const auto given = std::make_shared<ImportOptions>();
+    add_push_options(*import, given->push);
+    import->add_option("--converted", given->converted,
+                       "where a converted model is kept; default: a temporary directory ($TMPDIR), removed afterwards");
+    import->add_option("--dtype", given->dtype, "of a converted model: fp32, fp16 or bf16; default: that of the files");
+    import->add_option("--tokenizer", given->tokenizer, "directory with a converted model's tokenizer")
+        ->check(CLI::ExistingDirectory);
+    import->add_option("--max-position-embeddings", given->max_position_embeddings,
+                       "a converted model's context, where Meta's params.json does not say it");
+    import->add_option("--rope-factor", given->rope_factor, "how far Meta's use_scaled_rope stretches the context");
+    on_run(*import, context, [&context, given] { return run_import(context, *given); });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,255 @@
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/job_names.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/usage.h"
+#include "services/cli/watch/job_watch.h"
+#include "services/cli/watch/training_numbers.h"
+#include "shared/base/file.h"
+#include "shared/base/id.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kTemplate =
+    R"(# A job of Atoll. `atoll job submit job.yaml` sends it, `atoll job watch newest` follows it.
+name: italian-czech
+model: {name: llama, version: v1}     # a model version's digest or tag: `atoll model list`
+output_model: italian-czech           # a model of its own: an update a facility and a global model each round
+rounds: 12
+participants:                         # each trains on its own data, which never leaves it
+  - facility: leonardo                # `atoll facility list`
+    dataset: diaries-it               # `atoll dataset list`
+    # dataset_version: 1              # default: the newest there; `atoll dataset show diaries-it`
+    ranks: 2
+  - {facility: karolina, dataset: letters-cs, ranks: 2}
+strategy: {name: fedavg, weighting: uniform}   # or tokens
+training:                             # of a round: flags of `atoll-trainer train` with _ for -
+  steps: 20                           # or epochs
+  batch_size: 16                      # rows a rank and step
+  lr: 0.001
+lr_over_rounds: cosine                # constant, linear, cosine: that rate falls from round to round
+attempts_max: 3                       # of a task, before its round fails
+# round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
+# quorum: 1                           # updates that are enough then; default: all
+)";
+
+constexpr int kTailLinesMax = 10000;  // of one answer of dispatch
+
+constexpr const char* kJobHelp = R"(Examples:
+  atoll job init > job.yaml
+  atoll job submit job.yaml --watch
+  atoll job watch newest
+  atoll job logs italian-czech --tail 50
+JOB is a job's id, its name where only one has it, or newest.
+In `job watch` and `round show` "last" is of the newest step, "mean" of a whole training, known when it is done.)";
+
+// "newest" stands for the job that was submitted last, a name for the only job that has it.
+Result<std::string> resolve(http::Client& client, const std::string& given) {
+    ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+    return find_job(jobs, given);
+}
+
+Status run_init(const std::string& file) {
+    if (file.empty()) {
+        std::cout << kTemplate;
+        return {};
+    }
+    if (std::ifstream(file).good()) return invalid_argument("file", file + " exists already; it stays as it is");
+    const Status written = write_file_atomic(file, kTemplate);
+    if (!written.ok()) return invalid_argument("file", written.error().message);
+    std::cout << "wrote " << file << "; edit it, then: atoll job submit " << file << "\n";
+    return {};
+}
+
+Status run_submit(const Context& context, const std::string& file, const std::string& key, bool watch) {
+    ATOLL_TRY(const json spec, read_document(file));
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json job, client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key));
+    const std::string id = text(job, "id");
+    if (context.json && !watch) return print_json(job);
+    std::ostream& out = context.json ? std::cerr : std::cout;  // with both flags the output is the job's events
+    out << "submitted job " << id << (watch ? "" : "; follow it with: atoll job watch " + id) << std::endl;
+    return watch ? watch_job(context, id) : Status();
+}
+
+Status list_jobs(const Context& context) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+    if (context.json) return print_json(jobs);
+    Table table({"job", "name", "state", "round", "submitted"});
+    for (const json& job : jobs)
+        table.add(
+            {text(job, "id"), text(job, "name"), text(job, "state"), text(job, "round"), text(job, "created_at")});
+    std::cout << table.text();
+    return {};
+}
+
+Status show_job(const Context& context, const std::string& given) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
+    return context.json ? print_json(job) : print_members(job, {"id", "name", "state", "error", "round", "rounds"});
+}
+
+Status run_watch(const Context& context, const std::string& given) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    return watch_job(context, id);
+}
+
+Status run_verb(const Context& context, const std::string& given, const std::string& verb) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    ATOLL_TRY(const json job, client.post_json("/v1/jobs/" + segment(id) + "/" + verb, json::object()));
+    if (context.json) return print_json(job);
+    std::cout << "job " << id << " is " << text(job, "state") << "\n";
+    return {};
+}
+
+Status run_logs(const Context& context, const std::string& given, const std::string& task, int tail) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    std::string path = "/v1/jobs/" + segment(id) + "/logs?tail=" + std::to_string(tail);
+    if (!task.empty()) path += "&task=" + segment(task);
+    if (context.json) {
+        ATOLL_TRY(const json logs, client.get_json(path + "&format=json"));
+        return print_json(logs.at("items"));
+    }
+    ATOLL_TRY(const auto answer, client.call(http::Method::kGet, path));
+    ATOLL_RETURN_IF_ERROR(answer.check());
+    std::cout << answer.body;
+    return {};
+}
+
+// "step 20", "1 of 3 models"
+std::string done_of(const json& task) {
+    if (const std::string models = text(task, "models"); !models.empty())
+        return text(task, "models_done") + " of " + models + " models";
+    const std::string step = text(task, "progress", "step");
+    return step.empty() ? "" : "step " + step;
+}
+
+void print_round(const json& round) {
+    std::cout << "round " << text(round, "round") << "  " << text(round, "state");
+    if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
+    std::cout << "\n";
+    std::vector<std::string> header = {"facility", "task", "state", "at", "attempt", "done"};
+    for (const std::string& column : training_header()) header.push_back(column);
+    header.emplace_back("error");
+    Table tasks(header);
+    for (const json& task : round.value("tasks", json::array())) {
+        std::vector<std::string> row = {text(task, "facility"), text(task, "kind"),    text(task, "state"),
+                                        text(task, "step"),     text(task, "attempt"), done_of(task)};
+        for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
+            row.push_back(std::move(cell));
+        row.push_back(text(task, "error"));
+        tasks.add(std::move(row));
+    }
+    std::cout << tasks.text();
+    Table evaluations({"model of", "dataset", "at", "perplexity", "tokens"});
+    for (const json& one : round.value("evaluations", json::array()))
+        evaluations.add({text(one, "which"), text(one, "dataset"), text(one, "facility"), text(one, "perplexity"),
+                         text(one, "tokens")});
+    if (!round.value("evaluations", json::array()).empty()) std::cout << evaluations.text();
+}
+
+Status run_round_show(const Context& context, const std::string& given, int number) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const std::string id, resolve(client, given));
+    ATOLL_TRY(json rounds, get_all(client, "/v1/jobs/" + segment(id) + "/rounds"));
+    if (number >= 0) {
+        json one = json::array();
+        for (const json& round : rounds)
+            if (text(round, "round") == std::to_string(number)) one.push_back(round);
+        if (one.empty()) return not_found("job " + id + " has no round " + std::to_string(number), "round");
+        rounds = std::move(one);
+    }
+    if (context.json) return print_json(rounds);
+    for (const json& round : rounds) print_round(round);
+    return {};
+}
+
+using Body = std::function<Status(const std::string& job)>;
+
+CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, const char* about, Body body) {
+    auto* command = group.add_subcommand(verb, about);
+    const auto id = std::make_shared<std::string>();
+    command->add_option("job", *id, "the job's id, its name, or newest")->required();
+    set_example(*command, "atoll " + group.get_name() + " " + verb + " newest");
+    on_run(*command, context, [id, body = std::move(body)] { return body(*id); });
+    return command;
+}
+
+void add_init(CLI::App& group, Context& context) {
+    auto* init = group.add_subcommand("init", "write a job file to start from");
+    const auto file = std::make_shared<std::string>();
+    init->add_option("file", *file, "default: standard output");
+    set_example(*init, "atoll job init job.yaml");
+    on_run(*init, context, [file] { return run_init(*file); });
+}
+
+void add_submit(CLI::App& group, Context& context) {
+    auto* submit = group.add_subcommand("submit", "send a job file");
+    const auto file = std::make_shared<std::string>();
+    const auto key = std::make_shared<std::string>();
+    const auto watch = std::make_shared<bool>(false);
+    submit->add_option("file", *file, "YAML or JSON; - is standard input (JSON)")->required();
+    submit->add_option("--key", *key, "any word: submitting again with the same one makes no second job");
+    submit->add_flag("--watch", *watch, "follow it to its end");
+    set_example(*submit, "atoll job submit job.yaml --watch");
+    on_run(*submit, context, [&context, file, key, watch] { return run_submit(context, *file, *key, *watch); });
+}
+
+void add_logs(CLI::App& group, Context& context) {
+    const auto task = std::make_shared<std::string>();
+    const auto tail = std::make_shared<int>(100);
+    auto* logs =
+        add_job_verb(group, context, "logs", "what its tasks wrote at the sites",
+                     [&context, task, tail](const std::string& id) { return run_logs(context, id, *task, *tail); });
+    logs->add_option("--task", *task, "one task's id; default: all of the current round");
+    logs->add_option("--tail", *tail, "newest lines")->check(CLI::Range(1, kTailLinesMax))->capture_default_str();
+    set_example(*logs, "atoll job logs newest --tail 50");
+}
+
+}  // namespace
+
+void add_job_commands(CLI::App& program, Context& context) {
+    auto* group = program.add_subcommand("job", "federations: facilities that train one model in rounds")
+                      ->require_subcommand(1)
+                      ->footer(kJobHelp);
+    add_init(*group, context);
+    add_submit(*group, context);
+    auto* list = group->add_subcommand("list", "all jobs");
+    set_example(*list, "atoll job list");
+    on_run(*list, context, [&context] { return list_jobs(context); });
+    add_job_verb(*group, context, "show", "one job, all fields",
+                 [&context](const std::string& id) { return show_job(context, id); });
+    add_job_verb(*group, context, "watch", "follow a job to its end",
+                 [&context](const std::string& id) { return run_watch(context, id); });
+    for (const auto& [verb, about] : {std::pair{"pause", "start no further task"},
+                                      {"resume", "go on after a pause"},
+                                      {"cancel", "end the job and its batch jobs"}})
+        add_job_verb(*group, context, verb, about, [&context, verb = std::string(verb)](const std::string& id) {
+            return run_verb(context, id, verb);
+        });
+    add_logs(*group, context);
+    auto* rounds = program.add_subcommand("round", "rounds of a job")->require_subcommand(1);
+    set_example(*rounds, "atoll round show newest");
+    const auto number = std::make_shared<int>(-1);
+    auto* show =
+        add_job_verb(*rounds, context, "show", "tasks, losses, perplexities and models of one round, or of all",
+                     [&context, number](const std::string& id) { return run_round_show(context, id, *number); });
+    show->add_option("round", *number, "its number; default: all");
+    set_example(*show, "atoll round show newest 3");
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,266 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/commands/model_push.h"
+#include "services/cli/commands/model_verify.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/transfer.h"
+#include "services/cli/usage.h"
+#include "shared/base/id.h"
+#include "shared/base/spelling.h"
+#include "shared/service/names.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr const char* kPullHelp =
+    R"(Fetches a version into a directory; an interrupted call goes on where it stopped. Example:
+  atoll model pull italian-czech@newest --out ./model
+MODEL@VERSION takes a digest, a tag, or newest (also without @VERSION).)";
+
+struct Reference {
+    std::string model;
+    std::string version;  // a digest, a tag or "newest"
+};
+
+Reference parse_reference(const std::string& text) {
+    const auto at = text.find('@');
+    if (at == std::string::npos) return {text, "newest"};
+    return {text.substr(0, at), text.substr(at + 1)};
+}
+
+std::string model_path(const std::string& model) {
+    return "/v1/models/" + segment(model);
+}
+
+Result<json> get_model(http::Client& store, const std::string& name) {
+    return get_named(store, "/v1/models", "model", name);
+}
+
+Error no_such_version(const json& model, const Reference& reference) {
+    std::vector<std::string> tags = {"newest"};
+    const json tagged = model.value("tags", json::object());
+    for (const auto& [tag, digest] : tagged.items()) tags.push_back(tag);
+    return not_found("model " + reference.model + " has no version or tag " + reference.version +
+                         did_you_mean(reference.version, tags),
+                     "version");
+}
+
+// The version's JSON with its manifest.
+Result<json> find_version(http::Client& store, const Reference& reference) {
+    std::string version = reference.version;
+    ATOLL_TRY(const json model, get_model(store, reference.model));
+    if (version == "newest") {
+        ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
+        for (const json& one : versions) {  // not one facility's update, nor an optimizer's momentum
+            const std::string kind = text(one, "kind");
+            if (kind == "base" || kind == "global") version = text(one, "digest");
+        }
+        if (version == "newest") return not_found("model " + reference.model + " has no base or global version");
+    }
+    auto found = store.get_json(model_path(reference.model) + "/versions/" + segment(version));
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return no_such_version(model, reference);
+    return found;
+}
+
+// Somebody else may have made it meanwhile: that is as good.
+Status ensure_model(http::Client& store, const std::string& model, const std::string& description) {
+    const auto created = store.post_json("/v1/models", {{"name", model}, {"description", description}}, new_id());
+    if (created.ok() || created.error().code == ErrorCode::kConflict) return {};
+    return created.error();
+}
+
+Result<json> push(const Context& context, const PushOptions& given) {
+    ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
+    http::Client store(options.store);
+    ATOLL_RETURN_IF_ERROR(ensure_model(store, given.model, given.description));
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
+    store_client::VersionDetails details;
+    details.kind = given.kind;
+    details.parents = given.parents;
+    ATOLL_TRY(json version, store_client::create_version(store, given.model, uploaded.manifest, details));
+    if (!given.tag.empty()) {
+        const std::string path = model_path(given.model) + "/tags/" + segment(given.tag);
+        ATOLL_RETURN_IF_ERROR(store.put_json(path, {{"digest", version.at("digest")}}));
+        version["tags"].push_back(given.tag);
+    }
+    version["bytes_sent"] = uploaded.bytes_sent;
+    return version;
+}
+
+Status run_pull(const Context& context, const std::string& reference, const fs::path& out) {
+    ATOLL_TRY(const auto options, transfer_options(context, "downloading"));
+    http::Client store(options.store);
+    ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
+    ATOLL_RETURN_IF_ERROR(store_client::download_version(text(version, "digest"), out, options));
+    if (context.json) return print_json(json{{"digest", version.at("digest")}, {"directory", out.string()}});
+    std::cout << out.string() << ": " << text(version, "model") << "@" << text(version, "digest") << "\n";
+    return {};
+}
+
+Status list_models(const Context& context) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    ATOLL_TRY(const json models, get_all(store, "/v1/models"));
+    if (context.json) return print_json(models);
+    Table table({"model", "versions", "tags", "created", "description"});
+    for (const json& model : models) {
+        std::string tags;
+        for (const auto& [tag, digest] : model.at("tags").items()) tags += (tags.empty() ? "" : ", ") + tag;
+        table.add({text(model, "name"), text(model, "version_count"), tags, text(model, "created_at"),
+                   text(model, "description")});
+    }
+    std::cout << table.text();
+    return {};
+}
+
+Status show_model(const Context& context, http::Client& store, const std::string& name) {
+    ATOLL_TRY(json model, get_model(store, name));
+    ATOLL_TRY(model["versions"], get_all(store, model_path(name) + "/versions"));
+    if (context.json) return print_json(model);
+    Table table({"version", "kind", "size", "job", "round", "by", "created", "tags"});
+    for (const json& version : model["versions"]) {
+        std::string tags;
+        for (const json& tag : version.at("tags")) tags += (tags.empty() ? "" : ", ") + tag.get<std::string>();
+        table.add({text(version, "digest").substr(0, 16), text(version, "kind"),
+                   human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
+                   text(version, "created_by"), text(version, "created_at"), tags});
+    }
+    std::cout << table.text();
+    return {};
+}
+
+Status show_version(const Context& context, http::Client& store, const Reference& reference) {
+    ATOLL_TRY(const json version, find_version(store, reference));
+    if (context.json) return print_json(version);
+    for (const char* key : {"model", "digest", "kind", "job", "round", "created_by", "created_at"})
+        if (const std::string value = text(version, key); !value.empty()) std::cout << key << ": " << value << "\n";
+    for (const json& parent : version.at("parents")) std::cout << "parent: " << parent.get<std::string>() << "\n";
+    for (const json& part : version.at("contributions"))
+        std::cout << "from: " << text(part, "facility") << ", weight " << text(part, "weight") << ", "
+                  << text(part, "tokens") << " tokens, " << text(part, "version") << "\n";
+    if (!version.at("metrics").empty()) std::cout << "metrics: " << version.at("metrics").dump() << "\n";
+    Table table({"file", "size", "chunks"});
+    for (const json& file : version.at("manifest").at("files"))
+        table.add({text(file, "path"), human_bytes(file.at("size").get<std::uint64_t>()),
+                   std::to_string(file.at("chunks").size())});
+    std::cout << table.text();
+    return {};
+}
+
+Status show_version(const Context& context, const std::string& reference) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    if (reference.find('@') == std::string::npos) return show_model(context, store, reference);
+    return show_version(context, store, parse_reference(reference));
+}
+
+Status run_tag(const Context& context, const std::string& reference, const std::string& tag) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    const Reference parsed = parse_reference(reference);
+    ATOLL_TRY(const json version, find_version(store, parsed));
+    ATOLL_TRY(const json answer,
+              store.put_json(model_path(parsed.model) + "/tags/" + segment(tag), {{"digest", version.at("digest")}}));
+    if (context.json) return print_json(answer);
+    std::cout << parsed.model << "@" << tag << " is " << text(answer, "digest") << "\n";
+    return {};
+}
+
+Status run_verify(const Context& context, const std::string& reference, const fs::path& directory) {
+    ATOLL_TRY(const auto options, transfer_options(context, "verifying"));
+    http::Client store(options.store);
+    ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
+    ATOLL_TRY(const auto manifest, store_client::fetch_manifest(store, text(version, "digest")));
+    ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
+                                            : verify_copy(directory, manifest, options));
+    if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});
+    std::cout << "ok: " << manifest.files.size() << " files, " << human_bytes(manifest.size_bytes()) << "\n";
+    return {};
+}
+
+void add_push(CLI::App& group, Context& context) {
+    auto* push = group.add_subcommand("push", "store a directory as a version of a model");
+    const auto pushed = std::make_shared<PushOptions>();
+    add_push_options(*push, *pushed);
+    push->add_option("--kind", pushed->kind, "base, update or global")
+        ->check(CLI::IsMember({"base", "update", "global"}))
+        ->capture_default_str();
+    push->add_option("--parent", pushed->parents, "digest of a version that it comes from; may be repeated")
+        ->allow_extra_args(false);
+    set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");
+    on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
+}
+
+std::shared_ptr<std::string> add_reference(CLI::App& command) {
+    auto reference = std::make_shared<std::string>();
+    command.add_option("version", *reference, "MODEL@VERSION; VERSION: a digest, a tag, or newest")->required();
+    return reference;
+}
+
+}  // namespace
+
+Status check_names(const PushOptions& given) {
+    ATOLL_RETURN_IF_ERROR(service::check_name(given.model, "model"));
+    return given.tag.empty() ? Status() : service::check_name(given.tag, "--tag");
+}
+
+Status push_model(const Context& context, const PushOptions& given) {
+    ATOLL_RETURN_IF_ERROR(check_names(given));
+    ATOLL_TRY(const json version, push(context, given));
+    if (context.json) return print_json(version);
+    std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")
+              << ": " << human_bytes(version.at("size").get<std::uint64_t>()) << ", "
+              << human_bytes(version.at("bytes_sent").get<std::uint64_t>()) << " of it sent\n";
+    return {};
+}
+
+void add_push_options(CLI::App& command, PushOptions& given) {
+    command.add_option("model", given.model, "the model's name; it is made if it does not exist")->required();
+    command.add_option("dir", given.directory, "the model directory")->required()->check(CLI::ExistingDirectory);
+    command.add_option("--tag", given.tag, "a tag to put on the new version");
+    command.add_option("--description", given.description, "of the model, if it is made now");
+}
+
+void add_model_commands(CLI::App& program, Context& context) {
+    auto* group = program.add_subcommand("model", "models and their versions")->require_subcommand(1);
+    set_example(*group, "atoll model import llama ./llama-3.2-1b --tag v1");
+    add_import_command(*group, context);
+    add_push(*group, context);
+    auto* pull = group->add_subcommand("pull", "fetch a version into a directory")->footer(kPullHelp);
+    const auto pulled = add_reference(*pull);
+    const auto out = std::make_shared<fs::path>();
+    pull->add_option("--out", *out, "the directory to make")->required();
+    on_run(*pull, context, [&context, pulled, out] { return run_pull(context, *pulled, *out); });
+
+    auto* list = group->add_subcommand("list", "all models");
+    set_example(*list, "atoll model list");
+    on_run(*list, context, [&context] { return list_models(context); });
+
+    auto* show = group->add_subcommand("show", "MODEL: its versions; MODEL@VERSION: that version");
+    const auto shown = add_reference(*show);
+    set_example(*show, "atoll model show italian-czech@newest");
+    on_run(*show, context, [&context, shown] { return show_version(context, *shown); });
+
+    auto* tag = group->add_subcommand("tag", "point a tag at a version");
+    const auto tagged = add_reference(*tag);
+    const auto name = std::make_shared<std::string>();
+    tag->add_option("tag", *name, "the tag")->required();
+    set_example(*tag, "atoll model tag italian-czech@newest best");
+    on_run(*tag, context, [&context, tagged, name] { return run_tag(context, *tagged, *name); });
+
+    auto* verify = group->add_subcommand("verify", "compare every byte of a version with its digests");
+    const auto verified = add_reference(*verify);
+    const auto directory = std::make_shared<fs::path>();
+    verify->add_option("--dir", *directory, "compare this directory; default: what the store holds")
+        ->check(CLI::ExistingDirectory);
+    set_example(*verify, "atoll model verify llama@v1 --dir ./llama-3.2-1b");
+    on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,250 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/commands/running_jobs.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/usage.h"
+#include "services/stack/gateway.h"
+#include "services/stack/stack.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr const char* kUpHelp =
+    R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
+state directory. Starts only what does not run: after a crash, `atoll up` again. What runs stays as it is: flags that
+ask for something else are refused (`atoll down` first, its data stays). Examples:
+  atoll up                                   in the default state directory, ports 7400 to 7406
+  atoll up --state /srv/atoll --port-base 9000
+  atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \
+           --tls-certificate /etc/atoll/cert.pem --tls-key /etc/atoll/key.pem
+  atoll up --only postgres,kafka --port-base 0 --state /tmp/test-stack)";
+
+constexpr int kPortBaseMax = 65529;  // seven ports from there on
+
+// A line at a time on standard error, with the seconds since the command began.
+stack::Report reporter() {
+    const auto lock = std::make_shared<std::mutex>();
+    return [lock](const std::string& line) {
+        const std::scoped_lock held(*lock);
+        std::cerr << "  " << line << "\n";
+    };
+}
+
+std::string reachable_at(const nlohmann::json& description) {
+    const std::string url = description.at("public").at("url");
+    return url.empty() ? "cannot reach it (--public-url)" : url;
+}
+
+Status run_up(const Context& context, stack::UpOptions options) {
+    options.state = context.state_directory;
+    std::cerr << "starting Atoll in " << options.state.string() << "\n";
+    ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
+    if (context.json)
+        std::cout << description.dump(2) << "\n";
+    else if (options.only.empty())
+        std::cout << "Atoll is up at " << description.at("gateway").get<std::string>()
+                  << "\n  console: " << description.at("gateway").get<std::string>() << "/console/"
+                  << "\n  facilities elsewhere: " << reachable_at(description)
+                  << "\n  tokens: " << (options.state / "tokens").string() << "\n  end it with: atoll down --state "
+                  << options.state.string() << "\n";
+    return {};
+}
+
+struct DownFlags {
+    bool delete_data = false;
+    bool is_sure = false;
+    bool cancel_jobs = false;
+};
+
+// Asks on a terminal; elsewhere --yes must have answered already.
+Status confirm_deletion(const std::filesystem::path& state) {
+    if (!std::filesystem::exists(state / "stack.json")) return {};
+    const std::string what = "every job, model, key and token in " + state.string();
+    if (::isatty(STDIN_FILENO) == 0)
+        return invalid_argument("--delete", "--delete deletes " + what + ": give --yes as well to mean it");
+    std::cerr << "delete " << what << "? This cannot be undone. Type yes: " << std::flush;
+    std::string answer;
+    std::getline(std::cin, answer);
+    return answer == "yes" ? Status() : invalid_argument("--delete", "nothing was stopped or deleted");
+}
+
+// What a deleted stack's jobs do at the facilities nobody can end any more.
+Status check_deletion(const Context& context, const DownFlags& flags,
+                      const std::optional<std::vector<nlohmann::json>>& jobs) {
+    if (jobs && !jobs->empty() && !flags.cancel_jobs)
+        return invalid_argument("--delete",
+                                "jobs are under way, and their batch jobs would run on with nobody to end "
+                                "them:" +
+                                    describe_jobs(*jobs) +
+                                    "\n  --cancel-jobs ends them first. Nothing was stopped or deleted");
+    return flags.is_sure ? Status() : confirm_deletion(context.state_directory);
+}
+
+// What must be done and said of jobs before the stack ends.
+Status settle_jobs(const Context& context, const DownFlags& flags, std::optional<std::vector<nlohmann::json>>& jobs) {
+    if (flags.delete_data) ATOLL_RETURN_IF_ERROR(check_deletion(context, flags, jobs));
+    if (!jobs && (flags.delete_data || flags.cancel_jobs))
+        std::cerr << "dispatch does not answer: batch jobs of this stack that still run at a facility run on\n";
+    if (!jobs || !flags.cancel_jobs) return {};
+    ATOLL_RETURN_IF_ERROR(cancel_jobs(context.state_directory, *jobs));
+    jobs->clear();
+    return {};
+}
+
+void say_down(const Context& context, const std::vector<nlohmann::json>& jobs) {
+    const std::string start = stack::start_command(context.state_directory);
+    std::cerr << "Atoll is down, its data stays; start it again with: " << start << "\n";
+    if (!jobs.empty())
+        std::cerr << "Batch jobs of these jobs run on at the facilities meanwhile, and the next `up` goes on with "
+                     "them:"
+                  << describe_jobs(jobs) << "\n";
+}
+
+Status run_down(const Context& context, const DownFlags& flags) {
+    auto jobs = unfinished_jobs(context.state_directory);
+    ATOLL_RETURN_IF_ERROR(settle_jobs(context, flags, jobs));
+    auto down = stack::down(context.state_directory, flags.delete_data, reporter());
+    if (!down.ok() && down.error().code != ErrorCode::kNotFound) return down.error();
+    const stack::DownResult result = down.ok() ? std::move(*down) : stack::DownResult();
+    if (context.json)
+        std::cout << nlohmann::json{{"stopped", result.stopped},
+                                    {"killed", result.killed},
+                                    {"unfinished_jobs", jobs ? nlohmann::json(*jobs) : nlohmann::json()}}
+                         .dump(2)
+                  << "\n";
+    else if (result.stopped.empty() && result.killed.empty())
+        std::cerr << "nothing ran in " << context.state_directory.string() << "\n";
+    else if (!flags.delete_data)
+        say_down(context, jobs.value_or(std::vector<nlohmann::json>()));
+    return {};
+}
+
+nlohmann::json to_json(const stack::ComponentStatus& one) {
+    return {{"name", one.name}, {"state", one.state},       {"address", one.address},
+            {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"memory_bytes", one.memory_bytes}};
+}
+
+void note_parked_events(const Context& context) {
+    const auto events = parked_events(context);
+    if (events.ok() && !events->empty()) std::cout << events->size() << " events are parked: atoll events list\n";
+}
+
+// Fails when a component is not ready, so that scripts can ask.
+Status run_status(const Context& context) {
+    ATOLL_TRY(const auto components, stack::status(context.state_directory));
+    Table table({"component", "state", "pid", "up", "memory", "address"});
+    nlohmann::json list = nlohmann::json::array();
+    bool all_ready = true;
+    for (const auto& one : components) {
+        all_ready = all_ready && one.state == "ready";
+        list.push_back(to_json(one));
+        const bool runs = one.pid != 0;
+        table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
+                   runs ? human_bytes(one.memory_bytes) : "-", one.address});
+    }
+    std::cout << (context.json ? list.dump(2) + "\n" : table.text());
+    if (all_ready && !context.json) note_parked_events(context);
+    if (all_ready) return {};
+    return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
+                       "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
+}
+
+Status run_gateway(const stack::GatewayOptions& options) {
+    ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(options));
+    return replace_process(argv);
+}
+
+Status run_credentials(const std::filesystem::path& out) {
+    for (const char* name : {"keys", "tokens"}) {
+        std::error_code error;
+        std::filesystem::create_directories(out / name, error);
+        if (!error) std::filesystem::permissions(out / name, std::filesystem::perms::owner_all, error);
+        if (error) return invalid_argument("--out", "cannot make " + (out / name).string() + ": " + error.message());
+    }
+    return stack::make_credentials(stack::Layout{out});
+}
+
+void add_credentials(CLI::App& program, Context& context) {
+    auto* command = program.add_subcommand("credentials", "make signing keys and tokens (images and charts use this)");
+    const auto out = std::make_shared<std::filesystem::path>();
+    command->add_option("--out", *out, "directory for keys/ and tokens/; what is there and lasts is kept")->required();
+    set_example(*command, "atoll credentials --out /srv/atoll");
+    on_run(*command, context, [out] { return run_credentials(*out); });
+}
+
+}  // namespace
+
+void add_stack_commands(CLI::App& program, Context& context) {
+    auto* up = program.add_subcommand("up", "start the coordinator on this machine")->footer(kUpHelp);
+    auto options = std::make_shared<stack::UpOptions>();
+    up->add_option("--port-base", options->port_base,
+                   "first of seven TCP ports on 127.0.0.1; 0: any free ones; default: those it had, else 7400")
+        ->check(CLI::Range(0, kPortBaseMax));
+    const auto address = std::make_shared<stack::PublicAddress>();
+    auto* url = up->add_option("--public-url", address->url,
+                               "the gateway's address as facilities elsewhere reach it; remembered");
+    up->add_option("--public-listen", address->listen,
+                   "address:port where nginx listens for them, with TLS; without it a proxy of yours forwards to it")
+        ->needs(url);
+    up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen")->needs(url);
+    up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen")->needs(url);
+    up->add_option("--only", options->only,
+                   "components to start, comma-separated, of those that `atoll status` lists; default: all")
+        ->delimiter(',');
+    up->add_option("--programs", options->programs, "directory of the services' programs");
+    up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
+    on_run(*up, context, [&context, options, address, url] {
+        for (std::filesystem::path* file :
+             {&address->certificate, &address->certificate_key, &options->programs, &options->kafka_jars}) {
+            if (!file->empty()) *file = std::filesystem::absolute(*file);  // what is started works elsewhere
+        }
+        if (url->count() > 0) options->address = *address;
+        return run_up(context, *options);
+    });
+    auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
+    const auto flags = std::make_shared<DownFlags>();
+    down->add_flag("--delete", flags->delete_data,
+                   "afterwards delete everything in the state directory but the logs; asks; refused while jobs run");
+    down->add_flag("--yes", flags->is_sure, "do not ask");
+    down->add_flag("--cancel-jobs", flags->cancel_jobs,
+                   "first cancel the jobs that run; without it their batch jobs run on at the facilities, and the next "
+                   "`up` goes on with them");
+    set_example(*down, "atoll down");
+    on_run(*down, context, [&context, flags] { return run_down(context, *flags); });
+    add_credentials(program, context);
+    auto* status = program.add_subcommand("status", "what runs on this machine");
+    set_example(*status, "atoll status");
+    on_run(*status, context, [&context] { return run_status(context); });
+}
+
+void add_gateway_command(CLI::App& program, Context& context) {
+    auto* gateway = program.add_subcommand("gateway", "run nginx as Atoll's gateway (images and charts use this)");
+    auto options = std::make_shared<stack::GatewayOptions>();
+    gateway->add_option("--listen", options->listen, "address:port")->capture_default_str();
+    gateway->add_option("--registry", options->registry, "host:port of the registry")->required();
+    gateway->add_option("--store", options->store, "host:port of the store")->required();
+    gateway->add_option("--dispatch", options->dispatch, "host:port of dispatch")->required();
+    gateway->add_option("--aggregation", options->aggregation, "host:port of aggregation")->required();
+    gateway->add_option("--blobs", options->blobs, "the store's blob directory")->required();
+    gateway->add_option("--directory", options->directory, "for nginx' own files")->required();
+    gateway->add_option("--access-log", options->access_log, "a file, or off")->capture_default_str();
+    gateway->add_option("--tls-certificate", options->certificate, "PEM file; with --tls-key: HTTPS");
+    gateway->add_option("--tls-key", options->certificate_key, "PEM file");
+    gateway->add_option("--tls-client-ca", options->client_ca, "accept only clients with a certificate of this CA");
+    set_example(
+        *gateway,
+        "atoll gateway --listen 0.0.0.0:7400 --registry registry:7401 --store store:7402 --dispatch dispatch:7403 "
+        "\\\n      --aggregation aggregation:7404 --blobs /srv/atoll/blobs --directory /tmp/nginx");
+    on_run(*gateway, context, [options] { return run_gateway(*options); });
+}
+
+}  // namespace atl::cli

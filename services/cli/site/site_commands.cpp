@@ -1,0 +1,169 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/output.h"
+#include "services/cli/transfer.h"
+#include "services/cli/usage.h"
+#include "shared/aggregate/files.h"
+#include "shared/http/client/client.h"
+
+// What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
+// needed or read.
+namespace atl::cli {
+namespace {
+
+constexpr const char* kStageHelp =
+    R"(Makes a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
+where it stopped. Example:
+  atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token
+Exit status 75: the store is away or full, or this disk is; call it again later.)";
+constexpr const char* kPushHelp =
+    R"(Hands in a directory as a version of a model; only what the store lacks travels. An update with NaN or infinity is
+refused before anything travels. Prints {"digest": …}. Example:
+  atoll push --store https://coordinator/store --model run1 --dir out --meta meta.json --token-stdin < token
+Exit status 75: the store is away or full; call it again later.)";
+
+struct SiteOptions {
+    std::string store;
+    std::string ca_file;
+    bool token_on_stdin = false;
+    int connections = 3;
+    std::string version;
+    std::filesystem::path out;
+    std::string model;
+    std::string kind = "update";
+    std::filesystem::path directory;
+    std::filesystem::path meta;
+};
+
+// The token is never an argument: command lines are public on a shared login node.
+Result<std::string> site_token(const Context& context, const SiteOptions& given) {
+    if (!given.token_on_stdin) return context.token();
+    std::string line;
+    std::getline(std::cin, line);
+    if (line.empty()) return Error{ErrorCode::kUnauthenticated, "standard input holds no token", "--token-stdin"};
+    return line;
+}
+
+Result<store_client::TransferOptions> options_of(const Context& context, const SiteOptions& given,
+                                                 const std::string& what) {
+    ATOLL_TRY(std::string token, site_token(context, given));
+    auto options = transfer_options(given.store, std::move(token), what);
+    options.store.ca_file = given.ca_file;
+    options.connections = given.connections;
+    return options;
+}
+
+Status run_stage(const Context& context, const SiteOptions& given) {
+    ATOLL_TRY(const auto options, options_of(context, given, "staging"));
+    ATOLL_RETURN_IF_ERROR(store_client::download_version(given.version, given.out, options));
+    std::cout << nlohmann::json{{"digest", given.version}, {"directory", given.out.string()}} << "\n";
+    return {};
+}
+
+Status run_push(const Context& context, const SiteOptions& given) {
+    nlohmann::json meta = nlohmann::json::object();
+    if (!given.meta.empty()) {
+        ATOLL_TRY(meta, read_document(given.meta));
+    }
+    ATOLL_TRY(const auto details, read_details(meta, given.kind));
+    if (given.kind == "update") {
+        ATOLL_TRY(auto model, aggregate::open_directory(given.directory));
+        ATOLL_RETURN_IF_ERROR(aggregate::check_finite({std::move(model)}));  // nobody could average it
+    }
+    ATOLL_TRY(const auto options, options_of(context, given, "pushing"));
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
+    http::Client store(options.store);
+    ATOLL_TRY(const auto version, store_client::create_version(store, given.model, uploaded.manifest, details));
+    std::cout << nlohmann::json{{"digest", version.at("digest")},
+                                {"model", given.model},
+                                {"bytes", uploaded.manifest.size_bytes()},
+                                {"bytes_sent", uploaded.bytes_sent}}
+              << "\n";
+    return {};
+}
+
+// What may go well later is told apart from what was refused: who started the program waits and calls it again.
+// 413 says that this attempt has uploaded too much, and what is not there may be made again: neither is for ever.
+int site_exit_status(const Error& error) {
+    constexpr int kTryAgainLater = 75;  // EX_TEMPFAIL
+    switch (error.code) {
+        case ErrorCode::kUnavailable:
+        case ErrorCode::kResourceExhausted:
+            return kTryAgainLater;
+        case ErrorCode::kTooLarge:
+        case ErrorCode::kNotFound:
+            return 1;
+        default:
+            return exit_status(error);
+    }
+}
+
+void on_transfer(CLI::App& command, Context& context, std::function<Status()> body) {
+    on_run(command, context, [&context, body = std::move(body)] {
+        context.exit_status_of = site_exit_status;
+        return body();
+    });
+}
+
+Status run_reach(const SiteOptions& given) {
+    http::ClientOptions options;
+    options.base_url = given.store;
+    options.ca_file = given.ca_file;
+    options.attempts_max = 1;
+    options.timeout = std::chrono::seconds(10);
+    ATOLL_TRY(const auto answer, http::Client(options).call(http::Method::kGet, "/healthz"));
+    ATOLL_RETURN_IF_ERROR(answer.check());
+    std::cout << given.store << " answers\n";
+    return {};
+}
+
+void add_address(CLI::App& command, SiteOptions& given) {
+    command.add_option("--store", given.store, "the store's address, as https://coordinator/store")
+        ->required()
+        ->check(web_address());
+    command.add_option("--ca-file", given.ca_file, "PEM file of an extra certificate authority");
+}
+
+void add_common(CLI::App& command, SiteOptions& given) {
+    add_address(command, given);
+    command.add_flag("--token-stdin", given.token_on_stdin, "the first line of standard input is the token");
+    command.add_option("--connections", given.connections, "at a time")
+        ->check(CLI::Range(1, 64))
+        ->capture_default_str();
+}
+
+}  // namespace
+
+void add_site_commands(CLI::App& program, Context& context) {
+    auto* stage = program.add_subcommand("stage", "fetch a model version to this facility")->footer(kStageHelp);
+    const auto stage_options = std::make_shared<SiteOptions>();
+    add_common(*stage, *stage_options);
+    stage->add_option("--version", stage_options->version, "its digest")->required();
+    stage->add_option("--out", stage_options->out, "the directory to make")->required();
+    on_transfer(*stage, context, [&context, stage_options] { return run_stage(context, *stage_options); });
+
+    auto* reach = program.add_subcommand("reach", "try the way from this facility to the store");
+    const auto reach_options = std::make_shared<SiteOptions>();
+    add_address(*reach, *reach_options);
+    set_example(*reach, "atoll reach --store https://coordinator/store");
+    on_run(*reach, context, [reach_options] { return run_reach(*reach_options); });
+
+    auto* push = program.add_subcommand("push", "hand in an update from this facility")->footer(kPushHelp);
+    const auto push_options = std::make_shared<SiteOptions>();
+    add_common(*push, *push_options);
+    push->add_option("--model", push_options->model, "the model that it becomes a version of")->required();
+    push->add_option("--kind", push_options->kind, "update, base or global")
+        ->check(CLI::IsMember({"update", "base", "global"}))
+        ->capture_default_str();
+    push->add_option("--dir", push_options->directory, "the directory to hand in")->required();
+    push->add_option("--meta", push_options->meta, "JSON file with parents, job, round, metrics");
+    on_transfer(*push, context, [&context, push_options] { return run_push(context, *push_options); });
+}
+
+}  // namespace atl::cli

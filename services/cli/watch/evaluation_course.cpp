@@ -1,0 +1,67 @@
+#include "services/cli/watch/evaluation_course.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kRowsMax = 8;  // it must fit on a small terminal
+
+std::string column_of(const json& site) {
+    return text(site, "dataset") + " at " + text(site, "facility");
+}
+
+std::string name_of(std::int64_t round) {
+    return round == 0 ? "the base model" : fmt::format("round {}", round);
+}
+
+}  // namespace
+
+EvaluationCourse::EvaluationCourse(const json& spec) {
+    for (const json& site : spec.value("evaluation", json::object()).value("at", json::array()))
+        columns_.push_back(column_of(site));
+}
+
+void EvaluationCourse::begin(std::int64_t round) {
+    for (const std::string& column : columns_) sites_[{round, column}];
+}
+
+void EvaluationCourse::take(const std::string& what, const json& data) {
+    const auto at = sites_.find({data.value("round", std::int64_t{0}), column_of(data)});
+    if (at == sites_.end()) return;  // a round that has ended came again
+    Site& site = at->second;
+    site.state = what == "evaluating" ? "running" : what == "retrying" ? "waiting" : what;
+    if (what == "evaluating") {
+        site.models = data.value("models", std::int64_t{0});
+        site.models_done = data.value("models_done", std::int64_t{0});
+        site.model = text(data, "model");
+    }
+}
+
+std::string EvaluationCourse::table() const {
+    std::map<std::int64_t, std::pair<std::size_t, std::size_t>> ended;  // round -> sites that ended, sites
+    Table table({"evaluating", "on", "state", "models", "now"});
+    std::size_t rows = 0;
+    for (const auto& [key, site] : sites_) {
+        const bool is_over = site.state == "done" || site.state == "failed";
+        ended[key.first].first += is_over ? 1 : 0;
+        ++ended[key.first].second;
+        if (is_over || ++rows > kRowsMax) continue;
+        const bool began = site.models > 0;
+        table.add({name_of(key.first), key.second, site.state,
+                   began ? fmt::format("{}/{}", site.models_done, site.models) : "", began ? site.model : ""});
+    }
+    std::string lines;
+    for (const auto& [round, sites] : ended)
+        lines += fmt::format("evaluating {}: {} of {} sites done\n", name_of(round), sites.first, sites.second);
+    return rows == 0 ? lines : lines + table.text();
+}
+
+}  // namespace atl::cli

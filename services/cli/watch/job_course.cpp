@@ -1,0 +1,251 @@
+#include "services/cli/watch/job_course.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/watch/training_numbers.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kRoundsShown = 8;
+
+std::int64_t integer(const json& object, const char* key) {
+    const auto member = object.find(key);
+    return member != object.end() && member->is_number() ? member->get<std::int64_t>() : 0;
+}
+
+double number(const json& object, const char* key) {
+    const auto member = object.find(key);
+    return member != object.end() && member->is_number() ? member->get<double>() : 0;
+}
+
+// "atoll.task.progress.v1" -> "task.progress"
+std::string short_type(const std::string& type) {
+    const std::size_t from = type.rfind("atoll.", 0) == 0 ? 6 : 0;
+    const auto version = type.rfind(".v");
+    return type.substr(from, version == std::string::npos || version < from ? std::string::npos : version - from);
+}
+
+json spec_of(const json& job) {
+    return job.contains("spec") ? job.at("spec") : job;
+}
+
+// "2026-03-01T12:00:00.5Z", to the second; none: it is no such time.
+std::optional<std::chrono::system_clock::time_point> time_of(const std::string& rfc3339) {
+    std::tm fields{};
+    const char* rest = ::strptime(rfc3339.c_str(), "%Y-%m-%dT%H:%M:%S", &fields);
+    if (rest == nullptr) return std::nullopt;
+    return std::chrono::system_clock::from_time_t(::timegm(&fields));
+}
+
+}  // namespace
+
+JobCourse::JobCourse(const json& job) : name_(text(job, "name")), evaluations_(spec_of(job)) {
+    const json spec = spec_of(job);
+    rounds_ = integer(spec, "rounds");
+    for (const json& one : spec.value("participants", json::array())) participants_.push_back(text(one, "facility"));
+    if (const auto training = spec.find("training"); training != spec.end() && training->is_object())
+        steps_ = integer(*training, "steps");
+}
+
+void JobCourse::enter(Phase phase, const json& event) {
+    phase_ = phase;
+    phase_since_ = text(event, "time");
+    parts_.clear();
+}
+
+std::string JobCourse::take(const json& event) {
+    const std::string what = short_type(text(event, "type"));
+    const json data = event.value("data", json::object());
+    if (what.rfind("task.", 0) == 0) return take_task(what.substr(5), data);
+    if (what == "round.opened") enter(Phase::kTraining, event);
+    if (what == "round.closed") enter(Phase::kAggregating, event);
+    if (what == "round.aggregated") enter(Phase::kEvaluating, event);
+    if (what.rfind("round.", 0) == 0) return take_round(what.substr(6), data);
+    if (what.rfind("job.", 0) != 0) return {};
+    if (what == "job.submitted") evaluations_.begin(0);
+    if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
+        return "job " + name_ + " " + what.substr(4);
+    error_ = text(data, "error");
+    return take_end(what.substr(4));
+}
+
+std::string JobCourse::take_round(const std::string& what, const json& data) {
+    const std::int64_t round = integer(data, "round");
+    if (what == "opened") {
+        round_ = round;
+        training_.clear();
+        for (const std::string& facility : participants_) training_[facility];
+        return fmt::format("round {} of {} opened", round_, rounds_);
+    }
+    if (what == "closed") {
+        updates_ = data.value("updates", json::array()).size();
+        return fmt::format("round {}: {} of {} updates, aggregating", round, updates_, participants_.size());
+    }
+    if (what == "aggregated") {
+        evaluations_.begin(round);
+        if (evaluations_.site_count() == 0) return fmt::format("round {}: aggregated", round);
+        return fmt::format("round {}: aggregated, to be evaluated at {} sites", round, evaluations_.site_count());
+    }
+    if (what != "evaluated") return {};
+    evaluations_.end(round);
+    return take_evaluated(round);
+}
+
+void JobCourse::take_aggregation(const json& aggregation) {
+    const std::string state = text(aggregation, "state");
+    parts_ = state;
+    if (state == "averaging")
+        parts_ = fmt::format("{} of {} parts averaged", text(aggregation, "parts", "done"),
+                             text(aggregation, "parts", "total"));
+}
+
+// The reason is told once: a job mostly fails with what its last task said.
+std::string JobCourse::take_end(const std::string& state) {
+    final_state_ = state;
+    const std::string line = "job " + name_ + " " + state;
+    if (has_told_error()) return line;
+    told_error_ = error_;
+    return line + ": " + error_;
+}
+
+std::string JobCourse::take_state(const std::string& state) {
+    const bool is_paused = state == "paused";
+    if (ended() || is_paused == is_paused_) return {};
+    is_paused_ = is_paused;
+    return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
+}
+
+void JobCourse::take_training(const std::string& what, const json& data) {
+    Work& work = training_[text(data, "facility")];
+    if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
+        work = Work();
+        work.attempt = attempt;
+    }
+    work.state = what == "progress" ? "running" : what;
+    if (what == "progress") work.progress = data;
+    if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
+}
+
+std::string JobCourse::take_task(const std::string& what, const json& data) {
+    const std::string facility = text(data, "facility");
+    const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
+    if (trains && integer(data, "round") >= round_) take_training(what, data);
+    if (text(data, "kind") == "evaluate") {
+        evaluations_.take(what, data);
+        if (what == "done") take_results(data);
+    }
+    if (what == "progress" || what == "evaluating") return {};  // one a step or model: only in the picture
+    const std::string error = text(data, "error");
+    if (what == "failed" && !error.empty()) {  // it says which task of which round at which facility
+        told_error_ = error;
+        return error;
+    }
+    if (what == "retrying")
+        return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,
+                           text(data, "kind"), integer(data, "attempt"), error);
+    std::string line = fmt::format("round {}  {}  {} {}", integer(data, "round"), facility, text(data, "kind"), what);
+    if (const std::int64_t attempt = integer(data, "attempt"); attempt > 0)
+        line += fmt::format(", attempt {}", attempt);
+    if (!error.empty()) line += ": " + error;
+    const json metrics = data.value("result", json::object()).value("metrics", json::object());
+    if (what == "done" && trains && metrics.contains("loss"))
+        line += fmt::format("  mean loss {}, mean {} tokens/s", text(metrics, "loss"), text(metrics, "tokens_per_s"));
+    return line;
+}
+
+void JobCourse::take_results(const json& data) {
+    const json result = data.value("result", json::object());
+    Results& results = results_[integer(data, "round")][{text(data, "facility"), text(data, "dataset")}];
+    results.clear();
+    for (const json& evaluation : result.value("evaluations", json::array()))
+        results.emplace_back(text(evaluation, "which"), number(evaluation, "perplexity"));
+}
+
+// All that is to come of a round has come: its perplexities are shown together.
+std::string JobCourse::take_evaluated(std::int64_t round) {
+    std::string line = fmt::format("round {}  perplexity", round);
+    for (const auto& [place, results] : results_[round]) {
+        const std::string site = place.second + " at " + place.first;
+        if (std::find(sites_.begin(), sites_.end(), site) == sites_.end()) sites_.push_back(site);
+        line += "  " + site + ":";
+        for (const auto& [which, perplexity] : results) {
+            perplexity_[{round, which}][site] = perplexity;
+            line += " " + which + " " + human_number(perplexity);
+        }
+    }
+    results_.erase(round);
+    return line;
+}
+
+std::string JobCourse::training_table() const {
+    std::vector<std::string> header = {"facility", "training", "attempt", "step"};
+    for (const std::string& column : training_header()) header.push_back(column);
+    Table table(header);
+    for (const auto& [facility, now] : training_) {
+        std::string step = text(now.progress, "step");
+        if (!step.empty() && steps_ > 0) step += fmt::format("/{}", steps_);
+        std::vector<std::string> row = {facility, now.state, now.attempt > 0 ? std::to_string(now.attempt) : "", step};
+        for (std::string& cell : training_cells(now.progress, now.metrics)) row.push_back(std::move(cell));
+        table.add(std::move(row));
+    }
+    return training_.empty() ? std::string() : table.text();
+}
+
+// The base, the global models of the last rounds, and the newest round's updates: it must fit on a small terminal.
+std::string JobCourse::perplexity_table() const {
+    if (perplexity_.empty()) return {};
+    std::vector<std::string> header = {"perplexity of"};
+    header.insert(header.end(), sites_.begin(), sites_.end());
+    Table table(header);
+    const std::int64_t newest = perplexity_.rbegin()->first.first;
+    for (const auto& [model, by_site] : perplexity_) {
+        const auto& [round, which] = model;
+        const bool global = which == "global" && round > newest - kRoundsShown;
+        if (which != "base" && !global && round != newest) continue;
+        std::vector<std::string> row = {which == "base" ? "base model" : fmt::format("round {} {}", round, which)};
+        for (const std::string& site : sites_)
+            row.push_back(by_site.count(site) != 0 ? human_number(by_site.at(site)) : "");
+        table.add(std::move(row));
+    }
+    return table.text();
+}
+
+std::string JobCourse::phase_text(std::chrono::system_clock::time_point now) const {
+    std::string line;
+    switch (phase_) {
+        case Phase::kNone:
+            return {};
+        case Phase::kTraining:
+            line = "training";
+            break;
+        case Phase::kAggregating:
+            line = fmt::format("aggregating {} of {} updates", updates_, participants_.size());
+            break;
+        case Phase::kEvaluating:
+            line = "evaluating";
+            break;
+    }
+    if (const auto since = time_of(phase_since_)) {
+        const double seconds = std::chrono::duration<double>(now - *since).count();
+        line += ", " + human_seconds(std::max(0.0, seconds));
+    }
+    return line + (parts_.empty() ? "" : ", " + parts_);
+}
+
+std::string JobCourse::picture(std::chrono::system_clock::time_point now) const {
+    const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
+    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state.empty() ? "" : "  " + state) +
+           training_table() + (ended() ? std::string() : evaluations_.table()) + perplexity_table();
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,125 @@
+#include "services/cli/watch/job_watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/cli/farewell.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/watch/job_course.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::minutes kAwayMax{10};
+// A pause is seen within that time; no event tells how far an aggregation is.
+const char* events_query(const JobCourse& course) {
+    return course.aggregates() ? "/events?wait=1s&limit=500&after=" : "/events?wait=5s&limit=500&after=";
+}
+
+// Shows the course as it goes, in one of three ways.
+class Display {
+  public:
+    explicit Display(bool as_json) : as_json_(as_json), live_(!as_json && interactive()) {}
+
+    void event(const json& event, const std::string& line) {
+        if (as_json_)
+            std::cout << event.dump() << std::endl;
+        else if (!live_ && !line.empty())
+            std::cout << line << std::endl;
+    }
+    // Draws the picture over the one before: up by its lines, then each line cleared before it is written.
+    void picture(const std::string& text) {
+        if (!live_) return;
+        if (lines_ > 0) std::cout << "\033[" << lines_ << "A";
+        std::string drawn = "\033[J" + text;
+        std::cout << drawn << std::flush;
+        lines_ = std::count(text.begin(), text.end(), '\n');
+    }
+    void note(const std::string& text) {
+        if (!live_) std::cerr << text << "\n";
+    }
+    bool is_live() const { return live_; }
+    bool shows_lines() const { return !as_json_ && !live_; }
+
+  private:
+    bool as_json_;
+    bool live_;
+    std::ptrdiff_t lines_ = 0;
+};
+
+std::string next_cursor(const json& page, const std::string& before) {
+    const json next = page.value("next", json());
+    if (next.is_string()) return next.get<std::string>();
+    if (!next.is_null()) return next.dump();
+    const json items = page.value("items", json::array());
+    return items.empty() ? before : text(items.back(), "number");
+}
+
+// Asks again while the coordinator is away.
+Result<json> get_patiently(http::Client& client, const std::string& path, Display& display) {
+    const auto deadline = Clock::now() + kAwayMax;
+    bool told = false;
+    for (;;) {
+        auto page = client.get_json(path);
+        if (page.ok() || page.error().code != ErrorCode::kUnavailable || Clock::now() > deadline) return page;
+        if (!told) display.note("the coordinator does not answer; waiting for it");
+        told = true;
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+}
+
+// Pausing a job is no event of it.
+Status show_state(http::Client& client, const std::string& job_path, JobCourse& course, Display& display) {
+    ATOLL_TRY(const json job, get_patiently(client, job_path, display));
+    if (const std::string line = course.take_state(text(job, "state")); display.shows_lines() && !line.empty())
+        std::cout << line << std::endl;
+    return {};
+}
+
+// Only to be looked at: what cannot be had is left out.
+void show_aggregation(http::Client& aggregations, const std::string& id, JobCourse& course) {
+    const auto now = aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(course.round()));
+    if (now.ok()) course.take_aggregation(*now);
+}
+
+Error unsuccessful(const JobCourse& course, const Display& display, const std::string& id) {
+    std::string what =
+        std::string("the job ") + (course.final_state() == "cancelled" ? "was " : "") + course.final_state();
+    const bool was_told = display.shows_lines() && course.has_told_error();
+    if (!was_told && !course.error().empty()) what += ": " + course.error();
+    if (course.final_state() == "failed") what += "\n  its tasks' own words: atoll job logs " + id;
+    return {ErrorCode::kInternal, what, ""};
+}
+
+}  // namespace
+
+Status watch_job(const Context& context, const std::string& id) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(http::Client aggregations, context.client("aggregation"));
+    const std::string job_path = "/v1/jobs/" + segment(id);
+    ATOLL_TRY(const json job, client.get_json(job_path));
+    say_on_interrupt("job " + id + " runs on without you\n  watch it again:  atoll job watch " + id +
+                     "\n  end it:          atoll job cancel " + id);
+    JobCourse course(job);
+    Display display(context.json);
+    std::string after = "0";
+    while (!course.ended()) {
+        ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(course) + segment(after), display));
+        for (const json& event : page.value("items", json::array())) display.event(event, course.take(event));
+        if (!course.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, course, display));
+        if (display.is_live() && course.aggregates()) show_aggregation(aggregations, id, course);
+        display.picture(course.picture());
+        after = next_cursor(page, after);
+    }
+    if (course.final_state() == "completed") return {};
+    return unsuccessful(course, display, id);
+}
+
+}  // namespace atl::cli

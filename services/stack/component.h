@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "services/stack/layout.h"
+#include "shared/base/result.h"
+
+namespace atl::stack {
+
+// One program of the stack.
+struct Component {
+    std::string name;                                         // "postgres", "kafka", "registry", …, "gateway"
+    std::string address;                                      // for people
+    std::function<Status()> find = [] { return Status(); };   // its files are there; changes nothing
+    std::function<Result<std::vector<std::string>>()> start;  // makes what it needs; returns its command line
+    std::function<bool()> ready;                              // one probe, at most a second or two
+    std::chrono::seconds start_time_max{60};
+    int stop_signal = SIGTERM;
+    std::chrono::seconds stop_time_max{15};
+    std::function<void()> after_stop = [] {};
+};
+
+struct Stack {
+    Layout layout;
+    Ports ports;
+    PublicAddress address;
+    std::filesystem::path programs;  // directory of atoll-registry and the others
+    std::filesystem::path kafka_jars;
+};
+
+Component postgres_component(const Stack& stack);
+Component kafka_component(const Stack& stack);
+Component service_component(const Stack& stack, const std::string& service);
+Component gateway_component(const Stack& stack);
+
+// libpq's connection string of the stack's database.
+std::string postgres_conninfo(const Layout& layout);
+// True when GET url + path answers 2xx within two seconds.
+bool answers(const std::string& url, const std::string& path);
+// "127.0.0.1:PORT"
+std::string loopback(std::uint16_t port);
+
+// Keys and tokens, made once; a token that expires within a week is renewed.
+Status make_credentials(const Layout& layout);
+
+}  // namespace atl::stack

@@ -1,0 +1,139 @@
+#include "services/stack/gateway.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "services/console/console.h"
+#include "services/gateway/nginx_conf.h"
+#include "services/stack/component.h"
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/http/client/client.h"
+
+namespace atl::stack {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Setting {
+    const char* name;  // "@NAME@" in the configuration
+    const char* flag;  // for messages
+    std::string value;
+};
+
+// The configuration holds each value between double quotes or bare; nginx has no escape for '$'.
+Status check_plain(const Setting& setting) {
+    if (setting.value.find_first_of("\"'\\$\r\n;{}") == std::string::npos) return {};
+    return invalid_argument(setting.flag, "nginx' configuration cannot hold this value: " + setting.value);
+}
+
+std::string tls_lines(const GatewayOptions& options) {
+    if (options.certificate.empty()) return {};
+    std::string lines = "ssl_certificate \"" + options.certificate.string() + "\"; ssl_certificate_key \"" +
+                        options.certificate_key.string() + "\"; ssl_protocols TLSv1.2 TLSv1.3;";
+    if (options.client_ca.empty()) return lines;
+    return lines + " ssl_client_certificate \"" + options.client_ca.string() + "\"; ssl_verify_client on;";
+}
+
+std::string replace_all(std::string text, std::string_view from, std::string_view to) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+    return text;
+}
+
+fs::path console_directory(const GatewayOptions& options) {
+    return options.directory / "console";
+}
+
+fs::path nginx_program() {
+    return fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";
+}
+
+Status check_all_plain(const GatewayOptions& options, const std::vector<Setting>& settings) {
+    for (const Setting& setting : settings) ATOLL_RETURN_IF_ERROR(check_plain(setting));
+    for (const Setting& file : {Setting{"", "--tls-certificate", options.certificate.string()},
+                                {"", "--tls-key", options.certificate_key.string()},
+                                {"", "--tls-client-ca", options.client_ca.string()}})
+        ATOLL_RETURN_IF_ERROR(check_plain(file));
+    if (options.certificate.empty() != options.certificate_key.empty())
+        return invalid_argument("--tls-key", "--tls-certificate and --tls-key go together");
+    return {};
+}
+
+}  // namespace
+
+Result<std::string> gateway_configuration(const GatewayOptions& options) {
+    const std::string tls = tls_lines(options);
+    ATOLL_RETURN_IF_ERROR(check_plain({"", "--access-log", options.access_log}));
+    const std::string access_log = options.access_log == "off" ? "off" : "\"" + options.access_log + "\" short";
+    const bool plain = tls.empty() || !options.public_listen.empty();
+    const std::string also = options.public_listen.empty() ? "" : "; listen " + options.public_listen + " ssl";
+    ATOLL_RETURN_IF_ERROR(check_plain({"", "--public-listen", options.public_listen}));
+    const std::vector<Setting> settings = {{"@LISTEN@", "--listen", options.listen + (plain ? "" : " ssl")},
+                                           {"@REGISTRY@", "--registry", options.registry},
+                                           {"@STORE@", "--store", options.store},
+                                           {"@DISPATCH@", "--dispatch", options.dispatch},
+                                           {"@AGGREGATION@", "--aggregation", options.aggregation},
+                                           {"@DIRECTORY@", "--directory", options.directory.string()},
+                                           {"@CONSOLE@", "--directory", console_directory(options).string()},
+                                           {"@BLOBS@", "--blobs", options.blobs.string()}};
+    ATOLL_RETURN_IF_ERROR(check_all_plain(options, settings));
+    std::string text(gateway::nginx_conf());
+    for (const Setting& setting : settings) text = replace_all(std::move(text), setting.name, setting.value);
+    text = replace_all(std::move(text), "@PUBLIC@", also);
+    text = replace_all(std::move(text), "@TLS@", tls);
+    // nginx as root would give its workers to another user, who cannot read the store's blobs.
+    text = replace_all(std::move(text), "@ACCESS_LOG@", access_log);
+    return replace_all(std::move(text), "@USER@", ::geteuid() == 0 ? "user root;" : "");
+}
+
+Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) {
+    ATOLL_TRY(const std::string text, gateway_configuration(options));
+    std::error_code error;
+    fs::create_directories(options.directory, error);
+    ATOLL_RETURN_IF_ERROR(console::write_console(console_directory(options)));
+    const fs::path file = options.directory / "nginx.conf";
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(file, text));
+    const std::vector<std::string> argv = {nginx_program(), "-e", "stderr", "-p", options.directory, "-c", file};
+    std::vector<std::string> check_only = argv;
+    check_only.insert(check_only.end(), {"-t", "-q"});
+    ATOLL_TRY(const CommandResult result, run_command(check_only));
+    if (result.exit_code != 0) return invalid_argument(file, "nginx refuses its configuration: " + result.err);
+    return argv;
+}
+
+Component gateway_component(const Stack& stack) {
+    Component component;
+    const std::string address = loopback(stack.ports.gateway);
+    component.name = "gateway";
+    component.address = "http://" + address;
+    component.start = [stack, address]() {
+        GatewayOptions options;
+        options.listen = address;
+        options.registry = loopback(stack.ports.registry);
+        options.store = loopback(stack.ports.store);
+        options.dispatch = loopback(stack.ports.dispatch);
+        options.aggregation = loopback(stack.ports.aggregation);
+        options.blobs = stack.layout.store() / "blobs";
+        options.directory = stack.layout.nginx();
+        options.access_log = stack.layout.log("access");
+        options.public_listen = stack.address.listen;
+        options.certificate = stack.address.certificate;
+        options.certificate_key = stack.address.certificate_key;
+        return prepare_gateway(options);
+    };
+    component.ready = [url = component.address] {
+        return answers(url, "/healthz") && answers(url, "/registry/readyz") && answers(url, "/store/readyz") &&
+               answers(url, "/dispatch/readyz") && answers(url, "/aggregation/readyz");
+    };
+    component.stop_signal = SIGQUIT;  // finishes the requests in flight
+    component.stop_time_max = std::chrono::seconds(5);
+    return component;
+}
+
+}  // namespace atl::stack

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "shared/base/result.h"
+
+namespace atl::stack {
+
+// What differs between gateways; the rest is services/gateway/nginx.conf.
+struct GatewayOptions {
+    std::string listen = "127.0.0.1:7400";
+    std::string registry, store, dispatch, aggregation;  // host:port
+    std::filesystem::path blobs;                         // the store's blob directory, as nginx sees it
+    std::filesystem::path directory;                     // private: configuration, console, pid, temporary files
+    std::string access_log = "off";                      // a file, or /dev/stdout
+    std::string public_listen;                           // address:port with TLS beside a plain `listen`; empty: none
+    std::filesystem::path certificate;                   // TLS when both are given
+    std::filesystem::path certificate_key;
+    std::filesystem::path client_ca;  // facilities and people must show a certificate of this CA (mTLS)
+};
+
+// kInvalidArgument: a value that nginx' configuration cannot hold (quotes, newlines, ';').
+Result<std::string> gateway_configuration(const GatewayOptions& options);
+
+// Writes the configuration and the console's files, has nginx check it, and returns the command line that runs it in
+// the foreground.
+Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options);
+
+}  // namespace atl::stack

@@ -1,0 +1,189 @@
+#include "services/stack/layout.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+
+namespace atl::stack {
+namespace {
+
+using nlohmann::json;
+using Member = std::pair<const char*, std::uint16_t Ports::*>;
+constexpr Member kMembers[] = {{"gateway", &Ports::gateway},
+                               {"registry", &Ports::registry},
+                               {"store", &Ports::store},
+                               {"dispatch", &Ports::dispatch},
+                               {"aggregation", &Ports::aggregation},
+                               {"kafka", &Ports::kafka},
+                               {"kafka_controller", &Ports::kafka_controller}};
+
+// A socket bound to the port on loopback; invalid when it is taken. SO_REUSEADDR as servers use it: a port whose last
+// connections are only winding down (TIME_WAIT) is free.
+UniqueFd bind_loopback(std::uint16_t port) {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd.valid()) return fd;
+    const int on = 1;
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(fd.get(), 1) != 0)
+        fd.reset();
+    return fd;
+}
+
+std::uint16_t port_of(const UniqueFd& fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+    return ntohs(address.sin_port);
+}
+
+// Below the range from which the kernel takes the ports of outgoing connections: one of those could take the port
+// between our choice and the program's start.
+UniqueFd bind_any() {
+    std::random_device random;
+    std::uniform_int_distribution<int> below_ephemeral(10000, 32000);
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        UniqueFd fd = bind_loopback(static_cast<std::uint16_t>(below_ephemeral(random)));
+        if (fd.valid()) return fd;
+    }
+    return bind_loopback(0);
+}
+
+// All are held open until the last is chosen, so that no two are the same.
+Result<Ports> any_free_ports() {
+    Ports ports;
+    std::vector<UniqueFd> held;
+    for (const auto& [name, member] : kMembers) {
+        held.push_back(bind_any());
+        ports.*member = port_of(held.back());
+        if (ports.*member == 0) return unavailable("no free TCP port on 127.0.0.1");
+    }
+    return ports;
+}
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+}  // namespace
+
+std::string start_command(const std::filesystem::path& state) {
+    return "atoll up --state " + std::filesystem::absolute(state).lexically_normal().string();
+}
+
+std::filesystem::path default_state_directory() {
+    if (const std::string given = environment("ATOLL_STATE"); !given.empty()) return given;
+    if (::geteuid() == 0) return "/var/lib/atoll";
+    if (const std::string home = environment("XDG_STATE_HOME"); !home.empty())
+        return std::filesystem::path(home) / "atoll";
+    return std::filesystem::path(environment("HOME")) / ".local/state/atoll";
+}
+
+std::uint16_t Ports::of(const std::string& component) const {
+    for (const auto& [name, member] : kMembers)
+        if (component == name) return this->*member;
+    return 0;
+}
+
+bool port_is_free(std::uint16_t port) {
+    return bind_loopback(port).valid();
+}
+
+Result<Ports> choose_ports(std::uint16_t base) {
+    if (base == 0) return any_free_ports();
+    Ports ports;
+    std::uint16_t next = base;
+    for (const auto& [name, member] : kMembers) {
+        if (!port_is_free(next))
+            return conflict("port " + std::to_string(next) + " (" + name +
+                                ") is taken by another program; choose other " +
+                                "ports with --port-base N, or --port-base 0 for any free ones",
+                            "--port-base");
+        ports.*member = next++;
+    }
+    return ports;
+}
+
+nlohmann::json to_json(const Ports& ports) {
+    nlohmann::json json;
+    for (const auto& [name, member] : kMembers) json[name] = ports.*member;
+    return json;
+}
+
+Status check_address(const PublicAddress& address) {
+    const bool web = address.url.starts_with("https://") || address.url.starts_with("http://");
+    if (!address.url.empty() && (!web || address.url.ends_with('/')))
+        return invalid_argument("--public-url", "must be as https://host:7443, without a path");
+    if (address.listen.empty() && address.certificate.empty() && address.certificate_key.empty()) return {};
+    if (address.listen.empty() || address.certificate.empty() || address.certificate_key.empty())
+        return invalid_argument("--public-listen",
+                                "--public-listen, --tls-certificate and --tls-key go together: tokens travel there");
+    for (const auto& [flag, file] :
+         {std::pair{"--tls-certificate", &address.certificate}, std::pair{"--tls-key", &address.certificate_key}})
+        if (const auto bytes = read_file(*file); !bytes.ok()) return invalid_argument(flag, bytes.error().message);
+    if (address.url.empty())
+        return invalid_argument("--public-url", "--public-listen needs --public-url, the address that sites are told");
+    return {};
+}
+
+json to_json(const PublicAddress& address) {
+    return {{"url", address.url},
+            {"listen", address.listen},
+            {"certificate", address.certificate.string()},
+            {"certificate_key", address.certificate_key.string()}};
+}
+
+PublicAddress address_from_json(const json& json) {
+    return {json.at("url"), json.at("listen"), json.at("certificate").get<std::string>(),
+            json.at("certificate_key").get<std::string>()};
+}
+
+Ports ports_from_json(const nlohmann::json& json) {
+    Ports ports;
+    for (const auto& [name, member] : kMembers) ports.*member = json.value(name, std::uint16_t{0});
+    return ports;
+}
+
+Result<nlohmann::json> read_stack_file(const std::filesystem::path& state) {
+    const Layout layout{state};
+    auto text = read_file(layout.file());
+    if (!text.ok())
+        return not_found("no stack was started in " + state.string() + "; `" + start_command(state) + "` starts one",
+                         "--state");
+    return json::parse(*text);
+}
+
+Status make_directories(const Layout& layout) {
+    // 0711: Postgres' own user must pass through when root starts it; the directories inside are private.
+    const mode_t state_mode = ::geteuid() == 0 ? 0711 : 0700;
+    std::error_code error;
+    std::filesystem::create_directories(layout.state, error);
+    if (error)
+        return invalid_argument("--state", "cannot make " + layout.state.string() + ": " + error.message() +
+                                               "; choose another directory with --state");
+    ::chmod(layout.state.c_str(), state_mode);
+    for (const char* name : {"run", "logs", "keys", "tokens", "config", "store", "kafka", "nginx"}) {
+        std::filesystem::create_directories(layout.state / name, error);
+        if (error) return internal_error("cannot make " + (layout.state / name).string() + ": " + error.message());
+        ::chmod((layout.state / name).c_str(), 0700);
+    }
+    return {};
+}
+
+}  // namespace atl::stack

@@ -1,0 +1,198 @@
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "services/stack/component.h"
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/digest/digest.h"
+
+namespace atl::stack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSuperuser = "atoll";
+constexpr std::size_t kSocketPathMax = 107;  // of sockaddr_un, without the final zero
+constexpr const char* kSocketName = "/.s.PGSQL.5432";
+
+constexpr const char* kSettings =
+    R"(# Written by `atoll up`. Only a unix socket in a private directory: no port, no password.
+listen_addresses = ''
+unix_socket_permissions = 0700
+max_connections = 200
+shared_buffers = 64MB
+max_wal_size = 256MB
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_min_messages = warning
+log_checkpoints = off
+)";
+
+// The newest server's programs; Debian keeps them out of PATH.
+Result<fs::path> postgres_programs() {
+    if (const char* given = std::getenv("ATOLL_POSTGRES_BIN")) return fs::path(given);
+    std::error_code ignored;
+    std::vector<std::pair<int, fs::path>> found;
+    for (const auto& entry : fs::directory_iterator("/usr/lib/postgresql", ignored))
+        if (fs::exists(entry.path() / "bin/initdb"))
+            found.emplace_back(std::atoi(entry.path().filename().c_str()), entry.path() / "bin");
+    if (found.empty())
+        return not_found(
+            "PostgreSQL's server is not installed: install Debian's package postgresql, or set "
+            "ATOLL_POSTGRES_BIN to the directory of initdb");
+    return std::max_element(found.begin(), found.end())->second;
+}
+
+// A unix socket's path is limited to 107 bytes: for a long state directory the socket lies under /tmp.
+fs::path socket_directory(const Layout& layout) {
+    const fs::path inside = layout.postgres() / "run";
+    if (inside.string().size() + std::string_view(kSocketName).size() <= kSocketPathMax) return inside;
+    return "/tmp/atoll-" + std::to_string(::geteuid()) + "-" + digest::sha256(layout.state.string()).substr(0, 12);
+}
+
+// Its standard output.
+Result<std::string> run_checked(const std::vector<std::string>& argv, const std::string& what) {
+    CommandOptions options;
+    options.directory = "/";
+    options.timeout = std::chrono::minutes(2);
+    ATOLL_TRY(const CommandResult result, run_command(argv, options));
+    if (result.exit_code == 0) return result.out;
+    return internal_error(what + " failed (exit " + std::to_string(result.exit_code) + "): " + result.err + result.out);
+}
+
+// Postgres refuses to run as root: then it runs as Debian's user `postgres`, who must be able to reach its directory.
+class Owner {
+  public:
+    static Result<Owner> choose(const Layout& layout);
+
+    std::vector<std::string> as_owner(std::vector<std::string> argv) const {
+        argv.insert(argv.begin(), prefix_.begin(), prefix_.end());
+        return argv;
+    }
+    // Makes the directory, private to the owner.
+    Status own(const fs::path& directory) const;
+
+  private:
+    uid_t uid_ = ::geteuid();
+    gid_t gid_ = ::getegid();
+    std::vector<std::string> prefix_;
+};
+
+Result<Owner> Owner::choose(const Layout& layout) {
+    Owner owner;
+    std::error_code ignored;
+    fs::create_directories(layout.postgres(), ignored);
+    if (::geteuid() != 0) return owner;
+    const passwd* user = ::getpwnam("postgres");
+    if (user == nullptr)
+        return not_found("there is no user `postgres`, as whom root starts PostgreSQL; Debian's package makes it");
+    owner.uid_ = user->pw_uid;
+    owner.gid_ = user->pw_gid;
+    const std::vector<std::string> base = {"setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups"};
+    // Under a directory that others may not enter (/root, say) Postgres gets the one capability that it needs to pass.
+    for (const char* capability : {"", "+dac_read_search", "+dac_override"}) {
+        owner.prefix_ = base;
+        if (*capability != '\0')
+            owner.prefix_.insert(owner.prefix_.end(), {std::string("--inh-caps=") + capability,
+                                                       std::string("--ambient-caps=") + capability});
+        owner.prefix_.emplace_back("--");
+        if (run_checked(owner.as_owner({"test", "-d", (layout.postgres() / ".").string()}), "").ok()) return owner;
+    }
+    return invalid_argument("--state", "the user `postgres` cannot enter " + layout.state.string() +
+                                           "; choose a --state directory whose parents others may enter (mode o+x)");
+}
+
+Status Owner::own(const fs::path& directory) const {
+    std::error_code error;
+    fs::create_directories(directory, error);
+    struct stat info{};
+    if (error || ::lstat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+        return internal_error("cannot make " + directory.string());
+    if (info.st_uid != uid_ && (::geteuid() != 0 || ::chown(directory.c_str(), uid_, gid_) != 0))
+        return conflict(directory.string() + " belongs to another user");
+    ::chmod(directory.c_str(), 0700);
+    return {};
+}
+
+Status create_cluster(const Layout& layout, const fs::path& programs, const Owner& owner) {
+    const fs::path data = layout.postgres() / "data";
+    if (!fs::exists(data / "atoll-ready")) {
+        std::error_code ignored;
+        fs::remove_all(data, ignored);  // of an initdb that was cut short
+        ATOLL_RETURN_IF_ERROR(owner.own(data));
+        ATOLL_RETURN_IF_ERROR(
+            run_checked(owner.as_owner({(programs / "initdb").string(), "-D", data.string(), "-U", kSuperuser,
+                                        "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"}),
+                        "initdb"));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(data / "atoll-ready", ""));
+    }
+    return write_file_atomic(data / "postgresql.conf", kSettings);
+}
+
+Result<std::vector<std::string>> start_postgres(const Layout& layout) {
+    ATOLL_TRY(const fs::path programs, postgres_programs());
+    ATOLL_TRY(const Owner owner, Owner::choose(layout));
+    ATOLL_RETURN_IF_ERROR(owner.own(layout.postgres()));
+    ATOLL_RETURN_IF_ERROR(owner.own(socket_directory(layout)));
+    ATOLL_RETURN_IF_ERROR(create_cluster(layout, programs, owner));
+    return owner.as_owner({(programs / "postgres").string(), "-D", (layout.postgres() / "data").string(), "-k",
+                           socket_directory(layout).string()});
+}
+
+bool postgres_answers(const Layout& layout) {
+    const auto programs = postgres_programs();
+    return programs.ok() && run_checked({(*programs / "pg_isready").string(), "-q", "-h",
+                                         socket_directory(layout).string(), "-U", kSuperuser, "-d", "postgres"},
+                                        "")
+                                .ok();
+}
+
+// Answers, and has the database.
+bool postgres_ready(const Layout& layout) {
+    if (!postgres_answers(layout)) return false;
+    const fs::path made = layout.postgres() / "database-made";
+    if (fs::exists(made)) return true;
+    const std::string programs = postgres_programs()->string();
+    const std::string directory = socket_directory(layout).string();
+    const auto run = [&](const char* program, const std::vector<std::string>& arguments) {
+        std::vector<std::string> argv = {programs + "/" + program, "-h", directory, "-U", kSuperuser};
+        argv.insert(argv.end(), arguments.begin(), arguments.end());
+        return run_checked(argv, program);
+    };
+    const auto count =
+        run("psql", {"-qAtd", "postgres", "-c", "select count(*) from pg_database where datname = 'atoll'"});
+    if (!count.ok() || (*count == "0\n" && !run("createdb", {"atoll"}).ok())) return false;
+    return write_file_atomic(made, "").ok();
+}
+
+}  // namespace
+
+std::string postgres_conninfo(const Layout& layout) {
+    std::string host;
+    for (const char c : socket_directory(layout).string()) {
+        if (c == '\'' || c == '\\') host += '\\';
+        host += c;
+    }
+    return "host='" + host + "' port=5432 user=" + kSuperuser + " dbname=atoll";
+}
+
+Component postgres_component(const Stack& stack) {
+    Component component;
+    component.name = "postgres";
+    component.address = socket_directory(stack.layout).string();
+    component.start = [layout = stack.layout] { return start_postgres(layout); };
+    component.ready = [layout = stack.layout] { return postgres_ready(layout); };
+    component.stop_signal = SIGINT;  // fast shutdown: ends connections, writes a checkpoint
+    component.stop_time_max = std::chrono::seconds(30);
+    component.after_stop = [directory = socket_directory(stack.layout)] {
+        std::error_code ignored;
+        fs::remove(directory, ignored);  // when it lies under /tmp; not if anything is left in it
+    };
+    return component;
+}
+
+}  // namespace atl::stack

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/base/result.h"
+
+// Programs that outlive the command that started them. A pid file holds what the kernel says of the process (its
+// /proc/PID/stat and the boot's id), so that a process that got a recycled pid is never taken for ours.
+namespace atl::stack {
+
+struct Process {
+    pid_t pid = 0;
+    std::uint64_t start_ticks = 0;  // since boot
+};
+
+// Starts argv in a session of its own with its output appended to `log`. The pid file is written before argv runs, by
+// the new process itself: a starter that is killed leaves no program that nobody knows of.
+Status start_recorded(const std::vector<std::string>& argv, const std::filesystem::path& pid_file,
+                      const std::filesystem::path& log);
+
+// The recorded process if it still runs.
+std::optional<Process> running_process(const std::filesystem::path& pid_file);
+
+// The arguments that it was started with; empty once it is gone.
+std::vector<std::string> command_line(const Process& process);
+
+double uptime_s(const Process& process);
+std::uint64_t memory_bytes(const Process& process);  // with its children's; 0 where the kernel does not tell us
+
+// Sends `signal`, waits; after `patience` SIGKILL to all that is left of its session. Returns how many were killed so,
+// 0 after a graceful end or when nothing ran. The pid file is gone afterwards.
+Result<int> stop_recorded(const std::filesystem::path& pid_file, int signal, std::chrono::milliseconds patience);
+
+}  // namespace atl::stack

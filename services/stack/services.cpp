@@ -1,0 +1,133 @@
+#include <nlohmann/json.hpp>
+
+#include "services/stack/component.h"
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/http/client/client.h"
+
+// The four services: their configuration files, the keys and tokens that they trust.
+namespace atl::stack {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::chrono::hours kTokenLifetime{24 * 365};
+constexpr std::chrono::hours kTokenRenewal{24 * 7};
+constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
+
+struct TokenKind {
+    const char* name;
+    auth::Role role;
+};
+// People's three roles, and what the aggregation service shows to the store.
+constexpr TokenKind kTokens[] = {{"admin", auth::Role::kAdmin},
+                                 {"operator", auth::Role::kOperator},
+                                 {"viewer", auth::Role::kViewer},
+                                 {"aggregation", auth::Role::kOperator}};
+
+Status make_keys(const Layout& layout) {
+    if (fs::exists(layout.private_key()) && fs::exists(layout.public_key())) return {};
+    ATOLL_TRY(const auth::KeyPair keys, auth::generate_keys());
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.private_key(), keys.private_pem, 0600));
+    return write_file_atomic(layout.public_key(), keys.public_pem);
+}
+
+bool lasts(const auth::Verifier& verifier, const fs::path& file) {
+    const auto token = read_file(file);
+    if (!token.ok()) return false;
+    const auto principal = verifier.verify(*token);
+    const auto renewal = std::chrono::system_clock::now() + kTokenRenewal;
+    return principal.ok() && principal->expires_unix_s > std::chrono::system_clock::to_time_t(renewal);
+}
+
+// Configuration as YAML: two levels, strings quoted as in JSON (which YAML reads alike).
+std::string to_yaml(const json& object, const std::string& indent = "") {
+    std::string text;
+    for (const auto& [key, value] : object.items())
+        text += indent + key + (value.is_object() ? ":\n" + to_yaml(value, indent + "  ") : ": " + value.dump() + "\n");
+    return text;
+}
+
+json own_settings(const Stack& stack, const std::string& service) {
+    const std::string gateway = "http://" + loopback(stack.ports.gateway);
+    if (service == "store")
+        return {{"root", (stack.layout.store() / "blobs").string()}, {"accel_prefix", "/internal/blobs/"}};
+    if (service == "dispatch")
+        return {{"private_key_file", stack.layout.private_key().string()},
+                {"registry_url", gateway + "/registry"},
+                {"store_url", gateway + "/store"},
+                {"store_url_for_sites", (stack.address.url.empty() ? gateway : stack.address.url) + "/store"}};
+    if (service == "aggregation")
+        return {{"store_url", gateway + "/store"}, {"token_file", stack.layout.token("aggregation").string()}};
+    return nullptr;
+}
+
+json settings(const Stack& stack, const std::string& service) {
+    json all = {{"listen_address", "127.0.0.1"},
+                {"port", stack.ports.of(service)},
+                {"postgres", postgres_conninfo(stack.layout)},
+                {"kafka_brokers", loopback(stack.ports.kafka)},
+                {"public_key_file", stack.layout.public_key().string()},
+                // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
+                {"request_bytes_max", (service == "store" ? 64 : 1) * kMebibyte + 256 * kKibibyte}};
+    if (json own = own_settings(stack, service); !own.is_null()) all[service] = std::move(own);
+    return all;
+}
+
+fs::path program_of(const Stack& stack, const std::string& service) {
+    return stack.programs / ("atoll-" + service);
+}
+
+Status find_program(const fs::path& program) {
+    if (fs::exists(program)) return {};
+    return invalid_argument(
+        "--programs", "no program " + program.string() + ": build it, or give --programs DIR. Nothing was started");
+}
+
+Result<std::vector<std::string>> start_service(const Stack& stack, const std::string& service) {
+    const fs::path program = program_of(stack, service);
+    const fs::path config = stack.layout.config(service);
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(config, to_yaml(settings(stack, service)), 0600));
+    return std::vector<std::string>{program.string(), "--config", config.string()};
+}
+
+}  // namespace
+
+Status make_credentials(const Layout& layout) {
+    ATOLL_RETURN_IF_ERROR(make_keys(layout));
+    ATOLL_TRY(const std::string public_pem, read_file(layout.public_key()));
+    ATOLL_TRY(const std::string private_pem, read_file(layout.private_key()));
+    ATOLL_TRY(const auth::Verifier verifier, auth::Verifier::from_pem(public_pem));
+    ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(private_pem));
+    for (const auto& [name, role] : kTokens) {
+        if (lasts(verifier, layout.token(name))) continue;
+        auth::Principal principal;
+        principal.subject = name;
+        principal.role = role;
+        ATOLL_TRY(const std::string token, issuer.issue(std::move(principal), kTokenLifetime));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.token(name), token, 0600));
+    }
+    return {};
+}
+
+bool answers(const std::string& url, const std::string& path) {
+    http::ClientOptions options;
+    options.base_url = url;
+    options.timeout = std::chrono::seconds(2);
+    options.attempts_max = 1;
+    const auto answer = http::Client(std::move(options)).call(http::Method::kGet, path);
+    return answer.ok() && answer->ok();
+}
+
+Component service_component(const Stack& stack, const std::string& service) {
+    Component component;
+    component.name = service;
+    component.address = "http://" + loopback(stack.ports.of(service));
+    component.find = [program = program_of(stack, service)] { return find_program(program); };
+    component.start = [stack, service] { return start_service(stack, service); };
+    component.ready = [url = component.address] { return answers(url, "/readyz"); };
+    return component;
+}
+
+}  // namespace atl::stack

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/stack/component.h"
+
+// Starting, looking at and ending the stack of one machine.
+namespace atl::stack {
+
+struct UpOptions {
+    std::filesystem::path state;
+    std::optional<std::uint16_t> port_base;  // none: the ports it had, else 7400 and the following; 0: any free ones
+    std::optional<PublicAddress> address;    // none: the one it had
+    std::vector<std::string> only;           // names of components; empty: all
+    std::filesystem::path programs;          // empty: where this program is
+    std::filesystem::path kafka_jars;        // empty: found
+};
+
+// A line of progress for people, from any thread.
+using Report = std::function<void(const std::string&)>;
+
+// Starts what does not run, waits until all is ready, returns stack.json. A second call changes nothing that runs:
+// kConflict names the options that ask for something else than it has.
+Result<nlohmann::json> up(const UpOptions& options, const Report& report);
+
+struct DownResult {
+    std::vector<std::string> stopped;
+    std::vector<std::string> killed;  // did not end by themselves in time
+};
+// delete_data: afterwards removes everything under the state directory but the logs.
+Result<DownResult> down(const std::filesystem::path& state, bool delete_data, const Report& report);
+
+struct ComponentStatus {
+    std::string name;
+    std::string state;  // "ready", "not ready", "stopped"
+    std::string address;
+    int pid = 0;
+    double uptime_s = 0;
+    std::uint64_t memory_bytes = 0;
+};
+// kNotFound when no stack was ever started there.
+Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);
+
+}  // namespace atl::stack
