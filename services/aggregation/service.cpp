@@ -1,10 +1,10 @@
 #include "services/aggregation/service.h"
 
 #include "services/aggregation/embedded.h"
-#include "services/aggregation/events.h"
-#include "services/aggregation/routes.h"
+#include "services/aggregation/events/events.h"
+#include "services/aggregation/routes/routes.h"
 #include "services/aggregation/settings.h"
-#include "services/aggregation/workers.h"
+#include "services/aggregation/work/workers.h"
 
 namespace atl::aggregation {
 namespace {

@@ -3,11 +3,11 @@
 #include <optional>
 #include <set>
 
-#include "services/aggregation/events.h"
-#include "services/aggregation/repository.h"
-#include "services/aggregation/routes.h"
-#include "services/aggregation/worker.h"
-#include "services/aggregation/workers.h"
+#include "services/aggregation/db/repository.h"
+#include "services/aggregation/events/events.h"
+#include "services/aggregation/routes/routes.h"
+#include "services/aggregation/work/worker.h"
+#include "services/aggregation/work/workers.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
 #include "shared/service/answer_check.h"

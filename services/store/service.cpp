@@ -1,9 +1,9 @@
 #include "services/store/service.h"
 
-#include "services/store/blob_routes.h"
 #include "services/store/embedded.h"
-#include "services/store/model_routes.h"
-#include "services/store/sweep.h"
+#include "services/store/routes/blob_routes.h"
+#include "services/store/routes/model_routes.h"
+#include "services/store/work/sweep.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
 

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <optional>
 
-#include "services/store/test_store.h"
+#include "services/store/testing/test_store.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/db/facilities.h"
-#include "services/dispatch/test_support.h"
+#include "services/dispatch/testing/test_support.h"
 
 namespace atl::dispatch {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "services/dispatch/catalog.h"
+#include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/events.h"
-#include "services/dispatch/work/event_feed.h"
+#include "services/dispatch/events/event_feed.h"
 #include "services/dispatch/work/steps.h"
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"

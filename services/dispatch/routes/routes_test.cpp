@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "services/dispatch/test_support.h"
+#include "services/dispatch/testing/test_support.h"
 #include "shared/service/openapi_check.h"
 
 namespace atl::dispatch {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "services/dispatch/batch/batch_system.h"
+#include "services/dispatch/sites/batch/batch_system.h"
 
 namespace atl::dispatch {
 

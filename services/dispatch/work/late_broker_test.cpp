@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "services/dispatch/test_support.h"
+#include "services/dispatch/testing/test_support.h"
 #include "shared/kafka/kafka.h"
 #include "tests/integration/tcp_gate.h"
 

@@ -4,8 +4,8 @@
 #include <atomic>
 #include <fstream>
 
-#include "services/dispatch/test_support.h"
-#include "services/dispatch/work/event_feed.h"
+#include "services/dispatch/events/event_feed.h"
+#include "services/dispatch/testing/test_support.h"
 
 namespace atl::dispatch {
 namespace {

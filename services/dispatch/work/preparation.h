@@ -1,8 +1,8 @@
 #pragma once
 
-#include "services/dispatch/catalog.h"
+#include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/domain/task.h"
-#include "services/dispatch/site/site.h"
+#include "services/dispatch/sites/site.h"
 
 namespace atl::dispatch {
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "services/dispatch/db/tasks.h"
-#include "services/dispatch/site/failure_text.h"
-#include "services/dispatch/site/job_script.h"
+#include "services/dispatch/sites/failure_text.h"
+#include "services/dispatch/sites/job_script.h"
 #include "services/dispatch/work/preparation.h"
 #include "shared/base/shorten.h"
 #include "shared/json/printable.h"

@@ -6,11 +6,11 @@
 #include <stop_token>
 #include <string>
 
-#include "services/dispatch/catalog.h"
+#include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/domain/task_machine.h"
 #include "services/dispatch/domain/update_check.h"
 #include "services/dispatch/settings.h"
-#include "services/dispatch/site/site.h"
+#include "services/dispatch/sites/site.h"
 #include "services/dispatch/work/batch_answers.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/aggregation/domain/closed_round.h"
+#include "shared/http/message.h"
+#include "shared/pg/pg.h"
+
+// The service's tables. Functions that end a piece of work answer false when the claim is stale: another worker took
+// the work over, or the aggregation has ended; then nothing was changed.
+namespace atl::aggregation {
+
+enum class Step { kPlan, kPart, kPublish };
+
+// A leased piece of work.
+struct Claim {
+    Step step = Step::kPart;
+    std::int64_t aggregation = 0;
+    std::int64_t plan = 0;  // how many updates had been left out when the work was laid out
+    std::int64_t fence = 0;
+    std::int64_t attempts = 0;  // this one included
+    std::int64_t number = 0;    // of the part; kPart only
+    Part part;                  // kPart only
+};
+
+// What an aggregation gave: digests.
+struct Published {
+    std::string version;
+    std::string momentum;  // empty without an outer step
+};
+
+// False if the round is being aggregated or has been.
+Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round);
+
+// The next piece of work that nobody holds: what finishes an aggregation first.
+Result<std::optional<Claim>> claim_work(pg::Connection& connection, const std::string& worker, std::int64_t lease_s);
+Status renew_leases(pg::Connection& connection, const std::string& worker, std::int64_t lease_s);
+// Frees what workers whose names begin so held. Were one still alive, its results would be void by their fence.
+Status release_leases_of(pg::Connection& connection, const std::string& prefix);
+// Gives work back that could not be done now. A failure that is not the work's own does not count as an attempt.
+Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts);
+
+// With the momentum that came with the round's base, and without the updates that were left out.
+Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);
+// The aggregation's parts in order.
+Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
+
+Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts);
+Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
+// Gives the parts of these digests back to be averaged again: the store has lost them.
+Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests);
+Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
+// Leaves an update out for good and begins the average of the others anew.
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused);
+// `refused`: the updates because of which it fails, beside those that were left out before.
+Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
+                          const std::vector<RefusedUpdate>& refused);
+
+// What the API shows. kNotFound if there is none.
+Result<nlohmann::json> find_aggregation(pg::Transaction& transaction, const std::string& job, std::int64_t round);
+// Up to page.limit + 1 of them; `job` empty: of all jobs.
+Result<std::vector<nlohmann::json>> list_aggregations(pg::Transaction& transaction, const std::string& job,
+                                                      const http::Page& page);
+
+// Where workers LISTEN for new work.
+inline constexpr char kWorkChannel[] = "atoll_aggregation_work";
+
+}  // namespace atl::aggregation

@@ -1,0 +1,208 @@
+#include "services/aggregation/domain/closed_round.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "shared/aggregate/outer_settings.h"
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+
+namespace atl::aggregation {
+namespace {
+
+constexpr char kIndexName[] = "model.safetensors.index.json";
+
+using json::Json;
+using json::ObjectReader;
+
+constexpr std::int64_t kCountMax = 1LL << 53;
+constexpr std::size_t kUpdatesMax = 4096;
+
+std::string required_digest(ObjectReader& reader, const char* key) {
+    std::string text = reader.required_string(key);
+    if (!digest::is_sha256(text)) reader.fail(key, "must be a version's digest, 64 hexadecimal digits");
+    return text;
+}
+
+Result<Update> parse_update(const Json& value, const std::string& path) {
+    ObjectReader reader(value, path);
+    Update update;
+    update.facility = reader.required_string("facility");
+    update.task = reader.required_string("task");
+    update.version = required_digest(reader, "version");
+    update.samples = reader.required_integer("samples", 0, kCountMax);
+    update.tokens = reader.required_integer("tokens", 0, kCountMax);
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return update;
+}
+
+Result<std::vector<Update>> parse_updates(const Json& values) {
+    if (values.empty() || values.size() > kUpdatesMax)
+        return invalid_argument("updates", "must be from 1 to " + std::to_string(kUpdatesMax));
+    std::vector<Update> updates;
+    std::set<std::string> tasks;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::string path = "updates[" + std::to_string(i) + "]";
+        ATOLL_TRY(Update update, parse_update(values[i], path));
+        if (!tasks.insert(update.task).second)
+            return invalid_argument(path + ".task", path + ".task: task " + update.task + " counts twice");
+        updates.push_back(std::move(update));
+    }
+    std::sort(updates.begin(), updates.end(), [](const Update& a, const Update& b) {
+        return std::tie(a.facility, a.task) < std::tie(b.facility, b.task);
+    });
+    return updates;
+}
+
+Result<Json> parse_strategy(const Json& value) {
+    ObjectReader reader(value, "strategy");
+    Json strategy = {{"name", reader.one_of("name", {"fedavg"}, "")},
+                     {"weighting", reader.one_of("weighting", {"uniform", "tokens"}, "tokens")}};
+    const Json& outer = reader.object_or_null("outer");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (outer.is_null()) return strategy;
+    ATOLL_TRY(strategy["outer"], aggregate::parse_outer(outer));
+    return strategy;
+}
+
+bool is_momentum(const Part& part) {
+    return part.path.starts_with(aggregate::kMomentumPrefix);
+}
+
+// Puts a part behind those before it; `path`: of its file in the manifest.
+void append(store_client::Manifest& manifest, const Part& part, const std::string& path) {
+    if (part.begin == 0) manifest.files.push_back({path, 0, {}});
+    auto& file = manifest.files.back();
+    check(file.path == path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
+    file.chunks.push_back({part.sha256, part.size});
+    file.size += part.size;
+}
+
+void sort_files(store_client::Manifest& manifest) {
+    std::sort(manifest.files.begin(), manifest.files.end(),
+              [](const auto& a, const auto& b) { return a.path < b.path; });
+}
+
+}  // namespace
+
+Result<ClosedRound> parse_closed_round(const Json& data) {
+    ObjectReader reader(data);
+    ClosedRound round;
+    round.job = reader.required_string("job");
+    round.round = reader.required_integer("round", 1, 1'000'000);
+    round.model = reader.required_string("model");
+    round.base = required_digest(reader, "base");
+    const Json& strategy = reader.required_object("strategy");
+    const Json& updates = reader.required_array("updates");
+    const std::int64_t quorum = reader.integer_or("quorum", kCountMax, 1, kCountMax);
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(round.strategy, parse_strategy(strategy));
+    ATOLL_TRY(round.updates, parse_updates(updates));
+    round.quorum = std::min(round.updates.size(), static_cast<std::size_t>(quorum));
+    return round;
+}
+
+Json to_json(const std::vector<Update>& updates) {
+    Json values = Json::array();
+    for (const Update& update : updates)
+        values.push_back({{"facility", update.facility},
+                          {"task", update.task},
+                          {"version", update.version},
+                          {"samples", update.samples},
+                          {"tokens", update.tokens}});
+    return values;
+}
+
+Json to_json(const std::vector<RefusedUpdate>& refused) {
+    Json values = Json::array();
+    for (const RefusedUpdate& one : refused)
+        values.push_back({{"facility", one.update.facility},
+                          {"task", one.update.task},
+                          {"version", one.update.version},
+                          {"reason", one.reason}});
+    return values;
+}
+
+void leave_out(ClosedRound& round, const Json& refused) {
+    for (const Json& one : refused) {
+        const auto at = std::find_if(round.updates.begin(), round.updates.end(), [&](const Update& update) {
+            return update.task == one.at("task").get_ref<const std::string&>();
+        });
+        if (at == round.updates.end()) continue;
+        round.refused.push_back({std::move(*at), one.at("reason").get<std::string>()});
+        round.updates.erase(at);
+    }
+    std::sort(round.refused.begin(), round.refused.end(), [](const RefusedUpdate& a, const RefusedUpdate& b) {
+        return std::tie(a.update.facility, a.update.task) < std::tie(b.update.facility, b.update.task);
+    });
+}
+
+std::vector<double> weights_of(const ClosedRound& round) {
+    const bool by_tokens = round.strategy.at("weighting") == "tokens";
+    std::vector<double> weights;
+    for (const Update& update : round.updates) weights.push_back(by_tokens ? static_cast<double>(update.tokens) : 1.0);
+    return weights;
+}
+
+std::optional<aggregate::OuterStep> outer_of(const ClosedRound& round) {
+    const auto outer = round.strategy.find("outer");
+    if (outer == round.strategy.end()) return std::nullopt;
+    return aggregate::OuterStep{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
+}
+
+Json contributions_of(const ClosedRound& round) {
+    const auto weights = weights_of(round);
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    Json contributions = Json::array();
+    for (std::size_t i = 0; i < round.updates.size(); ++i)
+        contributions.push_back({{"facility", round.updates[i].facility},
+                                 {"version", round.updates[i].version},
+                                 {"weight", weights[i] / sum},
+                                 {"samples", round.updates[i].samples},
+                                 {"tokens", round.updates[i].tokens}});
+    return contributions;
+}
+
+std::string name_of(const Update& update) {
+    return "the update of " + update.facility + " (" + update.version.substr(0, 12) + ")";
+}
+
+std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFile>& files, std::uint64_t part_bytes) {
+    std::vector<Part> parts;
+    for (const auto& file : files)
+        for (std::uint64_t begin = 0; begin < file.size; begin += part_bytes)
+            parts.push_back({file.path, begin, std::min(part_bytes, file.size - begin), {}});
+    return parts;
+}
+
+store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
+                                const std::vector<Part>& parts) {
+    store_client::Manifest manifest;
+    for (const auto& file : base.files)
+        if (!is_safetensors(file.path) && file.path != kIndexName) manifest.files.push_back(file);
+    for (const auto& file : first_update.files)
+        if (file.path == kIndexName) manifest.files.push_back(file);
+    for (const Part& part : parts)
+        if (!is_momentum(part)) append(manifest, part, part.path);
+    sort_files(manifest);
+    return manifest;
+}
+
+store_client::Manifest assemble_momentum(const std::vector<Part>& parts) {
+    store_client::Manifest manifest;
+    for (const Part& part : parts)
+        if (is_momentum(part)) append(manifest, part, part.path.substr(std::strlen(aggregate::kMomentumPrefix)));
+    sort_files(manifest);
+    return manifest;
+}
+
+bool is_safetensors(const std::string& path) {
+    return path.ends_with(".safetensors");
+}
+
+}  // namespace atl::aggregation

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shared/aggregate/average.h"
+#include "shared/base/result.h"
+#include "shared/store_client/manifest.h"
+
+// What an aggregation is: pure functions, no database and no network.
+namespace atl::aggregation {
+
+// One update that counts in a round.
+struct Update {
+    std::string facility;
+    std::string task;
+    std::string version;  // digest
+    std::int64_t samples = 0;
+    std::int64_t tokens = 0;
+};
+
+// An update that was left out of its round.
+struct RefusedUpdate {
+    Update update;
+    std::string reason;
+};
+
+// The data of atoll.round.closed.v1.
+struct ClosedRound {
+    std::string job;
+    std::int64_t round = 0;
+    std::string model;                   // where the result goes
+    std::string base;                    // digest of the round's base version
+    nlohmann::json strategy;             // {"name":"fedavg","weighting":"uniform"|"tokens","outer"?}
+    std::vector<Update> updates;         // by facility and task, so that the order in which they came changes no bit
+    std::string momentum;                // digest of what the outer step that made the base left; empty: none
+    std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
+    std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
+};
+
+// kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
+Result<ClosedRound> parse_closed_round(const nlohmann::json& data);
+nlohmann::json to_json(const std::vector<Update>& updates);
+nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);  // [{facility, task, version, reason}]
+
+// Leaves out the updates of these tasks: to_json()'s list of an earlier plan.
+void leave_out(ClosedRound& round, const nlohmann::json& refused);
+
+// One weight an update, as its strategy says; they need not sum to one.
+std::vector<double> weights_of(const ClosedRound& round);
+
+// The optimizer of "outer": {"optimizer":"nesterov","lr":0.7,"momentum":0.9}, without its momentum; none: the mean.
+std::optional<aggregate::OuterStep> outer_of(const ClosedRound& round);
+
+// What the version says about who made it: facility, version, its share of the mean, samples, tokens.
+nlohmann::json contributions_of(const ClosedRound& round);
+
+// "the update of leonardo (3fa9c1…)", for messages.
+std::string name_of(const Update& update);
+
+// A range of one output file that is made by one worker and becomes one chunk of the manifest.
+struct Part {
+    std::string path;
+    std::uint64_t begin = 0;  // bytes from the start of the file
+    std::uint64_t size = 0;
+    std::string sha256;  // empty until it is made
+};
+
+// Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
+std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFile>& files, std::uint64_t part_bytes);
+
+// The version: the averaged files from their parts, the index of their tensors as the first update (whose layout they
+// have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.
+store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
+                                const std::vector<Part>& parts);
+// What the outer step leaves; no files without one.
+store_client::Manifest assemble_momentum(const std::vector<Part>& parts);
+
+bool is_safetensors(const std::string& path);
+
+}  // namespace atl::aggregation

@@ -1,0 +1,161 @@
+#include "services/aggregation/domain/closed_round.h"
+
+#include <gtest/gtest.h>
+
+#include "shared/json/json.h"
+
+namespace atl::aggregation {
+namespace {
+
+using json::Json;
+
+std::string digest_of_letter(char letter) {
+    return std::string(64, letter);
+}
+
+Json update(const std::string& facility, char version, std::int64_t tokens) {
+    return {{"facility", facility},
+            {"task", "task-" + facility},
+            {"version", digest_of_letter(version)},
+            {"samples", 10},
+            {"tokens", tokens}};
+}
+
+Json closed_round() {
+    return {{"job", "j1"},
+            {"round", 2},
+            {"model", "demo"},
+            {"base", digest_of_letter('0')},
+            {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
+            {"updates", {update("leonardo", 'a', 300), update("karolina", 'b', 100)}}};
+}
+
+std::string field_of_error(const Json& data) {
+    const auto round = parse_closed_round(data);
+    return round.ok() ? "none" : round.error().field;
+}
+
+TEST(ClosedRoundTest, UpdatesAreOrderedByFacilityHoweverTheyCame) {
+    Json reversed = closed_round();
+    std::swap(reversed["updates"][0], reversed["updates"][1]);
+    const auto first = parse_closed_round(closed_round());
+    const auto second = parse_closed_round(reversed);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    ASSERT_TRUE(second.ok());
+    EXPECT_EQ(first->updates[0].facility, "karolina");
+    EXPECT_EQ(to_json(first->updates), to_json(second->updates));
+}
+
+TEST(ClosedRoundTest, WithoutAQuorumEveryUpdateIsNeeded) {
+    Json data = closed_round();
+    EXPECT_EQ(parse_closed_round(data)->quorum, 2U);
+    data["quorum"] = 1;
+    EXPECT_EQ(parse_closed_round(data)->quorum, 1U);
+    data["quorum"] = 0;
+    EXPECT_EQ(field_of_error(data), "quorum");
+}
+
+TEST(ClosedRoundTest, WhatIsLeftOutIsNoLongerAmongTheUpdates) {
+    ClosedRound round = parse_closed_round(closed_round()).value();
+    const Json refused = to_json(std::vector{RefusedUpdate{round.updates[0], "NaN"}});
+    leave_out(round, refused);
+    ASSERT_EQ(round.updates.size(), 1U);
+    EXPECT_EQ(round.updates[0].facility, "leonardo");
+    EXPECT_EQ(to_json(round.refused), refused);
+    EXPECT_EQ(weights_of(round), std::vector<double>{300});
+    EXPECT_EQ(contributions_of(round)[0]["weight"], 1.0);
+}
+
+TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
+    EXPECT_EQ(field_of_error(closed_round()), "none");
+    Json data = closed_round();
+    data["updates"][1].erase("tokens");
+    EXPECT_EQ(field_of_error(data), "updates[1].tokens");
+    data = closed_round();
+    data["updates"] = Json::array();
+    EXPECT_EQ(field_of_error(data), "updates");
+    data = closed_round();
+    data["strategy"]["name"] = "median";
+    EXPECT_EQ(field_of_error(data), "strategy.name");
+    data = closed_round();
+    data["strategy"]["server_lr"] = 0.7;
+    EXPECT_EQ(field_of_error(data), "strategy.server_lr") << "a setting is never ignored";
+    data = closed_round();
+    data["strategy"]["outer"] = {{"optimizer", "adam"}};
+    EXPECT_EQ(field_of_error(data), "strategy.outer.optimizer");
+    data["strategy"]["outer"] = {{"lr", -1}};
+    EXPECT_EQ(field_of_error(data), "strategy.outer.lr");
+    data = closed_round();
+    data["name"] = "demo";
+    EXPECT_EQ(field_of_error(data), "none") << "a newer sender may say more";
+    data = closed_round();
+    data["base"] = "latest";
+    EXPECT_EQ(field_of_error(data), "base");
+    data = closed_round();
+    data["updates"][1]["task"] = data["updates"][0]["task"];
+    EXPECT_EQ(field_of_error(data), "updates[1].task");
+}
+
+TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
+    Json data = closed_round();
+    EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{100, 300}));
+    EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.75);
+    data["strategy"]["weighting"] = "uniform";
+    EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{1, 1}));
+    EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.5);
+}
+
+TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {
+    Json data = closed_round();
+    EXPECT_FALSE(outer_of(*parse_closed_round(data)).has_value());
+    data["strategy"]["outer"] = {{"lr", 0.5}};
+    const auto outer = outer_of(*parse_closed_round(data));
+    ASSERT_TRUE(outer.has_value());
+    EXPECT_EQ(outer->rate, 0.5);
+    EXPECT_EQ(outer->beta, 0.9);
+}
+
+TEST(PartsTest, MomentumIsPutTogetherApart) {
+    std::vector<Part> parts = cut_into_parts({{"a.safetensors", 12}, {"momentum/a.safetensors", 20}}, 10);
+    for (Part& part : parts) part.sha256 = digest_of_letter('a');
+    const auto model = assemble({}, {}, parts);
+    ASSERT_EQ(model.files.size(), 1U);
+    EXPECT_EQ(model.files[0].size, 12U);
+    const auto momentum = assemble_momentum(parts);
+    ASSERT_EQ(momentum.files.size(), 1U);
+    EXPECT_EQ(momentum.files[0].path, "a.safetensors");
+    EXPECT_EQ(momentum.files[0].size, 20U);
+    parts.resize(2);
+    EXPECT_TRUE(assemble_momentum(parts).files.empty());
+}
+
+TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
+    std::vector<Part> parts = cut_into_parts({{"b.safetensors", 25}, {"c.safetensors", 10}}, 10);
+    ASSERT_EQ(parts.size(), 4U);
+    EXPECT_EQ(parts[2].begin, 20U);
+    EXPECT_EQ(parts[2].size, 5U);
+    char letter = 'a';
+    for (Part& part : parts) part.sha256 = digest_of_letter(letter++);
+
+    const store_client::Manifest base{{{"a.json", 3, {{digest_of_letter('9'), 3}}},
+                                       {"b.safetensors", 25, {{digest_of_letter('8'), 25}}},
+                                       {"model.safetensors.index.json", 5, {{digest_of_letter('6'), 5}}},
+                                       {"z.json", 4, {{digest_of_letter('7'), 4}}}}};
+    store_client::Manifest update = base;
+    for (auto& file : update.files) file.chunks = {{digest_of_letter('5'), file.size}};
+    update.files.push_back({"unasked.bin", 9, {{digest_of_letter('4'), 9}}});
+    const auto manifest = assemble(base, update, parts);
+    ASSERT_EQ(manifest.files.size(), 5U);
+    EXPECT_EQ(manifest.files[0].chunks[0].sha256, digest_of_letter('9'));
+    EXPECT_EQ(manifest.files[1].path, "b.safetensors");
+    EXPECT_EQ(manifest.files[1].size, 25U);
+    EXPECT_EQ(manifest.files[1].chunks.size(), 3U);
+    EXPECT_EQ(manifest.files[2].chunks[0].sha256, digest_of_letter('d'));
+    EXPECT_EQ(manifest.files[3].chunks[0].sha256, digest_of_letter('5')) << "the index of the averaged files";
+    EXPECT_EQ(manifest.files[4].path, "z.json");
+    EXPECT_EQ(manifest.files[4].chunks[0].sha256, digest_of_letter('7')) << "the base's";
+    EXPECT_TRUE(store_client::parse_manifest(store_client::to_json(manifest)).ok());
+}
+
+}  // namespace
+}  // namespace atl::aggregation

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "services/aggregation/domain/closed_round.h"
+#include "shared/events/events.h"
+
+// What comes in from dispatch and goes out to it.
+namespace atl::aggregation {
+
+std::string jobs_topic(const std::string& topic_prefix);
+std::string results_topic(const std::string& topic_prefix);
+
+// The handler of the jobs' topic: records a closed round as work; every other type of event is not for us. A closed
+// round that cannot be aggregated as it is written fails at once.
+Status take_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix);
+
+// atoll.aggregation.completed.v1 {job, round, version, model, updates_refused: [{facility, task, version, reason}]}
+Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,
+                     const std::string& version);
+// atoll.aggregation.failed.v1 {job, round, error, updates_refused}
+Status add_failed(pg::Transaction& transaction, const std::string& topic_prefix, const std::string& job,
+                  std::int64_t round, const std::string& error, const std::vector<RefusedUpdate>& refused);
+
+}  // namespace atl::aggregation

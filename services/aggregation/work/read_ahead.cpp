@@ -1,0 +1,51 @@
+#include "services/aggregation/work/read_ahead.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace atl::aggregation {
+namespace {
+
+constexpr std::size_t kBudgetBytes = 64U << 20;
+constexpr std::size_t kWindowBytesMin = 64U << 10;
+constexpr std::size_t kWindowBytesMax = 8U << 20;
+
+}  // namespace
+
+std::size_t window_bytes_for(std::size_t input_count) {
+    return std::clamp(std::bit_floor(kBudgetBytes / std::max<std::size_t>(input_count, 1)), kWindowBytesMin,
+                      kWindowBytesMax);
+}
+
+ReadAhead::ReadAhead(store_client::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes)
+    : file_(std::move(file)), window_(std::move(window)), window_bytes_(window_bytes) {}
+
+Status ReadAhead::read(std::uint64_t offset, std::span<std::byte> into) const {
+    const std::lock_guard lock(window_->mutex);
+    while (!into.empty()) {
+        ATOLL_RETURN_IF_ERROR(fill(offset));
+        const std::size_t skipped = offset - window_->begin;
+        const std::size_t count = std::min(into.size(), window_->bytes.size() - skipped);
+        std::memcpy(into.data(), window_->bytes.data() + skipped, count);
+        offset += count;
+        into = into.subspan(count);
+    }
+    return {};
+}
+
+// Makes the window hold the byte at `offset`.
+Status ReadAhead::fill(std::uint64_t offset) const {
+    const bool held =
+        window_->owner == this && offset >= window_->begin && offset - window_->begin < window_->bytes.size();
+    if (held) return {};
+    if (offset >= file_.size()) return internal_error("a file of an update ends before its tensors do");
+    window_->owner = nullptr;
+    window_->begin = offset - offset % window_bytes_;
+    window_->bytes.resize(std::min<std::uint64_t>(window_bytes_, file_.size() - window_->begin));
+    ATOLL_RETURN_IF_ERROR(file_.read(window_->begin, window_->bytes));
+    window_->owner = this;
+    return {};
+}
+
+}  // namespace atl::aggregation

@@ -1,0 +1,152 @@
+#include "services/aggregation/work/remote_models.h"
+
+#include "services/aggregation/work/read_ahead.h"
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
+#include "shared/http/client/client.h"
+#include "shared/store_client/transfer.h"
+
+namespace atl::aggregation {
+namespace {
+
+using store_client::ClientPool;
+using store_client::Manifest;
+using store_client::RemoteFile;
+
+constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a block costs no request
+
+Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
+    auto read = read_file(settings.token_file);
+    if (!read.ok()) return unavailable("aggregation.token_file: " + describe(read.error()));  // until it is mended
+    std::string token = std::move(read).value();
+    while (!token.empty() && (token.back() == '\n' || token.back() == ' ')) token.pop_back();
+    http::ClientOptions options;
+    options.base_url = settings.store_url;
+    options.token = std::move(token);
+    return std::make_shared<ClientPool>(std::move(options));
+}
+
+aggregate::Input input_of(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
+                          std::size_t window_bytes) {
+    aggregate::Input input;
+    input.name = name;
+    const auto window = std::make_shared<Window>();
+    for (const auto& file : manifest.files)
+        if (is_safetensors(file.path))
+            input.files.push_back(
+                {file.path, std::make_shared<ReadAhead>(RemoteFile(store, file), window, window_bytes)});
+    return input;
+}
+
+Result<Manifest> manifest_of(ClientPool& store, const std::string& name, const std::string& digest) {
+    auto manifest = store_client::fetch_manifest(*store.take(), digest);
+    if (!manifest.ok())
+        return Error{manifest.error().code, name + ": " + describe(manifest.error()), manifest.error().field};
+    return manifest;
+}
+
+std::string name_of_base(const ClosedRound& round) {
+    return "the base (" + round.base.substr(0, 12) + ")";
+}
+
+// The updates, in their order; `first`: the manifest of the first.
+Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                                std::size_t window_bytes, Manifest& first,
+                                                const std::function<void(std::size_t)>& on_fault) {
+    std::vector<aggregate::Input> inputs;
+    for (std::size_t i = 0; i < round.updates.size(); ++i) {
+        const std::string name = name_of(round.updates[i]);
+        auto manifest = manifest_of(*store, name, round.updates[i].version);
+        if (!manifest.ok()) {
+            on_fault(i);
+            return manifest.error();
+        }
+        inputs.push_back(input_of(store, name, *manifest, window_bytes));
+        if (i == 0) first = std::move(manifest).value();
+    }
+    return inputs;
+}
+
+// The base, with the outer step if there is one.
+Result<aggregate::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                  const Manifest& base, std::size_t window_bytes) {
+    aggregate::Start start;
+    start.base = input_of(store, name_of_base(round), base, window_bytes);
+    start.outer = outer_of(round);
+    if (!start.outer || round.momentum.empty()) return start;
+    const std::string name = "the momentum (" + round.momentum.substr(0, 12) + ")";
+    ATOLL_TRY(const Manifest momentum, manifest_of(*store, name, round.momentum));
+    start.outer->momentum = input_of(store, name, momentum, window_bytes);
+    return start;
+}
+
+}  // namespace
+
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first, aggregate::Average average)
+    : store_(std::move(store)),
+      base_manifest_(std::move(base)),
+      first_manifest_(std::move(first)),
+      average_(std::move(average)),
+      workspace_(average_) {}
+
+Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round,
+                                        const std::function<void(std::size_t)>& on_fault) {
+    ATOLL_TRY(auto store, connect(settings));
+    Manifest first;
+    const std::size_t window_bytes = window_bytes_for(round.updates.size() + (outer_of(round) ? 2 : 0));
+    ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
+    ATOLL_TRY(std::vector<aggregate::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
+    ATOLL_TRY(aggregate::Start start, start_of(store, round, base, window_bytes));
+    aggregate::AverageOptions options;
+    options.block_bytes = kBlockBytes;
+    options.on_fault = on_fault;
+    ATOLL_TRY(aggregate::Average average,
+              aggregate::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
+    return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));
+}
+
+Result<std::string> RemoteModels::make_part(const Part& part) {
+    std::size_t file = 0;
+    while (file < average_.files().size() && average_.files()[file].path != part.path) ++file;
+    if (file == average_.files().size()) return internal_error("no update has the file " + part.path);
+    std::string bytes(part.size, '\0');
+    ATOLL_RETURN_IF_ERROR(average_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
+    const std::string sha256 = digest::sha256(bytes);
+    http::CallOptions options;
+    options.headers.emplace_back("Content-Type", "application/octet-stream");
+    auto client = store_->take();
+    ATOLL_TRY(const auto response, client->call(http::Method::kPut, "/v1/blobs/" + sha256, bytes, options));
+    ATOLL_RETURN_IF_ERROR(response.check());
+    return sha256;
+}
+
+Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& parts) {
+    std::set<std::string> digests;
+    for (const Part& part : parts) digests.insert(part.sha256);
+    return store_client::find_missing(*store_->take(), digests);
+}
+
+Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
+    Published published;
+    const Manifest manifest = assemble(base_manifest_, first_manifest_, parts);
+    const Manifest momentum = assemble_momentum(parts);
+    store_client::VersionDetails details;
+    details.parents = {round.base};
+    details.job = round.job;
+    details.round = round.round;
+    auto client = store_->take();
+    if (!momentum.files.empty()) {
+        details.kind = "momentum";
+        ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, momentum, details));
+        published.momentum = store_client::digest_of(momentum);
+    }
+    details.kind = "global";
+    for (const Update& update : round.updates)
+        if (update.version != round.base) details.parents.push_back(update.version);
+    details.contributions = contributions_of(round);
+    ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, manifest, details));
+    published.version = store_client::digest_of(manifest);
+    return published;
+}
+
+}  // namespace atl::aggregation

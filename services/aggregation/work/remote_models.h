@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "services/aggregation/db/repository.h"
+#include "services/aggregation/domain/closed_round.h"
+#include "services/aggregation/settings.h"
+#include "shared/store_client/manifest.h"
+#include "shared/store_client/remote_file.h"
+
+// The updates of one round where they are, in the store.
+namespace atl::aggregation {
+
+class RemoteModels {
+  public:
+    // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
+    // names the update, when the updates do not fit together or not their base. `on_fault` is told by its index of an
+    // update that is at fault just before this, or later make_part(), fails because of it.
+    static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
+                                     const std::function<void(std::size_t update)>& on_fault);
+
+    const aggregate::Average& average() const { return average_; }
+
+    // Makes a part and puts it into the store; its digest. One thread at a time.
+    Result<std::string> make_part(const Part& part);
+    // The digests of those parts that the store no longer has; the others stay for as long as new blobs do.
+    Result<std::set<std::string>> missing(const std::vector<Part>& parts);
+    // Posts the version that the parts make, and before it the momentum's. The same parts give the same versions,
+    // however often.
+    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts);
+
+  private:
+    RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
+                 store_client::Manifest first, aggregate::Average average);
+
+    std::shared_ptr<store_client::ClientPool> store_;
+    store_client::Manifest base_manifest_;
+    store_client::Manifest first_manifest_;  // of the first update, whose layout the average has
+    aggregate::Average average_;
+    aggregate::Average::Workspace workspace_;
+};
+
+}  // namespace atl::aggregation

@@ -1,0 +1,213 @@
+#include "services/aggregation/work/worker.h"
+
+#include <spdlog/spdlog.h>
+
+#include "services/aggregation/events/events.h"
+#include "shared/base/contained.h"
+#include "shared/base/id.h"
+#include "shared/base/shorten.h"
+#include "shared/json/printable.h"
+
+namespace atl::aggregation {
+namespace {
+
+constexpr std::int64_t kRetryPause_s = 2;
+constexpr std::int64_t kAttemptsMax = 10;
+constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
+
+// The updates themselves are at fault, or what was asked for: trying again changes nothing.
+bool is_final(const Error& error) {
+    switch (error.code) {
+        case ErrorCode::kInvalidArgument:
+        case ErrorCode::kNotFound:
+        case ErrorCode::kConflict:
+        case ErrorCode::kPreconditionFailed:
+        case ErrorCode::kTooLarge:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// Runs `work` in a transaction and commits. False (a stale claim) commits nothing.
+template <class Work>
+Result<bool> in_transaction(pg::Pool& pool, const Work& work) {
+    ATOLL_TRY(auto lease, pool.acquire());
+    ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
+    ATOLL_TRY(const bool current, work(transaction));
+    if (!current) return false;
+    ATOLL_RETURN_IF_ERROR(transaction.commit());
+    return true;
+}
+
+}  // namespace
+
+HeldWork::Holding::Holding(HeldWork& held) : held_(held), name_(held.prefix_ + new_id()) {
+    const std::lock_guard lock(held_.mutex_);
+    held_.names_.insert(name_);
+}
+
+HeldWork::Holding::~Holding() {
+    const std::lock_guard lock(held_.mutex_);
+    held_.names_.erase(name_);
+}
+
+std::vector<std::string> HeldWork::names() const {
+    const std::lock_guard lock(mutex_);
+    return {names_.begin(), names_.end()};
+}
+
+Worker::Worker(pg::Pool& pool, const Settings& settings, HeldWork& held, metrics::Registry& metrics)
+    : pool_(pool),
+      settings_(settings),
+      held_(held),
+      parts_(metrics.counter("atoll_aggregation_parts_total", "Parts that were averaged and stored")),
+      bytes_(metrics.counter("atoll_aggregation_bytes_total", "Bytes of those parts")),
+      stale_(metrics.counter("atoll_aggregation_stale_total", "Work whose lease had gone to another worker")),
+      failures_(metrics.counter("atoll_aggregation_failures_total", "Work that failed, also when tried again")) {}
+
+Result<bool> Worker::work_once() {
+    const HeldWork::Holding holding(held_);
+    std::optional<Claim> claim;
+    {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(claim, claim_work(*lease, holding.name(), settings_.lease_s));
+    }
+    if (!claim) {
+        opened_.reset();
+        models_.reset();  // what was read ahead
+        return false;
+    }
+    at_fault_.reset();
+    const Status status = contained([&] { return perform(*claim); });
+    if (!status.ok()) ATOLL_RETURN_IF_ERROR(handle_failure(*claim, status.error()));
+    return true;
+}
+
+Status Worker::perform(const Claim& claim) {
+    if (claim.attempts > kAttemptsMax)  // of processes that died over it
+        return Error{ErrorCode::kConflict, "given up after " + std::to_string(kAttemptsMax) + " attempts", {}};
+    ATOLL_RETURN_IF_ERROR(open(claim));
+    switch (claim.step) {
+        case Step::kPlan:
+            return plan(claim);
+        case Step::kPart:
+            return make_part(claim);
+        case Step::kPublish:
+            return publish(claim);
+    }
+    return {};
+}
+
+Status Worker::open(const Claim& claim) {
+    const std::pair wanted{claim.aggregation, claim.plan};
+    if (opened_ == wanted) return {};
+    opened_.reset();
+    models_.reset();
+    {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(round_, load_round(*lease, claim.aggregation));
+    }
+    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_, [this](std::size_t at) { at_fault_ = at; }));
+    models_.emplace(std::move(models));
+    opened_ = wanted;
+    return {};
+}
+
+Status Worker::plan(const Claim& claim) {
+    const auto parts = cut_into_parts(models_->average().files(), static_cast<std::uint64_t>(settings_.part_bytes));
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return save_plan(transaction, claim, parts);
+              }));
+    if (!current) stale_.Increment();
+    return {};
+}
+
+Status Worker::make_part(const Claim& claim) {
+    ATOLL_TRY(const std::string sha256, models_->make_part(claim.part));
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return save_part(transaction, claim, sha256);
+              }));
+    if (!current) {
+        stale_.Increment();
+        return {};
+    }
+    parts_.Increment();
+    bytes_.Increment(static_cast<double>(claim.part.size));
+    return {};
+}
+
+Status Worker::publish(const Claim& claim) {
+    std::vector<Part> parts;
+    {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(parts, load_parts(*lease, claim.aggregation));
+    }
+    for (const Part& part : parts)  // none are left when another worker has published
+        if (part.sha256.empty()) return unavailable("a part is missing");
+    if (parts.empty()) return unavailable("the parts are gone");
+    ATOLL_TRY(const auto missing, models_->missing(parts));
+    if (!missing.empty()) return make_again(claim, missing);
+    ATOLL_TRY(const Published published, models_->publish(round_, parts));
+    ATOLL_TRY(
+        const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
+            ATOLL_TRY(const bool saved, save_version(transaction, claim, published));
+            if (saved)
+                ATOLL_RETURN_IF_ERROR(add_completed(transaction, settings_.topic_prefix, round_, published.version));
+            return saved;
+        }));
+    if (!current) stale_.Increment();
+    if (current) spdlog::info("round {} of job {} is version {}", round_.round, round_.job, published.version);
+    return {};
+}
+
+// The store keeps what no version needs for a day only, and an aggregation may wait for longer.
+Status Worker::make_again(const Claim& claim, const std::set<std::string>& missing) {
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return reopen_parts(transaction, claim, missing);
+              }));
+    if (!current) stale_.Increment();
+    spdlog::warn("aggregation {}: {} parts are no longer in the store and are made again", claim.aggregation,
+                 missing.size());
+    return {};
+}
+
+// Fails the aggregation for good, or gives the work back to be tried again.
+Status Worker::handle_failure(const Claim& claim, Error error) {
+    error.message = shorten(json::printable(describe(error)), kMessageBytesMax);
+    failures_.Increment();
+    const bool counts = error.code == ErrorCode::kInternal;
+    if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {
+        spdlog::warn("aggregation {}: will try again: {}", claim.aggregation, error.message);
+        opened_.reset();
+        ATOLL_TRY(auto lease, pool_.acquire());
+        return release(*lease, claim, kRetryPause_s, counts);
+    }
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return at_fault_ ? refuse(transaction, claim, error) : fail(transaction, claim, error.message, {});
+              }));
+    if (current) spdlog::error("aggregation {}: {}", claim.aggregation, error.message);
+    return {};
+}
+
+Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const Error& error) {
+    const RefusedUpdate refused{round_.updates[*at_fault_], error.message};
+    const std::size_t left = round_.updates.size() - 1;
+    if (left >= round_.quorum) return save_refusal(transaction, claim, refused);
+    return fail(transaction, claim,
+                error.message + "; " + std::to_string(left) + " of the " + std::to_string(round_.quorum) +
+                    " updates that the round needs are left",
+                {refused});
+}
+
+Result<bool> Worker::fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
+                          const std::vector<RefusedUpdate>& refused) {
+    ATOLL_TRY(const bool saved, save_failure(transaction, claim, error, refused));
+    if (!saved) return false;
+    ATOLL_TRY(const ClosedRound round, load_round(transaction.connection(), claim.aggregation));
+    ATOLL_RETURN_IF_ERROR(
+        add_failed(transaction, settings_.topic_prefix, round.job, round.round, error, round.refused));
+    return true;
+}
+
+}  // namespace atl::aggregation

@@ -1,0 +1,229 @@
+#include "services/dispatch/clients/catalog.h"
+
+#include <span>
+
+#include "services/dispatch/domain/model_context.h"
+#include "shared/base/spelling.h"
+#include "shared/digest/digest.h"
+#include "shared/http/client/client.h"
+#include "shared/service/names.h"
+#include "shared/store_client/remote_file.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr std::chrono::minutes kTokenLife{5};
+
+http::ClientOptions options_for(const std::string& url, std::string token) {
+    http::ClientOptions options;
+    options.base_url = url;
+    options.token = std::move(token);
+    options.timeout = std::chrono::seconds(15);
+    return options;
+}
+
+http::Client client(const std::string& url, std::string token) {
+    return http::Client(options_for(url, std::move(token)));
+}
+
+// A member of another service's answer that the contract promises.
+template <class T>
+Result<T> member(const Json& value, const char* key) {
+    const auto found = value.find(key);
+    if (found == value.end()) return internal_error(std::string("an answer lacks \"") + key + "\"");
+    try {
+        return found->template get<T>();
+    } catch (const Json::exception&) {
+        return internal_error(std::string("an answer's \"") + key + "\" has the wrong type");
+    }
+}
+
+std::vector<std::string> tags_of(const Json& model) {
+    std::vector<std::string> tags;
+    const Json by_name = model.value("tags", Json::object());
+    for (const auto& tag : by_name.items()) tags.push_back(tag.key());
+    return tags;
+}
+
+std::string versions_path(const std::string& dataset) {
+    return "/v1/datasets/" + http::percent_encode(dataset) + "/versions";
+}
+
+std::string copies_path(const std::string& dataset, std::int64_t version) {
+    return versions_path(dataset) + "/" + std::to_string(version) + "/copies";
+}
+
+Result<DatasetShape> shape_of(const Json& version) {
+    DatasetShape shape;
+    ATOLL_TRY(shape.seq_len, member<std::int64_t>(version, "seq_len"));
+    ATOLL_TRY(const Json train, member<Json>(version, "train"));
+    ATOLL_TRY(shape.rows, member<std::int64_t>(train, "rows"));
+    return shape;
+}
+
+// What the facility has instead: the newest few.
+Error not_held(const SiteData& data, const std::map<std::int64_t, DatasetShape>& held, const std::string& path) {
+    constexpr int kNamedMax = 8;
+    const std::string facility = "facility \"" + data.facility + "\" holds ";
+    const std::string dataset = " of dataset \"" + data.dataset + "\"";
+    if (held.empty())
+        return invalid_argument(path + ".dataset", path + ".dataset: " + facility + "no version" + dataset +
+                                                       ": `atoll dataset show " + data.dataset +
+                                                       "` says where its copies are");
+    std::string numbers;
+    int named = 0;
+    for (auto one = held.rbegin(); one != held.rend() && named < kNamedMax; ++one, ++named)
+        numbers += (named > 0 ? ", " : "") + std::to_string(one->first);
+    if (static_cast<std::size_t>(named) < held.size()) numbers += ", …";
+    return invalid_argument(path + ".dataset_version", path + ".dataset_version: " + facility +
+                                                           (held.size() == 1 ? "version " : "versions ") + numbers +
+                                                           dataset + ", not " + std::to_string(data.version));
+}
+
+}  // namespace
+
+Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer)
+    : registry_url_(std::move(registry_url)), store_url_(std::move(store_url)), issuer_(std::move(issuer)) {}
+
+std::string Catalog::token() const {
+    auth::Principal self;
+    self.subject = "dispatch";
+    self.role = auth::Role::kOperator;
+    auto token = issuer_.issue(std::move(self), kTokenLife);
+    check(token.ok(), "cannot sign a token with the private key");
+    return std::move(token).value();
+}
+
+Result<Json> Catalog::get(Service service, const std::string& path) const {
+    return client(service == Service::kRegistry ? registry_url_ : store_url_, token()).get_json(path);
+}
+
+Result<Json> Catalog::get_as(Service service, const std::string& path, const std::string& field,
+                             const std::string& what) const {
+    auto value = get(service, path);
+    if (!value.ok() &&
+        (value.error().code == ErrorCode::kNotFound || value.error().code == ErrorCode::kInvalidArgument))
+        return invalid_argument(field, "there is no " + what);
+    return value;
+}
+
+Result<Json> Catalog::get_named(Service service, const std::string& list, const std::string& name,
+                                const std::string& field, const std::string& what) const {
+    auto value = get_as(service, list + "/" + http::percent_encode(name), field, what + " \"" + name + "\"");
+    if (value.ok() || value.error().code != ErrorCode::kInvalidArgument) return value;
+    const auto page = get(service, list + "?limit=1000");
+    if (!page.ok()) return value;
+    std::vector<std::string> names;
+    for (const auto& item : page->value("items", Json::array())) names.push_back(item.value("name", ""));
+    return invalid_argument(field, value.error().message + did_you_mean(name, names));
+}
+
+Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
+                                          const std::string& name_key) const {
+    ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
+    const auto found = get_as(
+        Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
+        path + ".version", "version \"" + version + "\" of model \"" + model + "\"");
+    if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument)
+        return invalid_argument(path + ".version", found.error().message + did_you_mean(version, tags_of(known)));
+    if (!found.ok()) return found.error();
+    ATOLL_TRY(std::string digest, member<std::string>(*found, "digest"));
+    if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
+    return digest;
+}
+
+Status Catalog::require_no_base(const std::string& model, const std::string& field) const {
+    std::string cursor;
+    do {
+        const auto page =
+            get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?limit=1000" + cursor);
+        if (!page.ok() && page.error().code == ErrorCode::kNotFound) return {};
+        if (!page.ok()) return page.error();
+        for (const auto& version : page->value("items", Json::array()))
+            if (version.value("kind", "") == "base")
+                return invalid_argument(
+                    field, "the model \"" + model + "\" holds imported versions; give a job's results another name");
+        const Json next = page->value("next", Json());
+        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
+    } while (!cursor.empty());
+    return {};
+}
+
+Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
+    ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
+    return DatasetInfo{name, found.value("template", std::string())};
+}
+
+Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_t version) const {
+    ATOLL_TRY(const Json found, get(Service::kRegistry, versions_path(name) + "/" + std::to_string(version)));
+    return shape_of(found);
+}
+
+Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
+    return get(Service::kStore,
+               "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
+}
+
+Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
+    constexpr std::uint64_t kConfigBytesMax = 1U << 20;
+    ATOLL_TRY(const Json version, model_version(model, digest));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(version.value("manifest", Json())));
+    const store_client::ManifestFile* file = manifest.find("config.json");
+    if (file == nullptr || file->size > kConfigBytesMax) return std::optional<std::int64_t>();
+    std::string text(file->size, '\0');
+    const auto store = std::make_shared<store_client::ClientPool>(options_for(store_url_, token()));
+    ATOLL_RETURN_IF_ERROR(store_client::RemoteFile(store, *file).read(0, std::as_writable_bytes(std::span(text))));
+    const auto config = json::parse(text);
+    return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
+}
+
+Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::string& facility,
+                                                                  const std::string& dataset) const {
+    std::map<std::int64_t, DatasetShape> versions;
+    std::string cursor;
+    do {
+        ATOLL_TRY(const Json page, get(Service::kRegistry, versions_path(dataset) + "?limit=1000&facility=" +
+                                                               http::percent_encode(facility) + cursor));
+        for (const auto& item : page.value("items", Json::array())) {
+            ATOLL_TRY(const auto number, member<std::int64_t>(item, "version"));
+            ATOLL_TRY(versions[number], shape_of(item));
+        }
+        const Json next = page.value("next", Json());
+        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
+    } while (!cursor.empty());
+    return versions;
+}
+
+Result<DatasetShape> Catalog::resolve(SiteData& data, const std::string& path) const {
+    ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
+    ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
+    if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
+    const auto found = held.find(data.version);
+    if (found == held.end()) return not_held(data, held, path);
+    ATOLL_TRY(const Json copies, get(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000"));
+    for (const auto& copy : copies.value("items", Json::array()))
+        if (copy.value("facility", "") == data.facility) data.path = copy.value("path", "");
+    if (!service::is_safe_relative_path(data.path))
+        return internal_error("the registry does not say where facility \"" + data.facility + "\" holds version " +
+                              std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
+    return found->second;
+}
+
+Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,
+                                               const std::string& idempotency_key) const {
+    ATOLL_TRY(const Json made,
+              client(registry_url_, token()).post_json(versions_path(dataset), version, idempotency_key));
+    return member<std::int64_t>(made, "version");
+}
+
+Status Catalog::register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
+                              const std::string& path) const {
+    ATOLL_RETURN_IF_ERROR(
+        client(registry_url_, token())
+            .put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}}));
+    return {};
+}
+
+}  // namespace atl::dispatch

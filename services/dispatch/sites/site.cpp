@@ -1,0 +1,205 @@
+#include "services/dispatch/sites/site.h"
+
+#include <cstdio>
+#include <sstream>
+
+#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/embedded.h"
+#include "services/dispatch/sites/job_script.h"
+#include "shared/base/shorten.h"
+#include "shared/json/printable.h"
+#include "shared/log/log.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::printable;
+
+constexpr std::chrono::minutes kTransferTimeMax{60};
+constexpr std::chrono::seconds kLookTimeMax{30};
+constexpr std::int64_t kProbeBytesMax = 256 << 10;
+constexpr std::size_t kErrorBytesMax = 1000;
+constexpr std::size_t kNameBytesMax = 100;
+constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out
+constexpr int kExitAbsent = 66;     // EX_NOINPUT
+constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
+constexpr int kExitNoProgram = 72;  // EX_OSFILE: one is not there; its name is printed
+
+std::string last_bytes(const std::string& text, std::size_t count) {
+    return text.size() > count ? text.substr(text.size() - count) : text;
+}
+
+Error error_of(const CommandResult& result, const char* what) {
+    const std::string text = printable(last_bytes(result.err.empty() ? result.out : result.err, kErrorBytesMax));
+    const std::string message =
+        std::string(what) + ": exit status " + std::to_string(result.exit_code) + ": " + log::redact(text);
+    if (result.exit_code == kExitUnknown) return unavailable(message);
+    if (result.exit_code == kExitAbsent) return not_found(message);
+    if (result.exit_code == kExitBadInput) return invalid_argument("", message);
+    return internal_error(message);
+}
+
+// Whole lines only: the last one may still be on its way.
+void take_lines(std::string_view text, std::int64_t offset, Probe& probe) {
+    const std::size_t end = text.rfind('\n');
+    const std::size_t whole = end == std::string_view::npos ? 0 : end + 1;
+    for (std::size_t begin = 0; begin < whole;) {
+        const std::size_t newline = text.find('\n', begin);
+        probe.lines.emplace_back(text.substr(begin, newline - begin));
+        begin = newline + 1;
+    }
+    // A line longer than one look is no line of the trainer's: it is passed over.
+    const bool is_endless = whole == 0 && static_cast<std::int64_t>(text.size()) >= kProbeBytesMax;
+    probe.log_offset = offset + static_cast<std::int64_t>(is_endless ? text.size() : whole);
+}
+
+Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
+    int started = 0;
+    long exit_bytes = 0;
+    long log_bytes = 0;
+    const std::size_t header = out.find('\n');
+    if (header == std::string::npos || std::sscanf(out.c_str(), "%d %ld %ld", &started, &exit_bytes, &log_bytes) != 3 ||
+        exit_bytes < 0 || log_bytes < 0 ||
+        out.size() != header + 1 + static_cast<std::size_t>(exit_bytes) + static_cast<std::size_t>(log_bytes))
+        return unavailable("the look at an attempt gave an incomplete answer");
+    Probe probe;
+    probe.started = started != 0;
+    const std::string_view body = std::string_view(out).substr(header + 1);
+    if (exit_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(exit_bytes)));
+    take_lines(body.substr(static_cast<std::size_t>(exit_bytes)), offset, probe);
+    probe.log_is_drained = log_bytes < kProbeBytesMax;
+    return probe;
+}
+
+}  // namespace
+
+Site::Site(Facility facility, std::shared_ptr<Transport> transport, std::string programs)
+    : facility_(std::move(facility)),
+      transport_(std::move(transport)),
+      batch_(make_batch_system(facility_)),
+      programs_(facility_.programs.empty() ? std::move(programs) : facility_.programs) {}
+
+std::string Site::program(const std::string& name) const {
+    return programs_.empty() ? name : programs_ + "/" + name;
+}
+
+std::string Site::path(const std::string& relative) const {
+    return !relative.empty() && relative.front() == '/' ? relative : facility_.work_dir + "/" + relative;
+}
+
+std::string Site::task_directory(const std::string& task, std::int64_t attempt) const {
+    return facility_.work_dir + "/tasks/" + task + "/" + std::to_string(attempt);
+}
+
+std::string Site::model_directory(const std::string& digest) const {
+    return facility_.work_dir + "/models/" + digest;
+}
+
+// A directory that was given wrongly, mostly: whoever sees this can mend it.
+Error Site::missing(const CommandResult& result, const char* what) const {
+    const std::string name = shorten(printable(result.out.substr(0, result.out.find('\n'))), kNameBytesMax);
+    const std::string where = programs_.empty() ? "PATH" : programs_;
+    return internal_error(std::string(what) + ": there is no " + name + " in " + where + " at " + facility_.name +
+                          ", or it cannot be run: `atoll facility check " + facility_.name + "` tries what is there");
+}
+
+// With the facility's environment: a gateway may ask the site's programs for a certificate.
+Result<CommandResult> Site::run(RemoteScript script, const char* what) {
+    script.text.insert(0, export_environment(facility_));
+    ATOLL_TRY(CommandResult result, transport_->run(script));
+    if (result.exit_code == kExitNoProgram && !result.out.empty()) return missing(result, what);
+    if (result.exit_code != 0) return error_of(result, what);
+    return result;
+}
+
+Result<std::string> Site::submit(const BatchSubmission& submission) {
+    return batch_->submit(*transport_, submission);
+}
+
+Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchOperation>& operations) {
+    return batch_->poll(*transport_, operations);
+}
+
+Status Site::cancel(const BatchOperation& operation) {
+    return batch_->cancel(*transport_, operation);
+}
+
+Status Site::stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,
+                   const std::string& token) {
+    RemoteScript script{std::string(kSitesScriptsStageSh),
+                        {program("atoll"), program("atoll-trainer"), store_url, facility_.work_dir, pin},
+                        token + "\n",
+                        kTransferTimeMax};
+    script.arguments.insert(script.arguments.end(), digests.begin(), digests.end());
+    ATOLL_RETURN_IF_ERROR(run(script, "staging models"));
+    return {};
+}
+
+Result<std::string> Site::push(const PushOrder& order) {
+    const std::string meta = order.meta.dump();
+    ATOLL_TRY(const CommandResult result,
+              run({std::string(kSitesScriptsPushSh),
+                   {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
+                   order.token + "\n" + meta,
+                   kTransferTimeMax},
+                  "pushing the update"));
+    const auto digest = read_pushed_digest(result.out);
+    if (!digest) return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
+    return *digest;
+}
+
+Result<Probe> Site::probe(const std::string& directory, std::int64_t log_offset) {
+    ATOLL_TRY(const CommandResult result, run({std::string(kSitesScriptsProbeSh),
+                                               {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax),
+                                                std::to_string(kExitJsonBytesMax + 1)},
+                                               {},
+                                               kLookTimeMax},
+                                              "looking at an attempt"));
+    return read_probe(result.out, log_offset);
+}
+
+Result<std::string> Site::tail(const std::string& file, std::int64_t bytes) {
+    ATOLL_TRY(
+        const CommandResult result,
+        run({std::string(kSitesScriptsTailSh), {file, std::to_string(bytes)}, {}, kLookTimeMax}, "reading a log"));
+    return log::redact(printable(result.out));
+}
+
+Result<std::string> Site::read_file(const std::string& file, std::size_t bytes_max) {
+    ATOLL_TRY(CommandResult result,
+              run({std::string(kSitesScriptsReadFileSh), {file, std::to_string(bytes_max + 1)}, {}, kLookTimeMax},
+                  "reading a file"));
+    if (result.out.size() > bytes_max)
+        return Error{ErrorCode::kTooLarge, "has more than " + std::to_string(bytes_max) + " bytes", file};
+    return std::move(result.out);
+}
+
+Status Site::publish(const std::string& prepared, const std::string& place) {
+    ATOLL_RETURN_IF_ERROR(run({std::string(kSitesScriptsPublishSh), {prepared, place}, {}, kLookTimeMax},
+                              "moving prepared data into place"));
+    return {};
+}
+
+Status Site::clean(const std::string& pin, const std::vector<std::string>& tasks) {
+    RemoteScript script{std::string(kSitesScriptsCleanSh), {facility_.work_dir, pin}, {}, kTransferTimeMax};
+    script.arguments.insert(script.arguments.end(), tasks.begin(), tasks.end());
+    ATOLL_RETURN_IF_ERROR(run(script, "cleaning up"));
+    return {};
+}
+
+Result<std::vector<SiteCheck>> Site::check(const std::string& store_url) {
+    ATOLL_TRY(const CommandResult result,
+              run({std::string(kSitesScriptsCheckSh),
+                   {facility_.work_dir, program("atoll"), program("atoll-trainer"), store_url},
+                   {},
+                   kLookTimeMax},
+                  "checking the facility"));
+    std::vector<SiteCheck> checks;
+    std::istringstream lines(printable(result.out));
+    for (std::string ok, name, detail;
+         std::getline(lines, ok, '\t') && std::getline(lines, name, '\t') && std::getline(lines, detail);)
+        checks.push_back({name, ok == "ok", detail});
+    return checks;
+}
+
+}  // namespace atl::dispatch

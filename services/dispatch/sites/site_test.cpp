@@ -1,0 +1,216 @@
+#include "services/dispatch/sites/site.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "shared/base/file.h"
+
+namespace atl::dispatch {
+namespace {
+
+class SiteTest : public testing::Test {
+  protected:
+    Site site(std::map<std::string, std::string> environment = {}) {
+        Facility facility;
+        facility.environment = std::move(environment);
+        facility.name = "leonardo";
+        facility.batch.kind = "local";
+        facility.work_dir = (directory_.path() / "work").string();
+        return Site(facility, make_local_transport(), directory_.path().string());
+    }
+    // The site's `atoll`, with $out set from --out.
+    void program(const std::string& body) {
+        const std::string text =
+            "#!/bin/sh\ncase $1 in stage) out=$7 ;; esac\n" + body + "\n";  // stage --store U --version D --out O
+        ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll", text, 0755).ok());
+        ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll-trainer", "#!/bin/sh\n", 0755).ok());
+    }
+    bool exists(const std::string& path) { return std::filesystem::exists(directory_.path() / "work" / path); }
+
+    TemporaryDirectory directory_;
+};
+
+TEST_F(SiteTest, AStagedVersionGoesWithItsLastPin) {
+    program("mkdir -p \"$out\"");
+    ASSERT_TRUE(site().stage({"v"}, "job1", "url", "token").ok());
+    ASSERT_TRUE(site().stage({"v"}, "job2", "url", "token").ok());
+    ASSERT_TRUE(site().clean("job1", {}).ok());
+    EXPECT_TRUE(exists("models/v"));
+    ASSERT_TRUE(site().clean("job2", {}).ok());
+    EXPECT_FALSE(exists("models/v"));
+    ASSERT_TRUE(site().clean("job2", {}).ok()) << "again, with nothing left";
+}
+
+TEST_F(SiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
+    program("mkdir -p \"$out\"");
+    std::jthread cleaner([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) EXPECT_TRUE(site().clean("other", {}).ok());
+    });
+    std::jthread other([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) EXPECT_TRUE(site().stage({"v"}, "other", "url", "token").ok());
+    });
+    for (int i = 0; i < 25; ++i) {
+        const Status staged = site().stage({"v"}, "mine", "url", "token");
+        ASSERT_TRUE(staged.ok()) << staged.error().message;
+        ASSERT_TRUE(exists("models/v"));
+        ASSERT_TRUE(site().clean("mine", {}).ok());
+    }
+}
+
+// `rm` of the site's PATH: of a directory tree it takes one file, then kills the shell that called it.
+constexpr const char* kKilledInTheMiddle = R"sh(#!/bin/sh
+for word; do
+    [ ! -d "$word" ] || { /bin/rm -f "$word/model.safetensors"; kill -9 "$PPID"; exit 1; }
+done
+exec /bin/rm "$@"
+)sh";
+
+TEST_F(SiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
+    program("mkdir -p \"$out\" && : >\"$out/config.json\" && : >\"$out/model.safetensors\"");
+    ASSERT_TRUE(site().stage({"v"}, "job1", "url", "token").ok());
+    const auto fakes = directory_.path() / "fakes";
+    std::filesystem::create_directories(fakes);
+    ASSERT_TRUE(write_file_atomic(fakes / "rm", kKilledInTheMiddle, 0755).ok());
+    const std::string path = ::getenv("PATH");
+    ::setenv("PATH", (fakes.string() + ":" + path).c_str(), 1);
+    const Status killed = site().clean("job1", {});
+    ::setenv("PATH", path.c_str(), 1);
+    EXPECT_FALSE(killed.ok());
+    ASSERT_TRUE(site().stage({"v"}, "job2", "url", "token").ok());
+    EXPECT_TRUE(exists("models/v/config.json") && exists("models/v/model.safetensors"));
+    ASSERT_TRUE(site().clean("job1", {}).ok());
+    ASSERT_TRUE(site().clean("job2", {}).ok());
+    for (const auto& left : std::filesystem::directory_iterator(directory_.path() / "work/models"))
+        EXPECT_EQ(left.path().filename(), "v.lock") << "only the lock stays";
+}
+
+TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
+    program("echo 'no such version' >&2; exit 2");
+    const Status wrong = site().stage({"v"}, "job", "url", "token");
+    EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(wrong.error().message.find("no such version"), std::string::npos);
+    program("exit 1");
+    EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models/v.pins/job", "").ok());
+    std::filesystem::remove_all(directory_.path() / "work/models");
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models", "a file in the way").ok());
+    EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+}
+
+TEST_F(SiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatLooksForIt) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const auto expect_named = [&](const Status& status, const std::string& program) {
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kInternal) << "it can be brought there while a job waits";
+        const std::string& text = status.error().message;
+        EXPECT_NE(text.find("there is no " + program + " in " + directory_.path().string() + " at leonardo"),
+                  std::string::npos)
+            << text;
+        EXPECT_NE(text.find("`atoll facility check leonardo`"), std::string::npos) << text;
+    };
+    expect_named(site().stage({"v"}, "job", "url", "token"), "atoll");
+    const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    expect_named(pushed.ok() ? Status() : Status(pushed.error()), "atoll");
+    program("mkdir -p \"$out\"");
+    std::filesystem::remove(directory_.path() / "atoll-trainer");
+    expect_named(site().stage({"v"}, "job", "url", "token"), "atoll-trainer");
+    EXPECT_FALSE(exists("models")) << "nothing is brought to a site that cannot use it";
+}
+
+TEST_F(SiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {
+    const std::filesystem::path attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const std::string seen = (directory_.path() / "seen").string();
+    program("printf '%s=%s\\n' \"$1\" \"$ATOLL_CLIENT_KEY\" >>" + seen);
+    const std::string key = "/keys/it's $HOME.pem";
+    const auto here = [&] { return site({{"ATOLL_CLIENT_KEY", key}}); };
+    EXPECT_TRUE(here().stage({"v"}, "job", "url", "token").ok());
+    (void)here().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    EXPECT_TRUE(here().check("url").ok());
+    EXPECT_EQ(read_file(seen).value(), "stage=" + key + "\npush=" + key + "\nreach=" + key + "\n");
+}
+
+TEST_F(SiteTest, AStoreThatIsAwayIsNoRefusal) {
+    std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
+    program("echo 'try again later' >&2; exit 75");
+    const Status staged = site().stage({"v"}, "job", "url", "token");
+    EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(staged.error().message.find("try again later"), std::string::npos) << staged.error().message;
+    const auto pushed =
+        site().push({(directory_.path() / "work/tasks/t/1").string(), "m", "url", "token", json::Json::object()});
+    EXPECT_EQ(pushed.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(SiteTest, AnUpdatesDigestIsASha256OrNone) {
+    std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
+    const auto push = [&] {
+        return site().push(
+            {(directory_.path() / "work/tasks/t/1").string(), "m", "url", "token", json::Json::object()});
+    };
+    const std::string digest(64, 'a');
+    program("echo '{\"digest\":\"" + digest + "\"}'");
+    EXPECT_EQ(push().value(), digest);
+    for (const auto& wrong : {std::string("latest"), std::string("../../x"), std::string(64, 'A')}) {
+        program("echo '{\"digest\":\"" + wrong + "\"}'");
+        EXPECT_NE(push().error().message.find("did not print a digest"), std::string::npos) << wrong;
+    }
+}
+
+TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2").ok());
+    const auto first = site().probe(attempt.string(), 0);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_EQ(first->lines, (std::vector<std::string>{"{\"step\":1}", "not json"}));
+    EXPECT_FALSE(first->started || first->exit_code);
+    ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2}\n").ok());
+    ASSERT_TRUE(write_file_atomic(attempt / "exit.json", "{\"exit_code\":3}\n").ok());
+    const auto second = site().probe(attempt.string(), first->log_offset);
+    EXPECT_EQ(second->lines, std::vector<std::string>{"{\"step\":2}"});
+    EXPECT_EQ(second->exit_code, 3);
+    EXPECT_TRUE(site().probe("/nonexistent", 0)->lines.empty());
+}
+
+TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const auto exit_code = [&](const std::string& text) {
+        EXPECT_TRUE(write_file_atomic(attempt / "exit.json", text).ok());
+        const auto probe = site().probe(attempt.string(), 0);
+        EXPECT_TRUE(probe.ok()) << probe.error().message;
+        return probe.ok() ? probe->exit_code.value_or(-1) : -1;
+    };
+    EXPECT_EQ(exit_code("{\"exit_code\":255}"), 255);
+    for (const char* text : {"{\"exit_code\":256}", "{\"exit_code\":-1}", "{\"exit_code\":4294967296}",
+                             "{\"exit_code\":18446744073709551615}", "{\"exit_code\":\"0\"}", "[0]", "\xff"})
+        EXPECT_EQ(exit_code(text), 1) << text;
+    EXPECT_EQ(exit_code("{\"exit_code\":0}" + std::string(4096, ' ')), 1);
+    EXPECT_EQ(exit_code("{\"exit_code\":0}" + std::string(6 << 20, ' ')), 1) << "more than a script may print";
+}
+
+TEST_F(SiteTest, AProgramThatSaysMuchWithTheStatusOfAMissingOneMakesNoLongMessage) {
+    program("head -c 1000000 /dev/zero | tr '\\0' x; exit 72");
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    ASSERT_FALSE(pushed.ok());
+    EXPECT_NE(pushed.error().message.find("there is no xxx"), std::string::npos)
+        << pushed.error().message.substr(0, 1000);
+    EXPECT_LT(pushed.error().message.size(), 1000U);
+}
+
+TEST_F(SiteTest, AFileIsReadAsFarAsItIsAsLargeAsItMayBe) {
+    const std::string file = (directory_.path() / "data.json").string();
+    EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kNotFound);
+    ASSERT_TRUE(write_file_atomic(file, "1234").ok());
+    EXPECT_EQ(site().read_file(file, 4).value(), "1234");
+    EXPECT_EQ(site().read_file(file, 3).error().code, ErrorCode::kTooLarge);
+    ASSERT_TRUE(write_file_atomic(file, std::string(6 << 20, ' ')).ok());
+    EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kTooLarge) << "more than a script may print";
+}
+
+}  // namespace
+}  // namespace atl::dispatch

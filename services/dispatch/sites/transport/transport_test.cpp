@@ -1,0 +1,89 @@
+#include "services/dispatch/sites/transport/transport.h"
+
+#include <gtest/gtest.h>
+
+#include "services/dispatch/sites/transport/frame.h"
+
+namespace atl::dispatch {
+namespace {
+
+TEST(LocalTransportTest, ArgumentsInputOutputAndStatusArriveAsTheyAre) {
+    const auto transport = make_local_transport();
+    const std::string odd = "it's $HOME \"`x`\"\nsecond line";
+    const auto result = transport->run({"printf '%s|' \"$@\"; cat; echo problem >&2; exit 42", {odd, ""}, "in\nput"});
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->out, odd + "||in\nput");
+    EXPECT_EQ(result->err, "problem\n");
+    EXPECT_EQ(result->exit_code, 42);
+}
+
+TEST(LocalTransportTest, EmptyOutputIsNotUnknown) {
+    const auto result = make_local_transport()->run({":", {}, {}});
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->out, "");
+    EXPECT_EQ(result->exit_code, 0);
+}
+
+TEST(LocalTransportTest, ARealStatus255IsKnown) {
+    EXPECT_EQ(make_local_transport()->run({"exit 255", {}, {}})->exit_code, 255);
+}
+
+TEST(LocalTransportTest, ATimeoutIsUnknown) {
+    const auto result = make_local_transport()->run({"sleep 30", {}, {}, std::chrono::milliseconds(200)});
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+}
+
+TEST(FrameTest, BannersAroundTheAnswerAreDropped) {
+    CommandResult raw;
+    raw.exit_code = 0;
+    raw.out = "Welcome!\n\n@@atoll-begin-N\nanswer\n@@atoll-end-N 3\nGoodbye\n";
+    const auto result = unframe(raw, "N");
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->out, "answer");
+    EXPECT_EQ(result->exit_code, 3);
+}
+
+TEST(FrameTest, WithoutItsClosingMarkAnAnswerIsUnknown) {
+    CommandResult raw;
+    raw.exit_code = 255;
+    raw.out = "\n@@atoll-begin-N\nhalf an ans";
+    EXPECT_EQ(unframe(raw, "N").error().code, ErrorCode::kUnavailable);
+}
+
+TEST(FrameTest, BytesThatAreNoTextDoNotReachAMessage) {
+    CommandResult raw;
+    raw.exit_code = 255;
+    raw.err = "no route\nhost \xff\x1b[31munreachable\n";
+    const std::string message = unframe(raw, "N").error().message;
+    EXPECT_TRUE(message.ends_with("host \xef\xbf\xbd[31munreachable")) << message;
+}
+
+TEST(FrameTest, OfALongLineAMessageHasTheBeginning) {
+    CommandResult raw;
+    raw.exit_code = 255;
+    raw.err = "no route\nunreachable: " + std::string(1 << 20, 'x') + "\n";
+    const std::string message = unframe(raw, "N").error().message;
+    EXPECT_NE(message.find("unreachable: xxx"), std::string::npos) << message.substr(0, 1000);
+    EXPECT_LT(message.size(), 1000U);
+}
+
+TEST(FrameTest, AProgramCutShortOnItsWayDoesNothing) {
+    const RemoteScript script{"echo ran; echo again", {"a"}, "input"};
+    const FramedScript framed = frame(script, "N");
+    const std::size_t program = framed.stream.size() - script.input.size();
+    // Without its last newline it is still whole.
+    for (std::size_t length = 0; length + 1 < program; ++length) {
+        CommandOptions options;
+        options.input = framed.stream.substr(0, length);
+        const auto result = run_command({"sh", "-c", framed.bootstrap}, options);
+        ASSERT_TRUE(result.ok());
+        const bool answered = unframe(*result, "N").ok();
+        const bool ran = result->out.find("ran\n") != std::string::npos;
+        const bool ran_half = ran && result->out.find("again\n") == std::string::npos;
+        EXPECT_FALSE(answered || ran_half) << "cut after " << length << " bytes";
+    }
+}
+
+}  // namespace
+}  // namespace atl::dispatch

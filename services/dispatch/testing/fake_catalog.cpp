@@ -1,0 +1,159 @@
+#include "services/dispatch/testing/fake_catalog.h"
+
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
+
+namespace atl::dispatch {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+const std::string kBaseDigest(64, 'b');
+
+namespace {
+
+Response none() {
+    return Response::problem(not_found("there is none"), "");
+}
+
+http::Access services_only() {
+    return http::Access::roles({auth::Role::kOperator});
+}
+
+}  // namespace
+
+FakeCatalog::FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed)
+    : pushed_(std::move(pushed)), server_({}, auth::Verifier::from_pem(keys.public_pem).value(), metrics_) {
+    add_version("it", 1, "leonardo");
+    add_version("cs", 1, "karolina");
+    add_registry(server_);
+    add_store(server_);
+    check(server_.start().ok(), "the fake catalog does not start");
+}
+
+std::string FakeCatalog::url() const {
+    return "http://127.0.0.1:" + std::to_string(server_.port());
+}
+
+void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len) {
+    const std::lock_guard lock(mutex_);
+    shapes_[dataset][version] = {{"version", version}, {"seq_len", seq_len}, {"train", {{"rows", 100}}}};
+    const std::string number = std::to_string(version);
+    copies_[dataset + "/" + number + "/" + facility] = {{"facility", facility},
+                                                        {"path", "datasets/" + dataset + "/" + number}};
+}
+
+// All if no facility is named.
+Json FakeCatalog::versions_at(const std::string& dataset, const std::string& facility) const {
+    Json items = Json::array();
+    for (const auto& [number, shape] : shapes_.at(dataset))
+        if (facility.empty() || copies_.contains(dataset + "/" + std::to_string(number) + "/" + facility))
+            items.push_back(shape);
+    return items;
+}
+
+void FakeCatalog::add_registry(http::Server& server) {
+    const auto known = [](const std::string& name) { return name == "it" || name == "cs"; };
+    server.route(Method::kGet, "/v1/datasets", services_only(), [](const Request&) {
+        return Response::json(200, {{"items", {{{"name", "cs"}}, {{"name", "it"}}}}, {"next", nullptr}});
+    });
+    server.route(Method::kGet, "/v1/datasets/:name", services_only(), [known](const Request& request) {
+        if (!known(request.param("name"))) return none();
+        return Response::json(200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}});
+    });
+    server.route(Method::kGet, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        const auto facility = request.query.find("facility");
+        const std::string of = facility == request.query.end() ? "" : facility->second;
+        return Response::json(200, {{"items", versions_at(request.param("name"), of)}, {"next", nullptr}});
+    });
+    server.route(Method::kGet, "/v1/datasets/:name/versions/:version", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        return Response::json(200, shapes_.at(request.param("name")).at(std::stoi(request.param("version"))));
+    });
+    server.route(Method::kPost, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        Json& made = versions_[request.header("idempotency-key")];
+        if (made.is_null()) {
+            const Json body = request.json().value();
+            for (const auto& [key, other] : versions_)  // the same data are the same version
+                if (!other.is_null() && other["body"]["fingerprint"] == body["fingerprint"]) made = other;
+            if (!made.is_null()) return Response::json(200, made);
+            made = {{"version", 2 + versions_made_++}, {"body", body}};
+            shapes_[request.param("name")][made["version"]] = {
+                {"version", made["version"]}, {"seq_len", body["seq_len"]}, {"train", body["train"]}};
+        }
+        return Response::json(201, made);
+    });
+    server.route(Method::kGet, "/v1/datasets/:name/versions/:version/copies", services_only(),
+                 [this](const Request& request) {
+                     if (request.param("version") == "9") return none();
+                     const std::lock_guard lock(mutex_);
+                     Json items = Json::array();
+                     const std::string prefix = request.param("name") + "/" + request.param("version") + "/";
+                     for (const auto& [key, copy] : copies_)
+                         if (key.starts_with(prefix)) items.push_back(copy);
+                     return Response::json(200, {{"items", items}, {"next", nullptr}});
+                 });
+    server.route(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", services_only(),
+                 [this](const Request& request) {
+                     const std::lock_guard lock(mutex_);
+                     Json copy = request.json().value();
+                     copy["facility"] = request.param("facility");
+                     copies_[request.param("name") + "/" + request.param("version") + "/" + request.param("facility")] =
+                         copy;
+                     return Response::json(200, copy);
+                 });
+}
+
+void FakeCatalog::add_store(http::Server& server) {
+    server.route(Method::kGet, "/v1/models", services_only(), [](const Request&) {
+        return Response::json(200, {{"items", {{{"name", "tiny"}}}}, {"next", nullptr}});
+    });
+    server.route(Method::kGet, "/v1/models/:name", services_only(), [](const Request& request) {
+        return request.param("name") == "tiny"
+                   ? Response::json(200, {{"name", "tiny"}, {"tags", {{"base", kBaseDigest}}}})
+                   : none();
+    });
+    server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [](const Request& request) {
+        if (request.param("name") != "tiny") return none();
+        return Response::json(200, {{"items", {{{"digest", kBaseDigest}, {"kind", "base"}}}}, {"next", nullptr}});
+    });
+    server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [this](const Request& request) {
+        std::function<void()> on_model;
+        {
+            const std::lock_guard lock(mutex_);
+            on_model = on_model_;
+        }
+        if (on_model) on_model();
+        return version_of(request.param("name"), request.param("version"));
+    });
+    server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        const std::string text = config_.dump();
+        return request.param("sha256") == digest::sha256(text) ? Response::text(200, text, "application/octet-stream")
+                                                               : none();
+    });
+}
+
+Response FakeCatalog::version_of(const std::string& model, const std::string& reference) {
+    if (reference == "base" || reference == kBaseDigest) {
+        const std::lock_guard lock(mutex_);
+        const std::string text = config_.dump();
+        const Json chunk = {{"sha256", digest::sha256(text)}, {"size", text.size()}};
+        const Json file = {{"path", config_.is_null() ? "adapter.safetensors" : "config.json"},
+                           {"size", text.size()},
+                           {"chunks", Json::array({chunk})}};
+        return Response::json(200,
+                              {{"digest", kBaseDigest}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
+    }
+    const auto meta = read_file(pushed_ / model / reference);
+    if (!meta.ok()) return none();
+    Json version = Json::parse(*meta);
+    version["kind"] = "update";
+    return Response::json(200, version);
+}
+
+}  // namespace atl::dispatch

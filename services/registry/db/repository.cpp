@@ -1,0 +1,157 @@
+#include "services/registry/db/repository.h"
+
+#include <nlohmann/json.hpp>
+
+namespace atl::registry {
+namespace {
+
+const std::string kSelectDataset =
+    "SELECT d.*, coalesce((SELECT max(version) FROM dataset_versions v WHERE v.dataset = d.name), 0) AS latest, "
+    "json_build_object('name', name, 'language', language, 'license', license, 'description', description, "
+    "'template', template, 'source', source, 'latest_version', "
+    "(SELECT max(version) FROM dataset_versions v WHERE v.dataset = d.name), 'created_by', created_by, "
+    "'created_at', " +
+    pg::rfc3339("created_at") + ", 'updated_at', " + pg::rfc3339("updated_at") + ") AS shown FROM datasets d ";
+
+const std::string kSelectVersion =
+    "SELECT json_build_object('dataset', dataset, 'version', version, 'tokenizer_sha256', tokenizer_sha256, "
+    "'seq_len', seq_len, 'batching', batching, "
+    "'train', json_build_object('documents', train_documents, 'rows', train_rows, 'tokens', train_tokens), "
+    "'validation', json_build_object('documents', validation_documents, 'rows', validation_rows, 'tokens', "
+    "validation_tokens), 'fingerprint', fingerprint, 'statistics', statistics, 'created_by', created_by, "
+    "'created_at', " +
+    pg::rfc3339("created_at") + ") AS shown FROM dataset_versions ";
+
+const std::string kSelectCopy =
+    "SELECT json_build_object('dataset', dataset, 'version', version, 'facility', facility, 'path', path, "
+    "'updated_by', updated_by, 'updated_at', " +
+    pg::rfc3339("updated_at") + ") AS shown FROM copies ";
+
+std::vector<json::Json> shown_rows(const pg::Rows& rows) {
+    std::vector<json::Json> items;
+    for (int row = 0; row < rows.size(); ++row) items.push_back(rows.json(row, "shown"));
+    return items;
+}
+
+Error no_version(const std::string& dataset, std::int64_t version) {
+    return not_found("the dataset " + dataset + " has no version " + std::to_string(version), "version");
+}
+
+}  // namespace
+
+Status insert_dataset(pg::Transaction& transaction, const DatasetSpec& spec, const std::string& subject) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("INSERT INTO datasets (name, language, license, description, template, source, "
+                                "created_by) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+                                {spec.name, spec.language, spec.license, spec.description, spec.template_text,
+                                 spec.source, subject}));
+    if (rows.affected() == 0) return conflict("there is a dataset " + spec.name + " already", "name");
+    return {};
+}
+
+Result<StoredDataset> find_dataset(pg::Transaction& transaction, const std::string& name, bool for_update) {
+    // The lock is a statement of its own: the next one then sees what the lock's last holder committed.
+    if (for_update) ATOLL_RETURN_IF_ERROR(transaction.query("SELECT FROM datasets WHERE name = $1 FOR UPDATE", {name}));
+    ATOLL_TRY(const pg::Rows rows, transaction.query(kSelectDataset + "WHERE name = $1", {name}));
+    if (rows.empty()) return not_found("there is no dataset " + name, "dataset");
+    StoredDataset dataset;
+    dataset.spec = {.name = name,
+                    .language = rows.text(0, "language"),
+                    .license = rows.text(0, "license"),
+                    .description = rows.text(0, "description"),
+                    .template_text = rows.text(0, "template"),
+                    .source = rows.text(0, "source")};
+    dataset.revision = rows.integer(0, "revision");
+    dataset.latest_version = rows.integer(0, "latest");
+    dataset.shown = rows.json(0, "shown");
+    return dataset;
+}
+
+Status update_dataset(pg::Transaction& transaction, const DatasetSpec& spec) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE datasets SET language = $2, license = $3, description = $4, template = $5, source = $6, "
+        "revision = revision + 1, updated_at = now() WHERE name = $1",
+        {spec.name, spec.language, spec.license, spec.description, spec.template_text, spec.source}));
+    return {};
+}
+
+Result<std::vector<json::Json>> list_datasets(pg::Transaction& transaction, const http::Page& page) {
+    ATOLL_TRY(const pg::Rows rows, transaction.query(kSelectDataset + "WHERE name > $1 ORDER BY name LIMIT $2",
+                                                     {page.after, page.limit + 1}));
+    return shown_rows(rows);
+}
+
+Status insert_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
+                      const VersionSpec& spec, const std::string& subject) {
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE datasets SET revision = revision + 1 WHERE name = $1", {dataset}));
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "INSERT INTO dataset_versions (dataset, version, tokenizer_sha256, seq_len, batching, train_documents, "
+        "train_rows, train_tokens, validation_documents, validation_rows, validation_tokens, fingerprint, statistics, "
+        "created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+        {dataset, version, spec.tokenizer_sha256, spec.seq_len, spec.batching, spec.train.documents, spec.train.rows,
+         spec.train.tokens, spec.validation.documents, spec.validation.rows, spec.validation.tokens, spec.fingerprint,
+         spec.statistics, subject}));
+    return {};
+}
+
+Result<json::Json> find_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(kSelectVersion + "WHERE dataset = $1 AND version = $2", {dataset, version}));
+    if (rows.empty()) return no_version(dataset, version);
+    return rows.json(0, "shown");
+}
+
+Result<json::Json> find_fingerprint(pg::Transaction& transaction, const std::string& dataset,
+                                    const std::string& fingerprint) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(kSelectVersion + "WHERE dataset = $1 AND fingerprint = $2", {dataset, fingerprint}));
+    return rows.empty() ? json::Json() : rows.json(0, "shown");
+}
+
+Result<std::vector<json::Json>> list_versions(pg::Transaction& transaction, const std::string& dataset,
+                                              const std::string& facility, std::int64_t after, std::int64_t limit) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  kSelectVersion + "WHERE dataset = $1 AND version > $2 AND ($4 = '' OR EXISTS (SELECT 1 FROM copies c "
+                                   "WHERE c.dataset = dataset_versions.dataset AND c.version = "
+                                   "dataset_versions.version AND c.facility = $4)) ORDER BY version LIMIT $3",
+                  {dataset, after, limit + 1, facility}));
+    return shown_rows(rows);
+}
+
+Result<bool> put_copy(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
+                      const std::string& facility, const std::string& path, const std::string& subject) {
+    // xmax is 0 in a row that was inserted rather than updated.
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("INSERT INTO copies (dataset, version, facility, path, updated_by) "
+                                "SELECT dataset, version, $3, $4, $5 FROM dataset_versions "
+                                "WHERE dataset = $1 AND version = $2 "
+                                "ON CONFLICT (dataset, version, facility) DO UPDATE SET path = excluded.path, "
+                                "updated_by = excluded.updated_by, updated_at = now() "
+                                "RETURNING xmax = 0 AS inserted",
+                                {dataset, version, facility, path, subject}));
+    if (rows.empty()) return no_version(dataset, version);
+    return rows.boolean(0, "inserted");
+}
+
+Result<json::Json> find_copy(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
+                             const std::string& facility) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(kSelectCopy + "WHERE dataset = $1 AND version = $2 AND facility = $3",
+                                {dataset, version, facility}));
+    if (rows.empty())
+        return not_found(facility + " has no copy of version " + std::to_string(version) + " of " + dataset,
+                         "facility");
+    return rows.json(0, "shown");
+}
+
+Result<std::vector<json::Json>> list_copies(pg::Transaction& transaction, const std::string& dataset,
+                                            std::int64_t version, const http::Page& page) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(kSelectCopy + "WHERE dataset = $1 AND version = $2 AND facility > $3 "
+                                              "ORDER BY facility LIMIT $4",
+                                {dataset, version, page.after, page.limit + 1}));
+    return shown_rows(rows);
+}
+
+}  // namespace atl::registry

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/registry/domain/dataset.h"
+#include "shared/http/message.h"
+#include "shared/pg/pg.h"
+
+// The registry's tables. Functions take the caller's transaction; what they return as JSON is what the API shows.
+namespace atl::registry {
+
+struct StoredDataset {
+    DatasetSpec spec;
+    std::int64_t revision = 0;
+    std::int64_t latest_version = 0;  // 0: none yet
+    json::Json shown;
+};
+
+// kConflict: a dataset of that name exists.
+Status insert_dataset(pg::Transaction& transaction, const DatasetSpec& spec, const std::string& subject);
+// kNotFound. Locked until the transaction's end with `for_update`.
+Result<StoredDataset> find_dataset(pg::Transaction& transaction, const std::string& name, bool for_update = false);
+Status update_dataset(pg::Transaction& transaction, const DatasetSpec& spec);
+// Up to page.limit + 1, by name; so are the other lists, by number and by facility.
+Result<std::vector<json::Json>> list_datasets(pg::Transaction& transaction, const http::Page& page);
+
+// The dataset must be locked. Its revision grows: it shows its latest version.
+Status insert_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
+                      const VersionSpec& spec, const std::string& subject);
+Result<json::Json> find_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version);
+// Null when no version has this fingerprint.
+Result<json::Json> find_fingerprint(pg::Transaction& transaction, const std::string& dataset,
+                                    const std::string& fingerprint);
+// Only those that `facility` holds a copy of, unless it is empty.
+Result<std::vector<json::Json>> list_versions(pg::Transaction& transaction, const std::string& dataset,
+                                              const std::string& facility, std::int64_t after, std::int64_t limit);
+
+// True when the facility had no copy yet. kNotFound: no such version.
+Result<bool> put_copy(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
+                      const std::string& facility, const std::string& path, const std::string& subject);
+Result<json::Json> find_copy(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
+                             const std::string& facility);
+Result<std::vector<json::Json>> list_copies(pg::Transaction& transaction, const std::string& dataset,
+                                            std::int64_t version, const http::Page& page);
+
+}  // namespace atl::registry

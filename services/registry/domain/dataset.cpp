@@ -1,0 +1,210 @@
+#include "services/registry/domain/dataset.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "shared/digest/digest.h"
+#include "shared/service/names.h"
+
+namespace atl::registry {
+namespace {
+
+constexpr std::size_t kLineBytesMax = 200;
+constexpr std::size_t kTextBytesMax = 10000;
+constexpr std::size_t kPathBytesMax = 1024;
+constexpr std::size_t kStatisticsBytesMax = 65536;
+constexpr std::int64_t kSeqLenMax = 1 << 20;
+constexpr std::int64_t kCountMax = std::int64_t{1} << 50;
+
+// The shape of a language tag (RFC 5646 section 2.1): a primary subtag of 2 to 3 letters, then subtags of 1 to 8
+// letters or digits. Whether a subtag is registered is not checked.
+bool is_language_tag(std::string_view tag) {
+    for (bool first = true;; first = false) {
+        const std::size_t end = std::min(tag.find('-'), tag.size());
+        const std::string_view part = tag.substr(0, end);
+        const bool letters =
+            std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+        const bool alnum = std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isalnum(c) != 0; });
+        if (first ? !letters || part.size() < 2 || part.size() > 3 : !alnum || part.empty() || part.size() > 8)
+            return false;
+        if (end == tag.size()) return true;
+        tag.remove_prefix(end + 1);
+    }
+}
+
+// A template names at least one field of a document, and nothing else stands between doubled braces.
+bool is_template(std::string_view text) {
+    bool names_a_field = false;
+    for (auto open = text.find("{{"); open != std::string_view::npos; open = text.find("{{", open)) {
+        const auto close = text.find("}}", open);
+        if (close == std::string_view::npos) return false;
+        const std::string_view field = text.substr(open + 2, close - open - 2);
+        if (field.empty() ||
+            !std::all_of(field.begin(), field.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; }))
+            return false;
+        names_a_field = true;
+        open = close + 2;
+    }
+    return names_a_field;
+}
+
+const char* fault_of_language(const std::string& text) {
+    return is_language_tag(text) ? nullptr : "must be a BCP 47 language tag such as \"it\" or \"pt-BR\"";
+}
+const char* fault_of_license(const std::string& text) {
+    return !text.empty() && text.size() <= kLineBytesMax ? nullptr : "must have 1 to 200 bytes";
+}
+const char* fault_of_text(const std::string& text) {
+    return text.size() <= kTextBytesMax ? nullptr : "must have at most 10000 bytes";
+}
+const char* fault_of_template(const std::string& text) {
+    if (!is_template(text)) return "must name a field of the documents, such as {{text}}";
+    return fault_of_text(text);
+}
+
+using Fault = const char* (*)(const std::string&);
+
+std::string checked(json::ObjectReader& reader, const char* key, std::string value, Fault fault) {
+    if (const char* why = fault(value)) reader.fail(key, why);
+    return value;
+}
+
+std::optional<std::string> optional_string(json::ObjectReader& reader, const json::Json& body, const char* key,
+                                           Fault fault) {
+    if (!body.contains(key)) return std::nullopt;
+    return checked(reader, key, reader.required_string(key), fault);
+}
+
+std::string required_sha256(json::ObjectReader& reader, const char* key) {
+    std::string text = reader.required_string(key);
+    if (!digest::is_sha256(text)) reader.fail(key, "must be 64 lower-case hexadecimal characters");
+    return text;
+}
+
+Result<SplitCounts> parse_split(const json::Json& value, const char* name, std::int64_t rows_min,
+                                std::int64_t seq_len) {
+    json::ObjectReader reader(value, name);
+    SplitCounts counts;
+    counts.documents = reader.required_integer("documents", 0, kCountMax);
+    counts.rows = reader.required_integer("rows", rows_min, kCountMax);
+    counts.tokens = reader.required_integer("tokens", rows_min, kCountMax);
+    if (counts.rows < kCountMax / seq_len && counts.tokens > counts.rows * seq_len)
+        reader.fail("tokens", "must be at most rows times seq_len");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return counts;
+}
+
+bool holds_only_numbers(const json::Json& value) {
+    if (value.is_structured()) return std::all_of(value.begin(), value.end(), holds_only_numbers);
+    return value.is_number() || value.is_boolean() || value.is_null();
+}
+
+// The names of members are texts as well: short identifiers only.
+bool has_only_plain_keys(const json::Json& value) {
+    if (value.is_object())
+        for (const auto& [key, child] : value.items())
+            if (!service::is_name(key)) return false;
+    return !value.is_structured() || std::all_of(value.begin(), value.end(), has_only_plain_keys);
+}
+
+}  // namespace
+
+Result<DatasetSpec> parse_dataset(const json::Json& body) {
+    json::ObjectReader reader(body);
+    DatasetSpec spec;
+    spec.name = service::required_name(reader, "name");
+    spec.language = checked(reader, "language", reader.required_string("language"), fault_of_language);
+    spec.license = checked(reader, "license", reader.required_string("license"), fault_of_license);
+    spec.description = checked(reader, "description", reader.string_or("description", ""), fault_of_text);
+    spec.template_text = checked(reader, "template", reader.required_string("template"), fault_of_template);
+    spec.source = checked(reader, "source", reader.string_or("source", ""), fault_of_text);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return spec;
+}
+
+Result<DatasetPatch> parse_patch(const json::Json& body) {
+    json::ObjectReader reader(body);
+    DatasetPatch patch;
+    if (body.is_object()) {
+        patch.language = optional_string(reader, body, "language", fault_of_language);
+        patch.license = optional_string(reader, body, "license", fault_of_license);
+        patch.description = optional_string(reader, body, "description", fault_of_text);
+        patch.template_text = optional_string(reader, body, "template", fault_of_template);
+        patch.source = optional_string(reader, body, "source", fault_of_text);
+    }
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return patch;
+}
+
+bool changes_meaning(const DatasetSpec& dataset, const DatasetPatch& patch) {
+    return patch.template_text.value_or(dataset.template_text) != dataset.template_text ||
+           patch.language.value_or(dataset.language) != dataset.language;
+}
+
+DatasetSpec patched(DatasetSpec dataset, const DatasetPatch& patch) {
+    if (patch.language) dataset.language = *patch.language;
+    if (patch.license) dataset.license = *patch.license;
+    if (patch.description) dataset.description = *patch.description;
+    if (patch.template_text) dataset.template_text = *patch.template_text;
+    if (patch.source) dataset.source = *patch.source;
+    return dataset;
+}
+
+Result<VersionSpec> parse_version(const json::Json& body) {
+    json::ObjectReader reader(body);
+    VersionSpec spec;
+    spec.tokenizer_sha256 = required_sha256(reader, "tokenizer_sha256");
+    spec.seq_len = reader.required_integer("seq_len", 1, kSeqLenMax);
+    spec.batching = reader.required_string("batching");
+    if (spec.batching != "packing" && spec.batching != "padding")
+        reader.fail("batching", "must be \"packing\" or \"padding\"");
+    const json::Json& train = reader.required_object("train");
+    const json::Json& validation = reader.required_object("validation");
+    spec.fingerprint = required_sha256(reader, "fingerprint");
+    const json::Json& statistics = reader.object_or_null("statistics");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(spec.train, parse_split(train, "train", 1, spec.seq_len));
+    ATOLL_TRY(spec.validation, parse_split(validation, "validation", 0, spec.seq_len));
+    spec.statistics = statistics.is_null() ? json::Json::object() : statistics;
+    if (!holds_only_numbers(spec.statistics) || !has_only_plain_keys(spec.statistics) ||
+        spec.statistics.dump().size() > kStatisticsBytesMax)
+        return invalid_argument("statistics",
+                                "must hold numbers under plain names, at most 64 KiB; texts stay at the "
+                                "facility");
+    return spec;
+}
+
+json::Json to_json(const VersionSpec& spec) {
+    const auto split = [](const SplitCounts& counts) -> json::Json {
+        return {{"documents", counts.documents}, {"rows", counts.rows}, {"tokens", counts.tokens}};
+    };
+    return {{"tokenizer_sha256", spec.tokenizer_sha256},
+            {"seq_len", spec.seq_len},
+            {"batching", spec.batching},
+            {"train", split(spec.train)},
+            {"validation", split(spec.validation)},
+            {"fingerprint", spec.fingerprint},
+            {"statistics", spec.statistics}};
+}
+
+Result<std::string> parse_copy(const json::Json& body) {
+    json::ObjectReader reader(body);
+    std::string path = reader.required_string("path");
+    if (!service::is_safe_relative_path(path) || path.size() > kPathBytesMax)
+        reader.fail("path", "must be relative to the facility's work directory, without empty, \".\" or \"..\" parts");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return path;
+}
+
+Result<std::int64_t> parse_version_number(const std::string& text) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > INT32_MAX)
+        return invalid_argument("version", "must be a number from 1");
+    return number;
+}
+
+}  // namespace atl::registry

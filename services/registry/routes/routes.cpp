@@ -1,0 +1,188 @@
+#include "services/registry/routes/routes.h"
+
+#include <nlohmann/json.hpp>
+
+#include "services/registry/db/repository.h"
+#include "services/registry/domain/croissant.h"
+#include "shared/events/events.h"
+#include "shared/service/answer.h"
+#include "shared/service/idempotency.h"
+#include "shared/service/names.h"
+
+namespace atl::registry {
+namespace {
+
+using auth::Role;
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+using pg::Transaction;
+
+Response with_etag(int status, const Json& body, std::int64_t revision) {
+    return Response::json(status, body).with("ETag", service::etag_of(revision));
+}
+
+Result<Response> show_dataset(Transaction& transaction, const std::string& name, int status) {
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, name));
+    return with_etag(status, dataset.shown, dataset.revision);
+}
+
+Result<Response> create_dataset(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const DatasetSpec spec, parse_dataset(body));
+    ATOLL_RETURN_IF_ERROR(insert_dataset(transaction, spec, request.principal->subject));
+    ATOLL_TRY(Response response, show_dataset(transaction, spec.name, 201));
+    return std::move(response).with("Location", "datasets/" + spec.name);
+}
+
+Result<Response> get_datasets(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(std::vector<Json> items, list_datasets(transaction, page));
+    return service::list(std::move(items), page, "name");
+}
+
+Result<Response> get_dataset(Transaction& transaction, const Request& request) {
+    return show_dataset(transaction, request.param("name"), 200);
+}
+
+Result<Response> patch_dataset(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const DatasetPatch patch, parse_patch(body));
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
+    ATOLL_RETURN_IF_ERROR(service::check_if_match(request, dataset.revision));
+    if (dataset.latest_version > 0 && changes_meaning(dataset.spec, patch))
+        return conflict("versions of " + dataset.spec.name +
+                            " were made with its language and template; register another dataset instead",
+                        patch.template_text ? "template" : "language");
+    ATOLL_RETURN_IF_ERROR(update_dataset(transaction, patched(dataset.spec, patch)));
+    return show_dataset(transaction, dataset.spec.name, 200);
+}
+
+Status announce(Transaction& transaction, const std::string& topic, const DatasetSpec& dataset, const Json& version) {
+    events::Event event;
+    event.type = "atoll.dataset.registered.v1";
+    event.source = "/registry";
+    event.subject = "datasets/" + dataset.name + "/versions/" + version["version"].dump();
+    event.data = {{"dataset", dataset.name},
+                  {"version", version["version"]},
+                  {"language", dataset.language},
+                  {"license", dataset.license},
+                  {"fingerprint", version["fingerprint"]},
+                  {"tokenizer_sha256", version["tokenizer_sha256"]},
+                  {"train", version["train"]},
+                  {"validation", version["validation"]}};
+    return events::add_to_outbox(transaction, topic, dataset.name, std::move(event));
+}
+
+// The same bytes are the same version: whoever registers them again, from another facility, gets it.
+Result<Response> same_version(const Json& existing, const VersionSpec& spec) {
+    const Json wanted = to_json(spec);
+    for (const auto& [key, value] : wanted.items())
+        if (key != "statistics" && existing.at(key) != value)
+            return conflict("version " + existing["version"].dump() + " has this fingerprint and another " + key, key);
+    return with_etag(200, existing, 1);
+}
+
+Result<Response> create_version(Transaction& transaction, const Request& request, const std::string& topic) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const VersionSpec spec, parse_version(body));
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
+    const std::string& name = dataset.spec.name;
+    ATOLL_TRY(const Json existing, find_fingerprint(transaction, name, spec.fingerprint));
+    if (!existing.is_null()) return same_version(existing, spec);
+    const std::int64_t number = dataset.latest_version + 1;
+    ATOLL_RETURN_IF_ERROR(insert_version(transaction, name, number, spec, request.principal->subject));
+    ATOLL_TRY(const Json version, find_version(transaction, name, number));
+    ATOLL_RETURN_IF_ERROR(announce(transaction, topic, dataset.spec, version));
+    return with_etag(201, version, 1).with("Location", "versions/" + std::to_string(number));
+}
+
+Result<Response> get_versions(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::page_of(request));
+    std::int64_t after = 0;
+    if (!page.after.empty()) {
+        ATOLL_TRY(after, parse_version_number(page.after));
+    }
+    std::string facility;
+    if (const auto wanted = request.query.find("facility"); wanted != request.query.end()) {
+        facility = wanted->second;
+        ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
+    }
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name")));
+    ATOLL_TRY(std::vector<Json> items, list_versions(transaction, dataset.spec.name, facility, after, page.limit));
+    return service::list(std::move(items), page, "version");
+}
+
+Result<Response> get_version(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
+    ATOLL_TRY(const Json version, find_version(transaction, request.param("name"), number));
+    return with_etag(200, version, 1);
+}
+
+Result<Response> put_copy_of(Transaction& transaction, const Request& request) {
+    const std::string& facility = request.param("facility");
+    ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
+    ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const std::string path, parse_copy(body));
+    const std::string& name = request.param("name");
+    ATOLL_TRY(const bool created, put_copy(transaction, name, number, facility, path, request.principal->subject));
+    ATOLL_TRY(const Json copy, find_copy(transaction, name, number, facility));
+    return Response::json(created ? 201 : 200, copy);
+}
+
+Result<Response> get_copies(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
+    ATOLL_RETURN_IF_ERROR(find_version(transaction, request.param("name"), number));
+    ATOLL_TRY(std::vector<Json> items, list_copies(transaction, request.param("name"), number, page));
+    return service::list(std::move(items), page, "facility");
+}
+
+Result<Response> get_croissant(Transaction& transaction, const Request& request) {
+    std::int64_t number = 0;
+    if (const auto wanted = request.query.find("version"); wanted != request.query.end()) {
+        ATOLL_TRY(number, parse_version_number(wanted->second));
+    }
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name")));
+    if (number == 0) number = dataset.latest_version;
+    Json version;
+    if (number > 0) {
+        ATOLL_TRY(version, find_version(transaction, dataset.spec.name, number));
+    }
+    Response response = Response::json(200, croissant(dataset.shown, version));
+    response.content_type = "application/ld+json";
+    return response;
+}
+
+}  // namespace
+
+void add_routes(http::Server& server, pg::Pool& pool, const Settings& settings) {
+    const auto readers = http::Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer});
+    const auto writers = http::Access::roles({Role::kAdmin, Role::kOperator});
+    using Function = std::function<Result<Response>(Transaction&, const Request&)>;
+    const auto add = [&](Method method, const char* pattern, http::Access access, const Function& function) {
+        using Run = Response (*)(pg::Pool&, const Request&, const service::Work&);
+        const Run run = method == Method::kPost ? Run{service::answer_once} : Run{service::answer};
+        server.route(method, pattern, access, [&pool, run, function](const Request& request) {
+            return run(pool, request, [&](Transaction& transaction) { return function(transaction, request); });
+        });
+    };
+    const std::string topic = settings.topic_prefix + "atoll.datasets";
+    add(Method::kPost, "/v1/datasets", writers, create_dataset);
+    add(Method::kGet, "/v1/datasets", readers, get_datasets);
+    add(Method::kGet, "/v1/datasets/:name", readers, get_dataset);
+    add(Method::kPatch, "/v1/datasets/:name", writers, patch_dataset);
+    add(Method::kPost, "/v1/datasets/:name/versions", writers,
+        [topic](Transaction& transaction, const Request& request) {
+            return create_version(transaction, request, topic);
+        });
+    add(Method::kGet, "/v1/datasets/:name/versions", readers, get_versions);
+    add(Method::kGet, "/v1/datasets/:name/versions/:version", readers, get_version);
+    add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers, put_copy_of);
+    add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers, get_copies);
+    add(Method::kGet, "/v1/datasets/:name/croissant", readers, get_croissant);
+}
+
+}  // namespace atl::registry

@@ -1,0 +1,302 @@
+#include "services/registry/routes/routes.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "services/registry/service.h"
+#include "shared/http/testing/test_server.h"
+#include "shared/service/answer_check.h"
+#include "shared/service/openapi_check.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl::registry {
+namespace {
+
+using auth::Role;
+using http::ClientResponse;
+using http::Method;
+using json::Json;
+
+const Json kDataset = {{"name", "fortunes-it"},
+                       {"language", "it"},
+                       {"license", "CC0-1.0"},
+                       {"template", "scrivi un seguente documento:: {{text}}"}};
+
+Json version_of(char fingerprint) {
+    return {{"tokenizer_sha256", std::string(64, 'b')},
+            {"seq_len", 128},
+            {"batching", "packing"},
+            {"train", {{"documents", 10}, {"rows", 4}, {"tokens", 500}}},
+            {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}},
+            {"fingerprint", std::string(64, fingerprint)},
+            {"statistics", {{"p50", 40}}}};
+}
+
+class RegistryTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        conninfo_ = stack().create_database();
+        auto connection = pg::connect(conninfo_).value();
+        const Status migrated = pg::migrate(connection, "registry", definition().migrations);
+        ASSERT_TRUE(migrated.ok()) << migrated.error().message;
+        pool_.emplace(conninfo_, "registry", 8);
+        server_.emplace([&](http::Server& server) { add_routes(server, *pool_, {}); });
+    }
+
+    // The answer, which must be as the OpenAPI document says.
+    ClientResponse call(Method method, const std::string& path, const Json& body = nullptr, Role role = Role::kOperator,
+                        const std::vector<std::pair<std::string, std::string>>& headers = {}) {
+        http::CallOptions options;
+        options.headers = headers;
+        auto client = server_->client(role);
+        auto answer = client.call(method, path, body.is_null() ? "" : body.dump(), options).value();
+        for (const std::string& fault : answers_.faults(method, path, answer)) ADD_FAILURE() << fault;
+        return answer;
+    }
+    Json get(const std::string& path) { return call(Method::kGet, path, nullptr, Role::kViewer).json().value(); }
+
+    // The answer is this problem and names this field.
+    static void expect_problem(const ClientResponse& answer, int status, const std::string& field) {
+        EXPECT_EQ(answer.status, status) << answer.body;
+        EXPECT_EQ(answer.headers.at("content-type"), "application/problem+json");
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), field) << answer.body;
+    }
+
+    std::int64_t count(const std::string& table) {
+        auto connection = pool_->acquire().value();
+        return connection->query("SELECT count(*) AS n FROM " + table).value().integer(0, "n");
+    }
+
+    std::string conninfo_;
+    std::optional<pg::Pool> pool_;
+    std::optional<http::TestServer> server_;
+    service::AnswerCheck answers_{definition().openapi};
+};
+
+TEST_F(RegistryTest, ADatasetIsRegisteredShownAndListed) {
+    const auto created = call(Method::kPost, "/v1/datasets", kDataset);
+    EXPECT_EQ(created.status, 201) << created.body;
+    EXPECT_EQ(created.headers.at("location"), "datasets/fortunes-it");
+    const auto shown = get("/v1/datasets/fortunes-it");
+    EXPECT_EQ(shown, created.json().value());
+    EXPECT_EQ(shown["template"], kDataset["template"]);
+    EXPECT_EQ(shown["created_by"], "tester");
+    EXPECT_TRUE(shown["latest_version"].is_null());
+    EXPECT_EQ(get("/v1/datasets")["items"], Json::array({shown}));
+}
+
+TEST_F(RegistryTest, ListsAreReadPageByPage) {
+    for (const char* name : {"c", "a", "b"}) {
+        Json dataset = kDataset;
+        dataset["name"] = name;
+        ASSERT_EQ(call(Method::kPost, "/v1/datasets", dataset).status, 201);
+    }
+    const auto first = get("/v1/datasets?limit=2");
+    EXPECT_EQ(first["items"].size(), 2U);
+    EXPECT_EQ(first["items"][1]["name"], "b");
+    const auto second = get("/v1/datasets?limit=2&after=" + first["next"].get<std::string>());
+    EXPECT_EQ(second["items"].size(), 1U);
+    EXPECT_EQ(second["items"][0]["name"], "c");
+    EXPECT_TRUE(second["next"].is_null());
+}
+
+TEST_F(RegistryTest, TheSameNameTwiceConflicts) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    expect_problem(call(Method::kPost, "/v1/datasets", kDataset), 409, "name");
+}
+
+TEST_F(RegistryTest, ARepeatUnderItsIdempotencyKeyGetsTheFirstAnswer) {
+    const std::vector<std::pair<std::string, std::string>> key = {{"Idempotency-Key", "k1"}};
+    const auto first = call(Method::kPost, "/v1/datasets", kDataset, Role::kOperator, key);
+    const auto second = call(Method::kPost, "/v1/datasets", kDataset, Role::kOperator, key);
+    EXPECT_EQ(second.status, 201);
+    EXPECT_EQ(second.body, first.body);
+    Json other = kDataset;
+    other["license"] = "MIT";
+    expect_problem(call(Method::kPost, "/v1/datasets", other, Role::kOperator, key), 409, "Idempotency-Key");
+}
+
+TEST_F(RegistryTest, WrongInputIsNamedAndChangesNothing) {
+    Json unknown = kDataset;
+    unknown["text"] = "Nel mezzo del cammin";
+    expect_problem(call(Method::kPost, "/v1/datasets", unknown), 422, "text");
+    Json mistyped = kDataset;
+    mistyped["language"] = 39;
+    expect_problem(call(Method::kPost, "/v1/datasets", mistyped), 422, "language");
+    Json named = kDataset;
+    named["name"] = "../x";
+    expect_problem(call(Method::kPost, "/v1/datasets", named), 422, "name");
+    auto client = server_->client(Role::kOperator);
+    EXPECT_EQ(client.call(Method::kPost, "/v1/datasets", "{\"name\":").value().status, 400);
+    EXPECT_EQ(client.call(Method::kPost, "/v1/datasets", "").value().status, 400);
+    EXPECT_EQ(count("datasets"), 0);
+}
+
+TEST_F(RegistryTest, OnlyWritersWriteAndFacilitiesSeeNothing) {
+    for (const Role role : {Role::kViewer, Role::kFacility})
+        expect_problem(call(Method::kPost, "/v1/datasets", kDataset, role), 403, "");
+    call(Method::kPost, "/v1/datasets", kDataset, Role::kAdmin);
+    expect_problem(call(Method::kGet, "/v1/datasets", nullptr, Role::kFacility), 403, "");
+    for (const Role role : {Role::kViewer, Role::kFacility}) {
+        expect_problem(call(Method::kPatch, "/v1/datasets/fortunes-it", {{"license", "MIT"}}, role), 403, "");
+        expect_problem(call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'), role), 403, "");
+        expect_problem(call(Method::kPut, "/v1/datasets/fortunes-it/versions/1/copies/x", {{"path", "a"}}, role), 403,
+                       "");
+    }
+    EXPECT_EQ(count("dataset_versions"), 0);
+}
+
+TEST_F(RegistryTest, AStaleIfMatchChangesNothing) {
+    const std::string etag = call(Method::kPost, "/v1/datasets", kDataset).headers.at("etag");
+    const auto patch = [&](const std::string& license, const std::string& if_match) {
+        std::vector<std::pair<std::string, std::string>> headers;
+        if (!if_match.empty()) headers.emplace_back("If-Match", if_match);
+        return call(Method::kPatch, "/v1/datasets/fortunes-it", {{"license", license}}, Role::kOperator, headers);
+    };
+    expect_problem(patch("MIT", ""), 422, "If-Match");
+    const auto changed = patch("MIT", etag);
+    EXPECT_EQ(changed.status, 200) << changed.body;
+    EXPECT_EQ(changed.json().value()["license"], "MIT");
+    EXPECT_NE(changed.headers.at("etag"), etag);
+    expect_problem(patch("Apache-2.0", etag), 412, "If-Match");
+    EXPECT_EQ(get("/v1/datasets/fortunes-it")["license"], "MIT");
+}
+
+TEST_F(RegistryTest, AVersionGetsTheNextNumberAndAnEvent) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const auto first = call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    EXPECT_EQ(first.status, 201) << first.body;
+    EXPECT_EQ(first.json().value()["version"], 1);
+    EXPECT_EQ(call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('c')).json().value()["version"], 2);
+    EXPECT_EQ(get("/v1/datasets/fortunes-it")["latest_version"], 2);
+    EXPECT_EQ(get("/v1/datasets/fortunes-it/versions/1"), first.json().value());
+    const auto page = get("/v1/datasets/fortunes-it/versions?limit=1");
+    EXPECT_EQ(page["next"], "1");
+    EXPECT_EQ(get("/v1/datasets/fortunes-it/versions?after=1")["items"][0]["version"], 2);
+    EXPECT_EQ(count("outbox"), 2);
+}
+
+TEST_F(RegistryTest, TheSameTokenFilesAreTheSameVersion) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    const auto again = call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    EXPECT_EQ(again.status, 200);
+    EXPECT_EQ(again.json().value()["version"], 1);
+    Json lying = version_of('a');
+    lying["train"]["tokens"] = 499;
+    expect_problem(call(Method::kPost, "/v1/datasets/fortunes-it/versions", lying), 409, "train");
+    EXPECT_EQ(count("dataset_versions"), 1);
+    EXPECT_EQ(count("outbox"), 1);
+}
+
+TEST_F(RegistryTest, VersionsRegisteredAtOnceGetDifferentNumbers) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    std::vector<std::jthread> threads;
+    for (const char fingerprint : {'0', '1', '2', '3', '4', '5'})
+        threads.emplace_back([&, fingerprint] {
+            EXPECT_EQ(call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of(fingerprint)).status, 201);
+        });
+    threads.clear();
+    EXPECT_EQ(get("/v1/datasets/fortunes-it")["latest_version"], 6);
+    EXPECT_EQ(count("dataset_versions"), 6);
+}
+
+TEST_F(RegistryTest, TheTemplateIsFixedOnceAVersionWasMadeWithIt) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    const std::vector<std::pair<std::string, std::string>> any = {{"If-Match", "*"}};
+    expect_problem(
+        call(Method::kPatch, "/v1/datasets/fortunes-it", {{"template", "other {{text}}"}}, Role::kOperator, any), 409,
+        "template");
+    EXPECT_EQ(call(Method::kPatch, "/v1/datasets/fortunes-it", {{"source", "Debian"}}, Role::kOperator, any).status,
+              200);
+}
+
+TEST_F(RegistryTest, ACopyIsRecordedMovedAndListed) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    const std::string copies = "/v1/datasets/fortunes-it/versions/1/copies";
+    EXPECT_EQ(call(Method::kPut, copies + "/leonardo", {{"path", "datasets/fortunes-it/1"}}).status, 201);
+    EXPECT_EQ(call(Method::kPut, copies + "/leonardo", {{"path", "elsewhere/1"}}).status, 200);
+    EXPECT_EQ(call(Method::kPut, copies + "/karolina", {{"path", "datasets/fortunes-it/1"}}).status, 201);
+    const auto items = get(copies)["items"];
+    ASSERT_EQ(items.size(), 2U);
+    EXPECT_EQ(items[0]["facility"], "karolina");
+    EXPECT_EQ(items[1]["path"], "elsewhere/1");
+}
+
+TEST_F(RegistryTest, TheVersionsThatAFacilityHoldsAreListed) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    for (const char fingerprint : {'a', 'b', 'c'}) call(Method::kPost, versions, version_of(fingerprint));
+    for (const char* copy : {"/1/copies/leonardo", "/3/copies/leonardo", "/2/copies/karolina"})
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}).status, 201);
+    const auto numbers = [&](const std::string& query) {
+        std::vector<int> found;
+        const Json page = get(versions + query);
+        for (const Json& item : page["items"]) found.push_back(item["version"]);
+        return found;
+    };
+    EXPECT_EQ(numbers("?facility=leonardo"), (std::vector{1, 3}));
+    EXPECT_EQ(numbers("?facility=leonardo&limit=1"), (std::vector{1}));
+    EXPECT_EQ(numbers("?facility=leonardo&after=1"), (std::vector{3}));
+    EXPECT_EQ(numbers("?facility=karolina"), (std::vector{2}));
+    EXPECT_EQ(numbers("?facility=elsewhere"), std::vector<int>());
+    EXPECT_EQ(numbers("").size(), 3U);
+    expect_problem(call(Method::kGet, versions + "?facility=Leonardo"), 422, "facility");
+}
+
+TEST_F(RegistryTest, AWrongCopyIsNamed) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    expect_problem(call(Method::kPut, versions + "/1/copies/leonardo", {{"path", "../secrets"}}), 422, "path");
+    expect_problem(call(Method::kPut, versions + "/1/copies/leonardo", {{"path", "/etc"}}), 422, "path");
+    expect_problem(call(Method::kPut, versions + "/1/copies/Leonardo", {{"path", "a"}}), 422, "facility");
+    expect_problem(call(Method::kPut, versions + "/2/copies/leonardo", {{"path", "a"}}), 404, "version");
+    expect_problem(call(Method::kPut, versions + "/x/copies/leonardo", {{"path", "a"}}), 422, "version");
+    EXPECT_EQ(count("copies"), 0);
+}
+
+TEST_F(RegistryTest, WhatIsNotThereIsNotFound) {
+    for (const char* path : {"/v1/datasets/none", "/v1/datasets/none/versions", "/v1/datasets/none/croissant"})
+        expect_problem(call(Method::kGet, path), 404, "dataset");
+    call(Method::kPost, "/v1/datasets", kDataset);
+    for (const char* path : {"/v1/datasets/fortunes-it/versions/1", "/v1/datasets/fortunes-it/versions/1/copies",
+                             "/v1/datasets/fortunes-it/croissant?version=3"})
+        expect_problem(call(Method::kGet, path), 404, "version");
+    expect_problem(call(Method::kPost, "/v1/datasets/none/versions", version_of('a')), 404, "dataset");
+}
+
+TEST_F(RegistryTest, CroissantDescribesTheNewestVersion) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('c'));
+    const auto answer = call(Method::kGet, "/v1/datasets/fortunes-it/croissant");
+    EXPECT_EQ(answer.headers.at("content-type"), "application/ld+json");
+    EXPECT_EQ(answer.json().value()["distribution"][0]["sha256"], std::string(64, 'c'));
+    EXPECT_EQ(get("/v1/datasets/fortunes-it/croissant?version=1")["distribution"][0]["sha256"], std::string(64, 'a'));
+}
+
+TEST_F(RegistryTest, EveryReadingRouteAnswersAsTheDocumentSays) {
+    const std::string dataset = "/v1/datasets/fortunes-it";
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, dataset + "/versions", version_of('a'));
+    call(Method::kPut, dataset + "/versions/1/copies/leonardo", {{"path", "datasets/fortunes-it/1"}});
+    for (const std::string& list : {std::string("/v1/datasets"), dataset + "/versions", dataset + "/versions/1/copies"})
+        EXPECT_FALSE(get(list).at("items").empty()) << list;
+    for (const std::string& one : {dataset, dataset + "/versions/1", dataset + "/croissant"}) get(one);
+    EXPECT_EQ(answers_.unread(), std::vector<std::string>());
+}
+
+TEST_F(RegistryTest, TheOpenapiDocumentDescribesExactlyTheRoutes) {
+    EXPECT_EQ(service::openapi_faults(definition().openapi, server_->server()), std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace atl::registry

@@ -1,0 +1,46 @@
+#include "services/registry/service.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "services/registry/embedded.h"
+#include "services/registry/routes/routes.h"
+#include "shared/events/events.h"
+#include "shared/service/idempotency.h"
+
+namespace atl::registry {
+namespace {
+
+std::span<const pg::Migration> migrations() {
+    static const std::string first =
+        std::string(kSchema0001InitSql) + std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql);
+    static const std::array<pg::Migration, 1> all = {{{1, first}}};
+    return all;
+}
+
+class RunningRegistry final : public service::Running {
+  public:
+    explicit RunningRegistry(service::Context& context)
+        : relay_(context.pool, context.settings.postgres, "registry", context.settings.kafka_brokers, context.metrics) {
+    }
+
+  private:
+    events::Relay relay_;
+};
+
+Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
+    add_routes(context.server, context.pool, settings);
+    return std::unique_ptr<service::Running>(std::make_unique<RunningRegistry>(context));
+}
+
+}  // namespace
+
+service::Definition definition() {
+    return {.name = "registry",
+            .migrations = migrations(),
+            .openapi = kOpenapiJson,
+            .configure = service::configure_with(parse_settings, start)};
+}
+
+}  // namespace atl::registry

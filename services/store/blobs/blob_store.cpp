@@ -1,0 +1,199 @@
+#include "services/store/blobs/blob_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "shared/base/file.h"
+#include "shared/base/id.h"
+#include "shared/digest/digest.h"
+
+namespace atl::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The path is for the log; a client learns only what went wrong.
+Error disk_error(const std::string& what) {
+    if (errno == ENOSPC || errno == EDQUOT)
+        return {ErrorCode::kResourceExhausted, "the store's disk is full: " + what + " failed", {}};
+    return internal_error(what + " failed: " + std::strerror(errno));
+}
+
+bool is_older(const fs::path& path, std::chrono::seconds age) {
+    struct stat info{};
+    if (::stat(path.c_str(), &info) != 0) return false;
+    const auto since = std::chrono::system_clock::now().time_since_epoch() - std::chrono::seconds(info.st_mtim.tv_sec);
+    return since >= age;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BlobStore>> BlobStore::open(const fs::path& root) {
+    std::error_code error;
+    fs::create_directories(root / "tmp", error);
+    if (error)
+        return Error{ErrorCode::kInvalidArgument, "cannot create " + root.string() + ": " + error.message(),
+                     "store.root"};
+    for (const auto& orphan : fs::directory_iterator(root / "tmp", error)) fs::remove(orphan.path(), error);
+    // A process that was killed between naming a blob and syncing the name leaves nobody else to do it.
+    const UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || ::syncfs(fd.get()) != 0) return disk_error("syncing the blobs");
+    return std::unique_ptr<BlobStore>(new BlobStore(root));
+}
+
+std::string BlobStore::relative_path(const std::string& sha256) {
+    check(digest::is_sha256(sha256), "a blob's name must be a sha256");
+    return sha256.substr(0, 2) + "/" + sha256.substr(2, 2) + "/" + sha256;
+}
+
+Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_view bytes) {
+    const std::string actual = digest::sha256(bytes);
+    if (actual != sha256) return invalid_argument("sha256", "the body's sha256 is " + actual + ", not " + sha256);
+    const fs::path path = root_ / relative_path(sha256);
+    if (const auto size = size_of(sha256); size.ok() && *size == bytes.size()) {
+        ATOLL_TRY(const bool is_there, touch(sha256));
+        // Another writer may have named it a moment ago.
+        if (is_there) ATOLL_RETURN_IF_ERROR(sync_names_of(path));
+        if (is_there) return Stored::kThereAlready;
+    }
+    const fs::path temporary = root_ / "tmp" / new_id();
+    Status status = write_temporary(temporary, bytes);
+    if (status.ok()) status = make_parents(path);
+    if (status.ok()) status = publish(temporary, path);
+    if (!status.ok()) {
+        ::unlink(temporary.c_str());
+        return status.error();
+    }
+    ATOLL_RETURN_IF_ERROR(sync_names_of(path));
+    return Stored::kNew;
+}
+
+// Two writers of one blob rename the same bytes: whoever is last changes nothing.
+Status BlobStore::publish(const fs::path& temporary, const fs::path& path) {
+    const std::lock_guard lock(ages_);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return disk_error("naming a blob");
+    unsynced_[path.parent_path()] = ++changes_;
+    return {};
+}
+
+// Creates root/ab/cd. A synced blob below a directory that a power cut takes away would be lost with it.
+Status BlobStore::make_parents(const fs::path& blob) {
+    const fs::path second = blob.parent_path();
+    const fs::path first = second.parent_path();
+    const std::lock_guard lock(ages_);
+    for (const auto& [directory, parent] : {std::pair(first, root_), std::pair(second, first)}) {
+        if (::mkdir(directory.c_str(), 0755) == 0)
+            unsynced_[parent] = ++changes_;
+        else if (errno != EEXIST)
+            return disk_error("creating a blob's directory");
+    }
+    return {};
+}
+
+Status BlobStore::sync_names_of(const fs::path& blob) {
+    const fs::path second = blob.parent_path();
+    for (const fs::path& directory : {root_, second.parent_path(), second}) ATOLL_RETURN_IF_ERROR(sync(directory));
+    return {};
+}
+
+Status BlobStore::sync_names() {
+    std::map<fs::path, std::uint64_t> unsynced;
+    {
+        const std::lock_guard lock(ages_);
+        unsynced = unsynced_;
+    }
+    for (const auto& [directory, change] : unsynced) ATOLL_RETURN_IF_ERROR(sync(directory));
+    return {};
+}
+
+// Nothing to do if all its names are on the disk. A name that is made meanwhile stays to be synced.
+Status BlobStore::sync(const fs::path& directory) {
+    std::uint64_t change = 0;
+    {
+        const std::lock_guard lock(ages_);
+        const auto found = unsynced_.find(directory);
+        if (found == unsynced_.end()) return {};
+        change = found->second;
+    }
+    const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int injected = sync_hook_ ? sync_hook_() : 0;
+    if (injected != 0) errno = injected;
+    if (!fd.valid() || injected != 0 || ::fsync(fd.get()) != 0) return disk_error("syncing a blob's directory");
+    const std::lock_guard lock(ages_);
+    const auto found = unsynced_.find(directory);
+    if (found != unsynced_.end() && found->second == change) unsynced_.erase(found);
+    return {};
+}
+
+Result<bool> BlobStore::touch(const std::string& sha256) {
+    const std::lock_guard lock(ages_);
+    if (::utimensat(AT_FDCWD, (root_ / relative_path(sha256)).c_str(), nullptr, 0) == 0) return true;
+    if (errno == ENOENT) return false;
+    return disk_error("touching a blob");
+}
+
+std::vector<std::string> BlobStore::older_than(const std::string& first_digits, std::chrono::seconds age) const {
+    std::vector<std::string> names;
+    std::error_code error;  // a directory that cannot be read holds nothing to name
+    for (fs::recursive_directory_iterator entry(root_ / first_digits, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const std::string name = entry->path().filename();
+        if (digest::is_sha256(name) && is_older(entry->path(), age)) names.push_back(name);
+    }
+    return names;
+}
+
+Result<bool> BlobStore::remove_if_older(const std::string& sha256, std::chrono::seconds age) {
+    const fs::path path = root_ / relative_path(sha256);
+    const std::lock_guard lock(ages_);
+    if (!is_older(path, age)) return false;
+    if (::unlink(path.c_str()) != 0) return disk_error("removing a blob");
+    return true;
+}
+
+Status BlobStore::write_temporary(const fs::path& path, std::string_view bytes) {
+    const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (!fd.valid()) return disk_error("creating a blob");
+    while (!bytes.empty()) {
+        const int injected = write_hook_ ? write_hook_() : 0;
+        const ssize_t written = injected != 0 ? -1 : ::write(fd.get(), bytes.data(), bytes.size());
+        if (injected != 0) errno = injected;
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return disk_error("writing a blob");
+        bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    if (::fsync(fd.get()) != 0) return disk_error("syncing a blob");
+    return {};
+}
+
+Result<std::uint64_t> BlobStore::size_of(const std::string& sha256) const {
+    struct stat info{};
+    if (::stat((root_ / relative_path(sha256)).c_str(), &info) == 0) return static_cast<std::uint64_t>(info.st_size);
+    if (errno == ENOENT) return not_found("there is no blob " + sha256, sha256);
+    return disk_error("looking for a blob");
+}
+
+Result<std::string> BlobStore::read(const std::string& sha256, std::uint64_t offset, std::uint64_t count) const {
+    ATOLL_TRY(const std::uint64_t size, size_of(sha256));
+    const UniqueFd fd(::open((root_ / relative_path(sha256)).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return disk_error("opening a blob");
+    std::string bytes(offset < size ? std::min(count, size - offset) : 0, '\0');
+    std::size_t done = 0;
+    while (done < bytes.size()) {
+        const ssize_t got =
+            ::pread(fd.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return disk_error("reading a blob");
+        if (got == 0) return internal_error("blob " + sha256 + " became shorter");
+        done += static_cast<std::size_t>(got);
+    }
+    return bytes;
+}
+
+}  // namespace atl::store

@@ -1,0 +1,125 @@
+#include "services/store/blobs/version_check.h"
+
+#include <algorithm>
+#include <map>
+
+#include "shared/json/json.h"
+#include "shared/safetensors/safetensors.h"
+
+namespace atl::store {
+namespace {
+
+using store_client::Manifest;
+using store_client::ManifestFile;
+
+constexpr std::uint64_t kIndexBytesMax = 64U << 20;
+
+Error wrong_file(const ManifestFile& file, const std::string& why) {
+    return invalid_argument(file.path, file.path + ": " + why);
+}
+
+// The first `count` bytes of a file, over as many chunks as they take.
+Result<std::string> read_front(const ManifestFile& file, std::uint64_t count, const BlobStore& blobs) {
+    std::string bytes;
+    for (const auto& chunk : file.chunks) {
+        if (bytes.size() >= count) break;
+        ATOLL_TRY(const std::string piece, blobs.read(chunk.sha256, 0, count - bytes.size()));
+        bytes += piece;
+    }
+    return bytes;
+}
+
+Result<safetensors::Header> read_header(const ManifestFile& file, const BlobStore& blobs) {
+    ATOLL_TRY(const std::string prefix, read_front(file, 8, blobs));
+    if (prefix.size() < 8) return wrong_file(file, "too short for a safetensors file");
+    const auto length = safetensors::header_length(prefix, file.size);
+    if (!length.ok()) return wrong_file(file, length.error().message);
+    ATOLL_TRY(const std::string head, read_front(file, 8 + *length, blobs));
+    auto header = safetensors::parse_header(std::string_view(head).substr(8), file.size);
+    if (!header.ok()) return wrong_file(file, header.error().message);
+    return header;
+}
+
+bool is_safetensors(const ManifestFile& file) {
+    return file.path.ends_with(".safetensors");
+}
+
+using Shapes = std::map<std::string, std::vector<std::int64_t>>;
+
+Result<Shapes> shapes_of(const Manifest& manifest, const BlobStore& blobs) {
+    Shapes shapes;
+    for (const ManifestFile& file : manifest.files) {
+        if (!is_safetensors(file)) continue;
+        ATOLL_TRY(const safetensors::Header header, read_header(file, blobs));
+        for (const auto& tensor : header.tensors) shapes[tensor.name] = tensor.shape;
+    }
+    return shapes;
+}
+
+Error wrong_tensor(const std::string& name, const std::string& why) {
+    return invalid_argument(name, "tensor \"" + name + "\" " + why);
+}
+
+Status check_index(const ManifestFile& file, const Manifest& manifest, const BlobStore& blobs) {
+    if (file.size > kIndexBytesMax) return wrong_file(file, "an index of more than 64 MiB");
+    ATOLL_TRY(const std::string text, read_front(file, file.size, blobs));
+    const auto index = json::parse(text);
+    if (!index.ok()) return wrong_file(file, index.error().message);
+    if (!index->is_object() || !index->contains("weight_map") || !(*index)["weight_map"].is_object())
+        return wrong_file(file, "has no object weight_map");
+    for (const auto& [tensor, shard] : (*index)["weight_map"].items()) {
+        if (!shard.is_string() || manifest.find(shard.get<std::string>()) == nullptr)
+            return wrong_file(file,
+                              "weight_map." + tensor + " names " + shard.dump() + ", which is not in the manifest");
+    }
+    return {};
+}
+
+}  // namespace
+
+Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
+    for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+        const ManifestFile& file = manifest.files[i];
+        for (std::size_t j = 0; j < file.chunks.size(); ++j) {
+            const auto& chunk = file.chunks[j];
+            const auto field = [&](const char* member) {
+                return "manifest.files[" + std::to_string(i) + "].chunks[" + std::to_string(j) + "]." + member;
+            };
+            const auto size = blobs.size_of(chunk.sha256);
+            if (!size.ok() && size.error().code == ErrorCode::kNotFound)
+                return invalid_argument(field("sha256"),
+                                        "blob " + chunk.sha256 + " of " + file.path + " has not been uploaded");
+            if (!size.ok()) return size.error();
+            if (*size != chunk.size)
+                return invalid_argument(field("size"), "blob " + chunk.sha256 + " of " + file.path + " has " +
+                                                           std::to_string(*size) + " bytes, not " +
+                                                           std::to_string(chunk.size));
+        }
+    }
+    return {};
+}
+
+Status check_model_files(const Manifest& manifest, const BlobStore& blobs) {
+    for (const ManifestFile& file : manifest.files) {
+        if (is_safetensors(file)) ATOLL_RETURN_IF_ERROR(read_header(file, blobs));
+        if (file.path == "model.safetensors.index.json") ATOLL_RETURN_IF_ERROR(check_index(file, manifest, blobs));
+    }
+    return {};
+}
+
+Status check_same_tensors(const Manifest& update, const Manifest& parent, const BlobStore& blobs) {
+    ATOLL_TRY(const Shapes expected, shapes_of(parent, blobs));
+    ATOLL_TRY(const Shapes found, shapes_of(update, blobs));
+    for (const auto& [name, shape] : expected) {
+        const auto at = found.find(name);
+        if (at == found.end()) return wrong_tensor(name, "of the parent is missing");
+        if (at->second != shape)
+            return wrong_tensor(name, "has the shape " + json::Json(at->second).dump() + " but " +
+                                          json::Json(shape).dump() + " in the parent");
+    }
+    for (const auto& [name, shape] : found)
+        if (!expected.contains(name)) return wrong_tensor(name, "is not in the parent");
+    return {};
+}
+
+}  // namespace atl::store

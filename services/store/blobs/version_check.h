@@ -1,0 +1,21 @@
+#pragma once
+
+#include "services/store/blobs/blob_store.h"
+#include "shared/base/result.h"
+#include "shared/store_client/manifest.h"
+
+namespace atl::store {
+
+// Every chunk's blob is there and has the chunk's size; kInvalidArgument names the first that is not.
+Status check_blobs(const store_client::Manifest& manifest, const BlobStore& blobs);
+
+// Every *.safetensors has a header that parses and agrees with the file's size, and model.safetensors.index.json names
+// files of this manifest. kInvalidArgument names the file. Call after check_blobs().
+Status check_model_files(const store_client::Manifest& manifest, const BlobStore& blobs);
+
+// An update's tensors have the names and shapes of its parent's; floating types may differ. kInvalidArgument naming the
+// tensor. Call after check_model_files() of both.
+Status check_same_tensors(const store_client::Manifest& update, const store_client::Manifest& parent,
+                          const BlobStore& blobs);
+
+}  // namespace atl::store

@@ -1,0 +1,260 @@
+#include "services/store/db/repository.h"
+
+#include <set>
+
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+
+namespace atl::store {
+namespace {
+
+constexpr const char* kSweepLock = "hashtextextended('atoll.store.sweep', 0)";
+std::string time_column(const std::string& column) {
+    return pg::rfc3339(column) + " AS " + column;
+}
+
+std::string model_columns() {
+    return "name, description, created_by, " + time_column("created_at") +
+           ", (SELECT count(*) FROM versions WHERE versions.model = models.name) AS version_count"
+           ", (SELECT coalesce(jsonb_object_agg(tag, digest), '{}') FROM tags WHERE tags.model = models.name) AS tags";
+}
+
+Json model_of(const pg::Rows& rows, int row) {
+    return {{"name", rows.text(row, "name")},
+            {"description", rows.text(row, "description")},
+            {"version_count", rows.integer(row, "version_count")},
+            {"tags", rows.json(row, "tags")},
+            {"created_by", rows.text(row, "created_by")},
+            {"created_at", rows.text(row, "created_at")}};
+}
+
+std::string version_query(bool with_manifest, const std::string& rest) {
+    return "SELECT sequence, model, v.digest AS digest, kind, parents, job, round, contributions, metrics, "
+           "created_by, " +
+           time_column("created_at") + ", size_bytes, file_count, " + (with_manifest ? "body" : "NULL AS body") +
+           ", (SELECT coalesce(jsonb_agg(tag ORDER BY tag), '[]') FROM tags t"
+           " WHERE t.model = v.model AND t.digest = v.digest) AS tags"
+           " FROM versions v JOIN manifests m ON m.digest = v.digest " +
+           rest;
+}
+
+Json version_of(const pg::Rows& rows, int row) {
+    Json version = {{"model", rows.text(row, "model")},
+                    {"digest", rows.text(row, "digest")},
+                    {"kind", rows.text(row, "kind")},
+                    {"size", rows.integer(row, "size_bytes")},
+                    {"file_count", rows.integer(row, "file_count")},
+                    {"parents", rows.json(row, "parents")},
+                    {"job", nullptr},
+                    {"round", nullptr},
+                    {"contributions", rows.json(row, "contributions")},
+                    {"metrics", rows.json(row, "metrics")},
+                    {"tags", rows.json(row, "tags")},
+                    {"created_by", rows.text(row, "created_by")},
+                    {"created_at", rows.text(row, "created_at")}};
+    if (!rows.is_null(row, "job")) version["job"] = rows.text(row, "job");
+    if (!rows.is_null(row, "round")) version["round"] = rows.integer(row, "round");
+    if (!rows.is_null(row, "body")) version["manifest"] = Json::parse(rows.text(row, "body"));
+    return version;
+}
+
+Error no_model(const std::string& name) {
+    return not_found("there is no model " + name, "model");
+}
+
+// The rows are one longer than the page when there is more; `cursor` names the column to go on from.
+template <class ToJson>
+Json page_of_rows(const pg::Rows& rows, const http::Page& page, const char* cursor, ToJson to_json) {
+    Json items = Json::array();
+    for (int row = 0; row < rows.size() && row < page.limit; ++row) items.push_back(to_json(rows, row));
+    Json next = nullptr;
+    if (rows.size() > page.limit) next = rows.text(static_cast<int>(page.limit) - 1, cursor);
+    return {{"items", std::move(items)}, {"next", std::move(next)}};
+}
+
+Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) {
+    const auto& manifest = version.manifest;
+    ATOLL_TRY(const auto inserted,
+              transaction.query("INSERT INTO manifests (digest, body, size_bytes, file_count) VALUES ($1, $2, $3, $4)"
+                                " ON CONFLICT (digest) DO NOTHING",
+                                {version.digest, store_client::canonical_json(manifest), manifest.size_bytes(),
+                                 manifest.files.size()}));
+    if (inserted.affected() == 0) return {};
+    std::set<std::string> blobs;
+    for (const auto& file : manifest.files)
+        for (const auto& chunk : file.chunks) blobs.insert(chunk.sha256);
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("INSERT INTO manifest_blobs (manifest, blob)"
+                          " SELECT $1, value FROM jsonb_array_elements_text($2::jsonb)",
+                          {version.digest, Json(blobs)}));
+    return {};
+}
+
+Status check_parents(pg::Transaction& transaction, const std::vector<std::string>& parents) {
+    ATOLL_TRY(const auto unknown,
+              transaction.query("SELECT position - 1 AS position, value FROM jsonb_array_elements_text($1::jsonb)"
+                                " WITH ORDINALITY AS p (value, position)"
+                                " WHERE NOT EXISTS (SELECT 1 FROM versions WHERE digest = value)"
+                                " ORDER BY position LIMIT 1",
+                                {Json(parents)}));
+    if (unknown.empty()) return {};
+    return invalid_argument("parents[" + unknown.text(0, "position") + "]",
+                            "there is no version " + unknown.text(0, "value"));
+}
+
+}  // namespace
+
+Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
+    ATOLL_TRY(const auto inserted,
+              transaction.query("INSERT INTO models (name, description, created_by) VALUES ($1, $2, $3)"
+                                " ON CONFLICT (name) DO NOTHING",
+                                {model.name, model.description, subject}));
+    return inserted.affected() == 1;
+}
+
+Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
+    ATOLL_TRY(const bool is_new, ensure_model(transaction, model, subject));
+    if (!is_new) return conflict("there is a model " + model.name + " already", "name");
+    return find_model(transaction.connection(), model.name);
+}
+
+Result<Json> find_model(pg::Connection& connection, const std::string& name) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT " + model_columns() + " FROM models WHERE name = $1", {name}));
+    if (rows.empty()) return no_model(name);
+    return model_of(rows, 0);
+}
+
+Result<Json> list_models(pg::Connection& connection, const http::Page& page) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT " + model_columns() + " FROM models WHERE name > $1 ORDER BY name LIMIT $2",
+                               {page.after, page.limit + 1}));
+    return page_of_rows(rows, page, "name", model_of);
+}
+
+Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
+                                       const NewVersion& version, const std::string& subject) {
+    ATOLL_TRY(const auto known, transaction.query("SELECT 1 FROM models WHERE name = $1", {model}));
+    if (known.empty()) return no_model(model);
+    ATOLL_RETURN_IF_ERROR(check_parents(transaction, version.parents));
+    ATOLL_RETURN_IF_ERROR(insert_manifest(transaction, version));
+    ATOLL_TRY(
+        const auto inserted,
+        transaction.query("INSERT INTO versions (model, digest, kind, parents, job, round, contributions, metrics,"
+                          " created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+                          // The mean of one update, or of equal ones, is that update: it becomes the global model.
+                          " ON CONFLICT (model, digest) DO UPDATE SET kind = 'global', job = excluded.job,"
+                          " round = excluded.round, contributions = excluded.contributions,"
+                          " metrics = excluded.metrics WHERE versions.kind = 'update' AND excluded.kind = 'global'",
+                          {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
+                           version.round, version.contributions, version.metrics, subject}));
+    ATOLL_TRY(Json found, find_version(transaction.connection(), model, version.digest));
+    return InsertedVersion{std::move(found), inserted.affected() == 1};
+}
+
+Result<Json> find_version(pg::Connection& connection, const std::string& model, const std::string& reference) {
+    ATOLL_TRY(const auto rows,
+              connection.query(version_query(true,
+                                             "WHERE v.model = $1 AND v.digest = coalesce((SELECT digest FROM tags"
+                                             " WHERE tags.model = $1 AND tag = $2), $2)"),
+                               {model, reference}));
+    if (rows.empty()) return not_found("model " + model + " has no version or tag " + reference, "version");
+    return version_of(rows, 0);
+}
+
+Result<Json> find_version_anywhere(pg::Connection& connection, const std::string& digest) {
+    ATOLL_TRY(const auto rows,
+              connection.query(version_query(true, "WHERE v.digest = $1 ORDER BY sequence LIMIT 1"), {digest}));
+    if (rows.empty()) return not_found("there is no version " + digest, "digest");
+    return version_of(rows, 0);
+}
+
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page) {
+    ATOLL_RETURN_IF_ERROR(find_model(connection, model));
+    std::int64_t after = 0;
+    for (const char digit : page.after) {
+        if (digit < '0' || digit > '9' || page.after.size() > 18)
+            return invalid_argument("after", "must be the `next` of an earlier page");
+        after = after * 10 + (digit - '0');
+    }
+    ATOLL_TRY(const auto rows,
+              connection.query(version_query(false, "WHERE v.model = $1 AND sequence > $2 ORDER BY sequence LIMIT $3"),
+                               {model, after, page.limit + 1}));
+    return page_of_rows(rows, page, "sequence", version_of);
+}
+
+Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
+                     const std::string& digest, const std::string& subject) {
+    ATOLL_TRY(const auto known,
+              transaction.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
+    if (known.empty()) return not_found("model " + model + " has no version " + digest, "digest");
+    ATOLL_TRY(const auto rows,
+              transaction.query("INSERT INTO tags (model, tag, digest, updated_by) VALUES ($1, $2, $3, $4)"
+                                " ON CONFLICT (model, tag) DO UPDATE SET digest = excluded.digest,"
+                                " updated_by = excluded.updated_by, updated_at = now()"
+                                " RETURNING " +
+                                    time_column("updated_at"),
+                                {model, tag, digest, subject}));
+    return Json{{"model", model}, {"tag", tag}, {"digest", digest}, {"updated_at", rows.text(0, "updated_at")}};
+}
+
+Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT coalesce(sum(size_bytes), 0)::bigint AS bytes FROM manifests"
+                                                " WHERE digest IN (SELECT jsonb_array_elements_text($1::jsonb))",
+                                                {Json(versions)}));
+    return rows.integer(0, "bytes");
+}
+
+Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
+                          std::int64_t bytes_max) {
+    ATOLL_TRY(
+        const auto counted,
+        connection.query(
+            "INSERT INTO uploads AS u (task, attempt, bytes) SELECT $1, $2, $3::bigint WHERE $3::bigint <= $4::bigint"
+            " ON CONFLICT (task, attempt) DO UPDATE SET bytes = u.bytes + excluded.bytes"
+            " WHERE u.bytes + excluded.bytes <= $4::bigint",
+            {scope.task, scope.attempt, bytes, bytes_max}));
+    return counted.affected() == 1;
+}
+
+Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE uploads SET bytes = greatest(bytes - $3::bigint, 0) WHERE task = $1 AND attempt = $2",
+                         {scope.task, scope.attempt, bytes}));
+    return {};
+}
+
+Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {
+    ATOLL_TRY(const auto noted,
+              transaction.query("INSERT INTO uploads AS u (task, attempt, bytes, version) VALUES ($1, $2, 0, $3)"
+                                " ON CONFLICT (task, attempt) DO UPDATE SET version = excluded.version"
+                                " WHERE u.version IS NULL OR u.version = excluded.version",
+                                {scope.task, scope.attempt, digest}));
+    if (noted.affected() == 1) return {};
+    return conflict("attempt " + scope.attempt + " of task " + scope.task + " has handed in another version",
+                    "manifest");
+}
+
+Status keep_blobs(pg::Transaction& transaction) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock_shared(") + kSweepLock + ")"));
+    return {};
+}
+
+Result<std::vector<std::string>> unneeded_blobs(pg::Transaction& transaction, const std::vector<std::string>& blobs) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock(") + kSweepLock + ")"));
+    ATOLL_TRY(const auto rows, transaction.query("SELECT value FROM jsonb_array_elements_text($1::jsonb)"
+                                                 " WHERE NOT EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)",
+                                                 {Json(blobs)}));
+    std::vector<std::string> unneeded;
+    for (int row = 0; row < rows.size(); ++row) unneeded.push_back(rows.text(row, "value"));
+    return unneeded;
+}
+
+Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,
+                               const std::string& blob) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT 1 FROM manifest_blobs WHERE blob = $1 AND manifest IN"
+                                                " (SELECT jsonb_array_elements_text($2::jsonb)) LIMIT 1",
+                                                {blob, Json(versions)}));
+    return !rows.empty();
+}
+
+}  // namespace atl::store

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/store/domain/version.h"
+#include "shared/http/message.h"
+#include "shared/pg/pg.h"
+
+// The store's SQL. Each function runs in the caller's connection or transaction; answers are the JSON of the API.
+namespace atl::store {
+
+using json::Json;
+
+// kConflict (field "name") if there is a model of that name.
+Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
+// False, and nothing is changed, if there is a model of that name.
+Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
+Result<Json> find_model(pg::Connection& connection, const std::string& name);
+Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
+
+struct InsertedVersion {
+    Json version;  // with its manifest
+    bool is_new = false;
+};
+// kNotFound if there is no such model; kInvalidArgument naming a parent that no model has. The same digest again
+// gives the version as it was first made.
+Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
+                                       const NewVersion& version, const std::string& subject);
+// By digest or by tag.
+Result<Json> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
+// The oldest version of that digest, of any model.
+Result<Json> find_version_anywhere(pg::Connection& connection, const std::string& digest);
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page);
+
+// {"model","tag","digest","updated_at"}; kNotFound if the model has no such version.
+Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
+                     const std::string& digest, const std::string& subject);
+
+// The sizes of these versions together.
+Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);
+// Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`.
+Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
+                          std::int64_t bytes_max);
+// Takes back what count_upload() counted: nothing was kept.
+Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
+
+// Notes which version an attempt hands in. kConflict: it has handed in another, and may have only one.
+Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);
+
+// Held to the end of the transaction by who makes a version, from looking for its blobs on: none of them goes then.
+Status keep_blobs(pg::Transaction& transaction);
+// Which of these blobs no version needs, with nobody making one until the end of the transaction.
+Result<std::vector<std::string>> unneeded_blobs(pg::Transaction& transaction, const std::vector<std::string>& blobs);
+
+// Whether one of these versions needs the blob.
+Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,
+                               const std::string& blob);
+
+}  // namespace atl::store

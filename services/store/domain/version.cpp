@@ -1,0 +1,176 @@
+#include "services/store/domain/version.h"
+
+#include <algorithm>
+
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+#include "shared/service/names.h"
+
+namespace atl::store {
+namespace {
+
+using json::Json;
+using json::ObjectReader;
+
+constexpr std::size_t kParentsMax = 4096;
+constexpr std::size_t kDigestsMax = 4096;
+constexpr std::size_t kDescriptionBytesMax = 4096;
+constexpr std::size_t kMetricsBytesMax = 64U << 10;
+constexpr std::int64_t kCountMax = std::int64_t{1} << 53;
+constexpr std::int64_t kUploadFactor = 4;
+constexpr std::int64_t kUploadAllowanceBytes = std::int64_t{64}
+                                               << 20;  // small models have large tokenizers beside them
+
+bool contains(const std::vector<std::string>& list, const std::string& item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+std::string at(const std::string& list, std::size_t index) {
+    return list + "[" + std::to_string(index) + "]";
+}
+
+Result<std::vector<std::string>> parse_digests(const Json& values, const std::string& field, std::size_t count_max) {
+    std::vector<std::string> digests;
+    if (values.is_null()) return digests;
+    if (values.size() > count_max)
+        return invalid_argument(field, "must hold at most " + std::to_string(count_max) + " digests");
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!values[i].is_string() || !digest::is_sha256(values[i].get_ref<const std::string&>()))
+            return invalid_argument(at(field, i), "must be 64 lower-case hexadecimal characters");
+        digests.push_back(values[i].get<std::string>());
+    }
+    return digests;
+}
+
+Result<Json> parse_contribution(const Json& value, const std::string& field) {
+    ObjectReader reader(value, field);
+    const std::string facility = reader.required_string("facility");
+    const std::string version = reader.required_string("version");
+    const double weight = reader.number_or("weight", 1.0, 0.0, 1e300);
+    const std::int64_t samples = reader.integer_or("samples", 0, 0, kCountMax);
+    const std::int64_t tokens = reader.integer_or("tokens", 0, 0, kCountMax);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (!digest::is_sha256(version))
+        return invalid_argument(reader.field("version"), "must be 64 lower-case hexadecimal characters");
+    return Json{
+        {"facility", facility}, {"version", version}, {"weight", weight}, {"samples", samples}, {"tokens", tokens}};
+}
+
+Result<Json> parse_contributions(const Json& values) {
+    Json contributions = Json::array();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        ATOLL_TRY(Json contribution, parse_contribution(values[i], at("contributions", i)));
+        contributions.push_back(std::move(contribution));
+    }
+    return contributions;
+}
+
+Kind parse_kind(ObjectReader& reader) {
+    const std::string kind = reader.one_of("kind", {"base", "update", "global", "momentum"}, "base");
+    for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kMomentum})
+        if (kind == to_string(candidate)) return candidate;
+    return Kind::kBase;
+}
+
+}  // namespace
+
+const char* to_string(Kind kind) {
+    switch (kind) {
+        case Kind::kUpdate:
+            return "update";
+        case Kind::kGlobal:
+            return "global";
+        case Kind::kMomentum:
+            return "momentum";
+        case Kind::kBase:
+            break;
+    }
+    return "base";
+}
+
+Result<NewModel> parse_new_model(const Json& body) {
+    ObjectReader reader(body);
+    NewModel model;
+    model.name = reader.required_string("name");
+    model.description = reader.string_or("description", "");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_RETURN_IF_ERROR(service::check_name(model.name, "name"));
+    if (model.description.size() > kDescriptionBytesMax)
+        return invalid_argument("description", "must be at most 4096 bytes");
+    return model;
+}
+
+Result<NewVersion> parse_new_version(const Json& body) {
+    ObjectReader reader(body);
+    NewVersion version;
+    const Json& manifest = reader.required_object("manifest");
+    const Json& parents = reader.array_or_null("parents");
+    const Json& contributions = reader.array_or_null("contributions");
+    const Json& metrics = reader.object_or_null("metrics");
+    const std::string job = reader.string_or("job", "");
+    const std::int64_t round = reader.integer_or("round", -1, 0, 1'000'000);
+    version.kind = parse_kind(reader);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(version.manifest, store_client::parse_manifest(manifest));
+    version.digest = store_client::digest_of(version.manifest);
+    ATOLL_TRY(version.parents, parse_digests(parents, "parents", kParentsMax));
+    ATOLL_TRY(version.contributions, parse_contributions(contributions));
+    version.metrics = metrics.is_null() ? Json::object() : metrics;
+    if (version.metrics.dump().size() > kMetricsBytesMax) return invalid_argument("metrics", "must be at most 64 KiB");
+    if (!job.empty()) version.job = job;
+    if (round >= 0) version.round = round;
+    return version;
+}
+
+Result<std::string> parse_tag_target(const Json& body) {
+    ObjectReader reader(body);
+    std::string digest = reader.required_string("digest");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (!digest::is_sha256(digest)) return invalid_argument("digest", "must be 64 lower-case hexadecimal characters");
+    return digest;
+}
+
+Result<std::vector<std::string>> parse_digest_list(const Json& body) {
+    ObjectReader reader(body);
+    const Json& digests = reader.required_array("digests");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return parse_digests(digests, "digests", kDigestsMax);
+}
+
+bool reads_everything(const auth::Principal& principal) {
+    return principal.role != auth::Role::kFacility;
+}
+
+Status may_read_version(const auth::Principal& principal, const std::string& digest) {
+    if (reads_everything(principal)) return {};
+    if (principal.scope && contains(principal.scope->read_versions, digest)) return {};
+    return permission_denied("this token may not read version " + digest);
+}
+
+Status may_write_blobs(const auth::Principal& principal) {
+    if (principal.role != auth::Role::kFacility) return {};
+    if (principal.scope && !principal.scope->write_model.empty()) return {};
+    return permission_denied("this token's task hands in no model: it may not store blobs");
+}
+
+std::int64_t upload_quota(std::int64_t readable_bytes) {
+    return kUploadFactor * readable_bytes + kUploadAllowanceBytes;
+}
+
+Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version) {
+    if (principal.role == auth::Role::kAdmin || principal.role == auth::Role::kOperator) return {};
+    if (principal.role != auth::Role::kFacility || !principal.scope)
+        return permission_denied("this token may not write versions");
+    const auth::TaskScope& scope = *principal.scope;
+    if (model != scope.write_model) return permission_denied("this token may not write versions of model " + model);
+    if (version.kind != Kind::kUpdate) return permission_denied("this token may write only versions of kind update");
+    if (version.job && *version.job != scope.job)
+        return permission_denied("this token may not write versions of job " + *version.job);
+    if (!version.contributions.empty()) return permission_denied("an update has no contributions");
+    if (version.parents.size() != 1) return permission_denied("an update has one parent, its base");
+    if (!contains(scope.read_versions, version.parents[0]))
+        return permission_denied("this token may not name " + version.parents[0] + " as a parent");
+    return {};
+}
+
+}  // namespace atl::store

@@ -1,0 +1,153 @@
+#include "services/store/domain/version.h"
+
+#include <gtest/gtest.h>
+
+#include "services/store/routes/blob_routes.h"
+#include "shared/json/json.h"
+
+namespace atl::store {
+namespace {
+
+using auth::Principal;
+using auth::Role;
+using nlohmann::json;
+
+const std::string kSha(64, 'a');
+const std::string kBase(64, 'b');
+const std::string kOther(64, 'c');
+
+json version_body() {
+    return {{"manifest",
+             {{"schema", 1},
+              {"files", {{{"path", "config.json"}, {"size", 2}, {"chunks", {{{"sha256", kSha}, {"size", 2}}}}}}}}},
+            {"kind", "update"},
+            {"parents", {kBase}},
+            {"job", "job1"},
+            {"round", 3}};
+}
+
+json with(json value, const char* pointer, json member) {
+    value[json::json_pointer(pointer)] = std::move(member);
+    return value;
+}
+
+std::string field_of_error(const json& body) {
+    const auto parsed = parse_new_version(body);
+    return parsed.ok() ? "no error" : parsed.error().field;
+}
+
+TEST(StoreDomainTest, AVersionIsReadWithAllItsMembers) {
+    const json contributions = {{{"facility", "here"}, {"version", kOther}, {"weight", 2.5}, {"tokens", 7}}};
+    const auto version = parse_new_version(with(version_body(), "/contributions", contributions));
+    ASSERT_TRUE(version.ok()) << version.error().message;
+    EXPECT_EQ(version->kind, Kind::kUpdate);
+    EXPECT_EQ(version->parents, std::vector{kBase});
+    EXPECT_EQ(version->job, "job1");
+    EXPECT_EQ(version->round, 3);
+    EXPECT_EQ(version->digest, store_client::digest_of(version->manifest));
+    EXPECT_EQ(version->contributions[0]["weight"], 2.5);
+    EXPECT_EQ(version->contributions[0]["samples"], 0);
+}
+
+TEST(StoreDomainTest, WhatIsWrongInAVersionIsNamed) {
+    EXPECT_EQ(field_of_error(json::object()), "manifest");
+    EXPECT_EQ(field_of_error(with(version_body(), "/manifest/files/0/path", "../../etc/passwd")),
+              "manifest.files[0].path");
+    EXPECT_EQ(field_of_error(with(version_body(), "/colour", "red")), "colour");
+    EXPECT_EQ(field_of_error(with(version_body(), "/kind", "final")), "kind");
+    EXPECT_EQ(field_of_error(with(version_body(), "/parents/0", "abc")), "parents[0]");
+    EXPECT_EQ(field_of_error(with(version_body(), "/parents", kBase)), "parents");
+    EXPECT_EQ(field_of_error(with(version_body(), "/round", -1)), "round");
+    EXPECT_EQ(field_of_error(with(version_body(), "/metrics", {1, 2})), "metrics");
+    EXPECT_EQ(field_of_error(with(version_body(), "/metrics/x", std::string(70000, 'x'))), "metrics");
+    EXPECT_EQ(field_of_error(with(version_body(), "/contributions", {{{"facility", "here"}}})),
+              "contributions[0].version");
+    EXPECT_EQ(field_of_error(with(version_body(), "/contributions",
+                                  {{{"facility", "here"}, {"version", kOther}, {"weight", -1}}})),
+              "contributions[0].weight");
+}
+
+TEST(StoreDomainTest, AModelHasAProperNameAndAShortDescription) {
+    EXPECT_EQ(parse_new_model({{"name", "Upper"}}).error().field, "name");
+    EXPECT_EQ(parse_new_model({{"name", "a"}, {"description", std::string(5000, 'x')}}).error().field, "description");
+}
+
+TEST(StoreDomainTest, AtMost4096DigestsAtOnce) {
+    EXPECT_EQ(parse_digest_list({{"digests", std::vector<std::string>(4096, kSha)}})->size(), 4096U);
+    EXPECT_EQ(parse_digest_list({{"digests", std::vector<std::string>(4097, kSha)}}).error().field, "digests");
+    EXPECT_EQ(parse_digest_list({{"digests", {kSha, "x"}}}).error().field, "digests[1]");
+}
+
+Principal facility() {
+    Principal principal;
+    principal.subject = "leonardo";
+    principal.role = Role::kFacility;
+    principal.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", {kBase}, "out"};
+    return principal;
+}
+
+bool may_write(const Principal& principal, const std::string& model, const json& body) {
+    return may_write_version(principal, model, parse_new_version(body).value()).ok();
+}
+
+TEST(StoreDomainTest, AFacilityWritesOnlyItsOwnUpdate) {
+    EXPECT_TRUE(may_write(facility(), "out", version_body()));
+    EXPECT_FALSE(may_write(facility(), "other", version_body())) << "another model";
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/kind", "global")));
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/kind", "base")));
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/job", "job2"))) << "another job";
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/parents/0", kOther))) << "what it may not read";
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/parents", json::array()))) << "of no base";
+    EXPECT_FALSE(may_write(facility(), "out", with(version_body(), "/parents", {kBase, kBase})));
+    EXPECT_FALSE(may_write(facility(), "out",
+                           with(version_body(), "/contributions", {{{"facility", "x"}, {"version", kOther}}})));
+    Principal without_scope = facility();
+    without_scope.scope.reset();
+    EXPECT_FALSE(may_write(without_scope, "out", version_body()));
+}
+
+TEST(StoreDomainTest, OnlyAdminsAndOperatorsWriteAnything) {
+    for (const Role role : {Role::kAdmin, Role::kOperator, Role::kViewer}) {
+        Principal principal;
+        principal.role = role;
+        EXPECT_EQ(may_write(principal, "any", with(version_body(), "/kind", "base")), role != Role::kViewer);
+        EXPECT_TRUE(may_read_version(principal, kOther).ok());
+    }
+}
+
+TEST(StoreDomainTest, OnlyATokenThatHandsInAModelStoresBlobs) {
+    EXPECT_TRUE(may_write_blobs(facility()).ok());
+    Principal evaluating = facility();
+    evaluating.scope->write_model.clear();
+    EXPECT_EQ(may_write_blobs(evaluating).error().code, ErrorCode::kPermissionDenied);
+    Principal person;
+    person.role = Role::kOperator;
+    EXPECT_TRUE(may_write_blobs(person).ok());
+}
+
+TEST(StoreDomainTest, AFacilityReadsOnlyTheVersionsOfItsToken) {
+    EXPECT_TRUE(may_read_version(facility(), kBase).ok());
+    EXPECT_EQ(may_read_version(facility(), kOther).error().code, ErrorCode::kPermissionDenied);
+}
+
+std::string range_of(const std::string& header) {
+    const auto range = parse_range(header, 10);
+    return range.ok() ? std::to_string(range->begin) + "-" + std::to_string(range->end) : "outside";
+}
+
+TEST(StoreDomainTest, OneByteRangeIsUnderstoodAndOddOnesAreIgnored) {
+    EXPECT_EQ(range_of(""), "0-10");
+    EXPECT_EQ(range_of("bytes=0-3"), "0-4");
+    EXPECT_EQ(range_of("bytes=4-"), "4-10");
+    EXPECT_EQ(range_of("bytes=-3"), "7-10");
+    EXPECT_EQ(range_of("bytes=-30"), "0-10");
+    EXPECT_EQ(range_of("bytes=8-100"), "8-10");
+    EXPECT_EQ(range_of("bytes=10-11"), "outside");
+    EXPECT_EQ(range_of("bytes=5-4"), "outside");
+    EXPECT_EQ(range_of("bytes=0-1,3-4"), "0-10") << "RFC 9110: a server may ignore ranges";
+    EXPECT_EQ(range_of("bytes=99999999999999999999999-"), "0-10");
+    EXPECT_EQ(range_of("lines=1-2"), "0-10");
+}
+
+}  // namespace
+}  // namespace atl::store

@@ -1,0 +1,160 @@
+// What an attempt may upload, and what goes when no version needs it.
+#include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <thread>
+
+#include "services/store/routes/blob_routes.h"
+#include "services/store/testing/store_fixture.h"
+#include "services/store/work/sweep.h"
+
+namespace atl::store {
+namespace {
+
+TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
+    create_model("base");
+    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    http::Client site = facility({base}, "out");
+    const auto upload = [&](char letter, std::size_t bytes) {
+        const std::string body(bytes, letter);
+        return call(site, Method::kPut, "/v1/blobs/" + digest::sha256(body), body);
+    };
+    constexpr std::size_t kHalf = 32U << 20;  // of what an attempt has beside four times its base
+    EXPECT_EQ(upload('a', kHalf).status, 201);
+    EXPECT_EQ(upload('b', kHalf).status, 201);
+    EXPECT_EQ(upload('a', kHalf).status, 200) << "what is there costs nothing";
+    EXPECT_EQ(upload('c', 24).status, 201) << "four times the base";
+    const auto refused = upload('d', 1);
+    EXPECT_EQ(refused.status, 413);
+    EXPECT_NE(refused.body.find("attempt 1 of task task1"), std::string::npos) << refused.body;
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + digest::sha256("d")).status, 404);
+    EXPECT_EQ(put("d"), digest::sha256("d")) << "people have no quota";
+    http::Client evaluating = facility({base}, "");
+    EXPECT_EQ(call(evaluating, Method::kPut, "/v1/blobs/" + digest::sha256("e"), "e").status, 403);
+    EXPECT_EQ(call(evaluating, Method::kPost, "/v1/blobs/missing", R"({"digests":[]})").status, 403);
+}
+
+TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {
+    create_model("base");
+    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    auto blobs = BlobStore::open(temporary_.path() / "full").value();
+    blobs->set_write_hook([left = 3]() mutable { return left-- > 0 ? ENOSPC : 0; });
+    metrics::Registry metrics;
+    const Settings settings{.root = temporary_.path() / "full", .accel_prefix = "", .topic_prefix = ""};
+    BlobRoutes routes(store_->pool(), *blobs, settings, metrics);
+    http::ServerOptions server_options;
+    server_options.request_bytes_max = 65U << 20;
+    http::TestServer server([&](http::Server& to) { routes.add_to(to); }, server_options);
+    http::Client site = facility(server, {base}, "out");
+    const auto upload = [&](const std::string& body, const std::string& name) {
+        return call(site, Method::kPut, "/v1/blobs/" + name, body).status;
+    };
+    const std::string body(40U << 20, 'a');  // more than half of what the attempt may upload
+    const std::string name = digest::sha256(body);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(upload(body, name), 503) << "the disk is full";
+    EXPECT_EQ(upload(body, digest::sha256("other")), 422);
+    EXPECT_EQ(upload(body, name), 201);
+    EXPECT_EQ(upload(body, name), 200);
+    const std::string more(40U << 20, 'b');
+    EXPECT_EQ(upload(more, digest::sha256(more)), 413) << "this one would be too much";
+}
+
+TEST_F(StoreTest, BlobsThatNoVersionNeedsGoWhenTheyAreOld) {
+    create_model("llama");
+    const std::string needed = put("needed");
+    const std::string unused = put("unused");
+    const std::string wanted = put("wanted");
+    const std::string fresh = put("fresh");
+    create_version("llama", stored({{"weights.bin", "needed"}}));
+    const auto path_of = [&](const std::string& sha256) {
+        return temporary_.path() / "blobs" / BlobStore::relative_path(sha256);
+    };
+    const std::chrono::hours day{24};
+    for (const std::string& sha256 : {needed, unused, wanted})
+        std::filesystem::last_write_time(path_of(sha256), std::filesystem::file_time_type::clock::now() - 2 * day);
+    // Whoever is told that a blob is there counts on it.
+    const auto missing = call(Method::kPost, "/v1/blobs/missing", {{"digests", {wanted, std::string(64, '0')}}});
+    EXPECT_EQ(Json::parse(missing.body).at("missing").size(), 1U);
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    EXPECT_EQ(sweep(store_->pool(), *blobs, day).value(), 1);
+    EXPECT_FALSE(std::filesystem::exists(path_of(unused)));
+    for (const std::string& sha256 : {needed, wanted, fresh}) EXPECT_TRUE(std::filesystem::exists(path_of(sha256)));
+    EXPECT_EQ(sweep(store_->pool(), *blobs, day).value(), 0);
+    const Json manifest = {
+        {"schema", 1},
+        {"files", {{{"path", "weights.bin"}, {"size", 6}, {"chunks", {{{"sha256", unused}, {"size", 6}}}}}}}};
+    EXPECT_EQ(call(Method::kPost, "/v1/models/llama/versions", {{"manifest", manifest}}).status, 422) << "it is gone";
+    EXPECT_EQ(put("unused"), unused);
+    EXPECT_EQ(call(Method::kPost, "/v1/models/llama/versions", {{"manifest", manifest}}).status, 201);
+}
+
+TEST_F(StoreTest, ABlobThatCannotBeRemovedDoesNotEndTheSweep) {
+    const std::string unused = put("unused");
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    const fs::path stuck = temporary_.path() / "blobs" / BlobStore::relative_path(std::string(64, '0'));
+    fs::create_directories(stuck);  // no file: it cannot be unlinked
+    const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(unused);
+    const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
+    for (const auto& one : {stuck, path}) fs::last_write_time(one, old);
+    EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 1);
+    EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(StoreTest, AStoreThatHasJustStartedSweepsWhatIsOldAndForgetsUploads) {
+    const std::string unused = put("unused");
+    const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(unused);
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(48));
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    auto connection = store_->pool().acquire().value();
+    const auto upload = [&] {
+        return connection->query("INSERT INTO uploads VALUES ('t', '1', 5, now() - interval '2 days')").ok();
+    };
+    const auto is_forgotten = [&] { return connection->query("SELECT 1 FROM uploads").value().empty(); };
+    metrics::Registry metrics;
+    ASSERT_TRUE(upload());
+    {
+        const Sweeper keeping(store_->pool(), *blobs, std::chrono::hours(0), metrics, std::chrono::seconds(0));
+        EXPECT_TRUE(eventually(is_forgotten));
+    }
+    EXPECT_TRUE(fs::exists(path)) << "no age: blobs stay";
+    ASSERT_TRUE(upload());
+    const Sweeper sweeper(store_->pool(), *blobs, std::chrono::hours(24), metrics, std::chrono::seconds(0));
+    EXPECT_TRUE(eventually([&] { return !fs::exists(path) && is_forgotten(); }));
+}
+
+TEST_F(StoreTest, ASweepWaitsForWhoIsMakingAVersion) {
+    create_model("llama");
+    const std::string sha256 = put("late");
+    std::filesystem::last_write_time(temporary_.path() / "blobs" / BlobStore::relative_path(sha256),
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    auto connection = store_->pool().acquire().value();
+    auto making = pg::Transaction::begin(*connection).value();
+    ASSERT_TRUE(keep_blobs(making).ok());  // as a request does before it looks for its blobs
+    std::atomic<bool> swept = false;
+    std::jthread sweeping([&] {
+        EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 0);
+        swept = true;
+    });
+    const auto waiting = [&] {
+        auto other = store_->pool().acquire().value();
+        return other
+                   ->query(
+                       "SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND "
+                       "database ="
+                       " (SELECT oid FROM pg_database WHERE datname = current_database())")
+                   .value()
+                   .integer(0, "n") > 0;
+    };
+    ASSERT_TRUE(eventually(waiting));
+    EXPECT_FALSE(swept);
+    ASSERT_TRUE(
+        making.query("INSERT INTO manifests (digest, body, size_bytes, file_count) VALUES ('m', '', 4, 1)").ok());
+    ASSERT_TRUE(making.query("INSERT INTO manifest_blobs (manifest, blob) VALUES ('m', $1)", {sha256}).ok());
+    ASSERT_TRUE(making.commit().ok());
+    sweeping.join();
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + sha256).status, 200);
+}
+
+}  // namespace
+}  // namespace atl::store
