@@ -6,8 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "services/dispatch/domain/batch_state.h"
 #include "services/dispatch/domain/task.h"
-#include "services/dispatch/sites/batch/batch_system.h"
 
 // What becomes of a task when a step gave its answer: pure functions, no clock, no database.
 //

@@ -154,8 +154,7 @@ Outcome Steps::stage(const Task& task, Site& site) {
 }
 
 Outcome Steps::submit(const Task& task, Site& site) {
-    const std::int64_t ranks = task.params.value("ranks", std::int64_t{1});
-    const auto id = site.submit({operation_of(task, site), script_of(task, site), ranks});
+    const auto id = site.submit({operation_of(task, site), script_of(task, site)});
     return id.ok() ? Outcome(Submitted{*id}) : outcome_of(id.error());
 }
 

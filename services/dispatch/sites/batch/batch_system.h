@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "services/dispatch/domain/batch_state.h"
 #include "services/dispatch/domain/facility.h"
 #include "services/dispatch/sites/transport/transport.h"
 
@@ -19,13 +20,6 @@ struct BatchOperation {
 struct BatchSubmission {
     BatchOperation operation;
     std::string job_script;  // becomes job.sh; writes `started` and exit.json itself
-    std::int64_t ranks = 1;
-};
-
-enum class BatchState {
-    kQueued,
-    kRunning,
-    kAbsent,  // a good answer that does not know the job: it ended, or was never there
 };
 
 // A site's scheduler, driven by shell scripts through a transport. Thread-safe. Every call is safe to repeat; every

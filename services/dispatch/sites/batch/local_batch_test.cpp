@@ -49,10 +49,8 @@ class LocalBatchTest : public testing::Test {
     BatchSubmission submission(const std::string& name) const {
         const auto job = operation(name);
         const std::string path = work_.path().string();
-        return {job,
-                "echo " + name + " >>" + path + "/runs\n: >started\nwhile [ ! -e " + path +
-                    "/go ]; do sleep 0.02; done\necho " + name + " >>" + path + "/ended\n",
-                1};
+        return {job, "echo " + name + " >>" + path + "/runs\n: >started\nwhile [ ! -e " + path +
+                         "/go ]; do sleep 0.02; done\necho " + name + " >>" + path + "/ended\n"};
     }
     std::string lines(const std::string& file) const {
         const auto text = read_file(work_.path() / file);
@@ -161,7 +159,7 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
     const auto job = operation("a");
     const JobPlace place{job.name, job.directory, trainer.string(), &facility};
     const std::string script = train_script(place, {"models/m m", "data", {{"lr", 0.5}}, 1, {}});
-    ASSERT_TRUE(batch_->submit(transport_, {job, script, 1}).ok());
+    ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
     EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 7);
@@ -179,7 +177,7 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
     const auto job = operation("a");
     const JobPlace place{job.name, job.directory, trainer.string(), &facility};
     const std::string script = train_script(place, {"model", "data", {{"lr", 0.5}}, ranks, {}});
-    ASSERT_TRUE(batch_->submit(transport_, {job, script, 1}).ok());
+    ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
     std::string expected;
@@ -192,7 +190,7 @@ TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
     const auto job = operation("a");
     const JobPlace place{job.name, job.directory, "atoll-trainer", &facility};
     const std::string script = train_script(place, {"model", "data", {{"lr", 0.5}}, 100'000, {}});
-    ASSERT_TRUE(batch_->submit(transport_, {job, script, 1}).ok());
+    ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
     EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 2);

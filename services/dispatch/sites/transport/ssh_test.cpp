@@ -146,11 +146,11 @@ TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     const BatchOperation operation{"atoll-a-1", file("work") + "/tasks/a/1"};
     const std::string script = "echo run >>" + file("runs") + "\nwhile [ ! -e " + file("go") +
                                " ]; do sleep 0.02; done\n: >" + file("ended") + "\n";
-    ASSERT_TRUE(batch->submit(*transport_, {operation, script, 1}).ok());
+    ASSERT_TRUE(batch->submit(*transport_, {operation, script}).ok());
     ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("runs")); }));
     stop_sshd();
     start_sshd();
-    ASSERT_TRUE(batch->submit(*transport_, {operation, script, 1}).ok());
+    ASSERT_TRUE(batch->submit(*transport_, {operation, script}).ok());
     write("go", "");
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("ended")); }));
     EXPECT_EQ(read_file(file("runs")).value(), "run\n");

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace atl::dispatch {
+
+// What a batch system answers about a job.
+enum class BatchState {
+    kQueued,
+    kRunning,
+    kAbsent,  // a good answer that does not know the job: it ended, or was never there
+};
+
+}  // namespace atl::dispatch
