@@ -40,6 +40,12 @@ echo '#include "services/registry/x.h"' >"$tree/services/store/a.cpp" && expect 
 echo '#include "services/store/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: shared/ includes nothing above'
 echo '#include "shared/json/json.h"' >"$tree/shared/base/a.cpp" && expect 'a.cpp:1: shared/base includes nothing'
 echo '#include "shared/pg/pg.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer uses only'
+echo '#include "trainer/parallel/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: includes a layer above'
+echo '#include "shared/events/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: includes a layer above'
+mkdir -p "$tree/services/store/domain" && echo '#include "services/store/db/x.h"' >"$tree/services/store/domain/a.cpp" &&
+    expect 'a.cpp:1: includes a layer above'
+mkdir -p "$tree/trainer/misc" && echo '#include "trainer/model/x.h"' >"$tree/trainer/misc/a.cpp" &&
+    expect 'misc/a.cpp:1: includes a layer above'
 echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer includes nothing'
 echo '#include "trainer/model/x.h"' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: services include nothing of the trainer'
 yes '// line' | head -n 601 >"$tree/shared/pg/a.cpp" && expect 'a.cpp:601: more than 600 lines'

@@ -76,6 +76,39 @@ check_layers() {
     done
 }
 
+# Lowest first: a folder includes what stands before it, never what stands after. "folder: layers…"; * is any service.
+layers() {
+    cat <<'TABLE'
+shared base host json log digest safetensors config metrics auth http pg kafka events service store_client aggregate
+trainer tensor quant comm kernels model optim offload plan text tokenizer dataset tokenize weights importer parallel checkpoint train program
+services/* domain db blobs clients sites events work routes watch commands site
+TABLE
+}
+# Tests may look at anything.
+check_order() {
+    local root layers
+    while read -r root layers; do
+        in_code '^#include "' "${code[@]}" | grep -vE '_test\.cpp:|/testing/' | awk -v root="$root" -v layers="$layers" '
+            BEGIN {
+                count = split(layers, names, " ")
+                for (i = 1; i <= count; ++i) rank[names[i]] = i
+                depth = split(root, unused, "/")
+                gsub(/\*/, "[a-z_]+", root)
+            }
+            {
+                split($0, quoted, "\"")
+                file = substr($0, 1, index($0, ":") - 1)
+                if (file !~ "^" root "/" || quoted[2] !~ "^" root "/") next
+                split(file, from, "/"); split(quoted[2], to, "/")
+                if (depth == 2 && from[2] != to[2]) next
+                a = from[depth + 1]; b = to[depth + 1]
+                if (a ~ /\./ || b ~ /\./) next
+                if (!(a in rank)) print $0 "\t" a
+                else if (b in rank && rank[b] > rank[a]) print
+            }'
+    done < <(layers) | report "includes a layer above its own (tests/tidy/tidy.sh lists them)"
+}
+
 check_sizes() {
     local file lines
     for file in "${code[@]}"; do
@@ -126,7 +159,7 @@ check_pages() {
     done
 }
 
-breaches=$(check_libraries; check_layers; check_sizes; check_habits; check_pages)
+breaches=$(check_libraries; check_layers; check_order; check_sizes; check_habits; check_pages)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1
