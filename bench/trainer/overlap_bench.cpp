@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "trainer/comm/launch.h"
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/run_memory.h"
 
 namespace {
 
@@ -100,16 +100,16 @@ class Bench {
           model_(llama()),
           backend_(kernels::make_cpu_backend(1).value()),
           rows_(kGlobalRows / world.size()) {
-        parallel::LayoutOptions options;
+        parallel::RunMemoryOptions options;
         options.engine.largest = {rows_, kLength};
-        options.division = parallel::divide(parallel::Sharding::kFullShard, world.rank(), world.size());
+        options.layout = parallel::parallel_layout(parallel::Sharding::kFullShard, world.rank(), world.size());
         options.optimizer = &optimizer_;
         memory_ = parallel::RunMemory::allocate(*backend_, model_, options).value();
-        ranks_ = std::make_unique<parallel::RankGroups>(comm_, options.division);
+        ranks_ = std::make_unique<parallel::ProcessGroups>(comm_, options.layout);
         parallel::ParameterStore& store = memory_->store();
         store.clear_moments(*backend_);
-        for (std::size_t group = 0; group < store.group_count(); ++group) {
-            const std::span<float> weights = parallel::elements(store.weights(group));
+        for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+            const std::span<float> weights = parallel::elements(store.weights(unit));
             for (std::size_t i = 0; i < weights.size(); ++i)
                 weights[i] = static_cast<float>(static_cast<int>(i * 2654435761U % 1000) - 500) * 4e-5F;
         }
@@ -139,8 +139,9 @@ class Bench {
         parallel::Engine& engine = memory_->engine();
         engine.train(*backend_, *ranks_, memory_->batch().batch(), 1e-3F, true);
         engine.gradients().finish(*backend_, *ranks_);
-        check(memory_->store().update(*backend_, ranks_->copy(), optimizer_, {++steps_, 1e-5, 1.0, true, 0}).ok(),
-              "the update failed");
+        check(
+            memory_->store().update(*backend_, ranks_->shard_group(), optimizer_, {++steps_, 1e-5, 1.0, true, 0}).ok(),
+            "the update failed");
         engine.weights_changed();
     }
 
@@ -150,7 +151,7 @@ class Bench {
     std::int64_t rows_;
     optim::Optimizer optimizer_;
     std::unique_ptr<parallel::RunMemory> memory_;
-    std::unique_ptr<parallel::RankGroups> ranks_;
+    std::unique_ptr<parallel::ProcessGroups> ranks_;
     std::vector<std::int32_t> ids_;
     std::int64_t steps_ = 0;
 };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/model/initialize.h"
-#include "trainer/model/testing/resident_model.h"
+#include "trainer/model/testing/reference_driver.h"
 
 namespace {
 
@@ -27,13 +27,13 @@ model::ModelConfig llama(std::int64_t hidden, std::int64_t layers, std::int64_t 
 
 void run(benchmark::State& state, const model::ModelConfig& config, model::BatchShape shape, bool train) {
     const auto backend = kernels::make_cpu_backend(static_cast<int>(state.range(0))).value();
-    model::ResidentModel resident(model::make_model(config).value(), *backend);
-    for (const auto& group : resident.model().groups) {
-        for (const auto& parameter : group.parameters)
+    model::ReferenceDriver resident(model::make_model(config).value(), *backend);
+    for (const auto& unit : resident.model().units) {
+        for (const auto& parameter : unit.parameters)
             model::initialize(parameter, 1, 0, resident.weight(parameter.name));
     }
     std::vector<std::int32_t> ids;
-    for (std::int64_t i = 0; i < shape.rows(); ++i) {
+    for (std::int64_t i = 0; i < shape.tokens(); ++i) {
         ids.push_back(static_cast<std::int32_t>(i * 7919 % config.vocab_size));
     }
     const model::BatchRows rows{.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = {}};
@@ -41,7 +41,7 @@ void run(benchmark::State& state, const model::ModelConfig& config, model::Batch
         benchmark::DoNotOptimize(train ? resident.train(rows) : resident.evaluate(rows));
     const double passes = train ? 3.0 : 1.0, iterations = static_cast<double>(state.iterations());
     state.counters["tokens/s"] =
-        benchmark::Counter(static_cast<double>(shape.rows()) * iterations, benchmark::Counter::kIsRate);
+        benchmark::Counter(static_cast<double>(shape.tokens()) * iterations, benchmark::Counter::kIsRate);
     state.counters["GFLOP/s"] = benchmark::Counter(passes * resident.model().forward_flops(shape) * iterations * 1e-9,
                                                    benchmark::Counter::kIsRate);
 }

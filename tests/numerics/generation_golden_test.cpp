@@ -12,7 +12,7 @@ class GenerationGoldenTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(GenerationGoldenTest, GreedyTokensAreThoseOfTransformers) {
     const Golden golden(GetParam());
     const auto backend = kernels::make_cpu_backend(1).value();
-    model::ResidentModel resident = golden.load(*backend);
+    model::ReferenceDriver resident = golden.load(*backend);
     const auto expected = golden.integers("tokens");
     ASSERT_FALSE(expected.empty());
     std::vector<std::int32_t> tokens;

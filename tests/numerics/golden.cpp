@@ -94,11 +94,11 @@ model::BatchRows Golden::rows() const {
     return {.shape = shape_, .input_ids = input_ids_, .labels = labels_, .segment_ids = segment_ids_};
 }
 
-model::ResidentModel Golden::load(kernels::Backend& backend,
-                                  const std::function<void(model::ModelConfig&)>& change) const {
+model::ReferenceDriver Golden::load(kernels::Backend& backend,
+                                    const std::function<void(model::ModelConfig&)>& change) const {
     model::ModelConfig config = config_;
     if (change) change(config);
-    model::ResidentModel resident(model::make_model(config).value(), backend);
+    model::ReferenceDriver resident(model::make_model(config).value(), backend);
     const std::vector<std::string> stored = names("weight:");
     if (stored.empty()) {
         for (const std::string& name : names("gradient:")) set_weight(name, resident.weight(name));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "shared/safetensors/file.h"
-#include "trainer/model/testing/resident_model.h"
+#include "trainer/model/testing/reference_driver.h"
 
 namespace atl::numerics {
 
@@ -27,8 +27,8 @@ class Golden {
     model::BatchRows rows() const;
     // The model with the golden weights, or those of golden_tiles.py's formula; a control may `change` the
     // configuration first.
-    model::ResidentModel load(kernels::Backend& backend,
-                              const std::function<void(model::ModelConfig&)>& change = {}) const;
+    model::ReferenceDriver load(kernels::Backend& backend,
+                                const std::function<void(model::ModelConfig&)>& change = {}) const;
 
   private:
     safetensors::File file_;

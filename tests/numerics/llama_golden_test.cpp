@@ -35,7 +35,7 @@ class LlamaGoldenTest : public ::testing::TestWithParam<Case> {
   protected:
     Golden golden_{GetParam().golden};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam().instruction_set).value();
-    model::ResidentModel model_ = golden_.load(*backend_);
+    model::ReferenceDriver model_ = golden_.load(*backend_);
 
     double golden_loss() const { return static_cast<double>(golden_.floats("loss")[0]); }
     double worst_gradient() {
@@ -55,7 +55,7 @@ TEST_P(LlamaGoldenTest, TheLossIsThatOfTransformers) {
 TEST_P(LlamaGoldenTest, EveryParametersGradientIsThatOfTransformers) {
     model_.train(golden_.rows());
     std::size_t parameters = 0;
-    for (const auto& group : model_.model().groups) parameters += group.parameters.size();
+    for (const auto& unit : model_.model().units) parameters += unit.parameters.size();
     EXPECT_EQ(golden_.names("gradient:").size(), parameters);
     for (const std::string& name : golden_.names("gradient:")) {
         EXPECT_LE(golden_.gradient_error(name, model_.gradient(name)), kGradientTolerance) << name;
@@ -119,7 +119,7 @@ TEST_P(LlamaGoldenTest, LabelsShiftedTwiceAreFarOff) {
 TEST(LlamaTilesTest, ARowOfAGradientThatIsLeftOutIsFarOff) {
     const Golden golden("tiles");
     const auto backend = kernels::make_cpu_backend(1).value();
-    model::ResidentModel model = golden.load(*backend);
+    model::ReferenceDriver model = golden.load(*backend);
     model.train(golden.rows());
     for (const std::string name : {"model.layers.1.mlp.gate_proj.weight", "model.layers.0.self_attn.v_proj.weight"}) {
         const auto gradient = model.gradient(name);
@@ -150,7 +150,7 @@ TEST(LlamaDynamicRopeTest, TheRotationOfTheShortContextIsFarOff) {
 TEST(LlamaThreadsTest, TheBitsDoNotDependOnTheNumberOfThreads) {
     const Golden golden("gqa_tied");
     const auto one = kernels::make_cpu_backend(1).value(), three = kernels::make_cpu_backend(3).value();
-    model::ResidentModel alone = golden.load(*one), shared = golden.load(*three);
+    model::ReferenceDriver alone = golden.load(*one), shared = golden.load(*three);
     EXPECT_EQ(alone.train(golden.rows()), shared.train(golden.rows()));
     for (const std::string& name : golden.names("gradient:")) {
         EXPECT_TRUE(std::ranges::equal(alone.gradient(name), shared.gradient(name))) << name;

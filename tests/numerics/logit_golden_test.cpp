@@ -39,7 +39,7 @@ class LogitGoldenTest : public ::testing::TestWithParam<LogitCase> {
   protected:
     Golden golden_{GetParam().golden, GetParam().family};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(2, GetParam().instruction_set).value();
-    model::ResidentModel model_ = golden_.load(*backend_);
+    model::ReferenceDriver model_ = golden_.load(*backend_);
 
     // The largest distance from the golden logits of the first row, when its first `prompt` tokens come at once and
     // the others one by one: of each position from prompt − 1 on.

@@ -51,15 +51,15 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
         }
     }
 
-    model::ResidentModel load(double alpha) const {
+    model::ReferenceDriver load(double alpha) const {
         const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
         model::Model model = model::make_model(config).value();
         check(model::add_adapters(model, {4, alpha, 0, case_.targets}).ok(), "no adapters");
-        model::ResidentModel resident(std::move(model), *backend_);
-        for (const model::ParameterGroup& group : resident.model().groups) {
-            for (const model::Parameter& parameter : group.parameters) {
+        model::ReferenceDriver resident(std::move(model), *backend_);
+        for (const model::FsdpUnit& unit : resident.model().units) {
+            for (const model::Parameter& parameter : unit.parameters) {
                 const auto weight = resident.weight(parameter.name);
-                if (group.is_adapter) {
+                if (unit.is_adapter) {
                     std::ranges::copy(floats(adapter_, parameter.name), weight.begin());
                 } else {
                     model::initialize(parameter, 3, 0, weight);
@@ -81,7 +81,7 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
 };
 
 TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
-    model::ResidentModel model = load(8);
+    model::ReferenceDriver model = load(8);
     EXPECT_NEAR(model.evaluate(rows()) / golden_loss(), 1.0, 1e-5);
     for (const bool recompute : {false, true}) {
         EXPECT_NEAR(model.train(rows(), {.recompute = recompute}) / golden_loss(), 1.0, 1e-5);
@@ -97,7 +97,7 @@ TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
 }
 
 TEST_P(LoraGoldenTest, AccumulatingTwoPassesDoublesTheGradients) {
-    model::ResidentModel model = load(8);
+    model::ReferenceDriver model = load(8);
     model.train(rows());
     model.train(rows(), {.accumulate = true});
     for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
@@ -110,7 +110,7 @@ TEST_P(LoraGoldenTest, AccumulatingTwoPassesDoublesTheGradients) {
 
 // A control: the tolerance can tell.
 TEST_P(LoraGoldenTest, AnotherScaleIsFarOff) {
-    model::ResidentModel model = load(9);
+    model::ReferenceDriver model = load(9);
     EXPECT_GT(std::abs(model.evaluate(rows()) / golden_loss() - 1.0), 1e-4);
 }
 

@@ -34,7 +34,7 @@ class OptGoldenTest : public ::testing::TestWithParam<OptCase> {
   protected:
     Golden golden_{GetParam().golden, "opt"};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam().instruction_set).value();
-    model::ResidentModel model_ = golden_.load(*backend_);
+    model::ReferenceDriver model_ = golden_.load(*backend_);
 
     double golden_loss() const { return static_cast<double>(golden_.floats("loss")[0]); }
 };
@@ -47,7 +47,7 @@ TEST_P(OptGoldenTest, TheLossIsThatOfTransformers) {
 TEST_P(OptGoldenTest, EveryParametersGradientIsThatOfTransformers) {
     model_.train(golden_.rows());
     std::size_t parameters = 0;
-    for (const auto& group : model_.model().groups) parameters += group.parameters.size();
+    for (const auto& unit : model_.model().units) parameters += unit.parameters.size();
     EXPECT_EQ(golden_.names("gradient:").size(), parameters);
     for (const std::string& name : golden_.names("gradient:")) {
         if (name.ends_with("k_proj.bias")) {
@@ -98,7 +98,7 @@ class OptGenerationTest : public ::testing::TestWithParam<std::string> {
   protected:
     Golden golden_{GetParam(), "opt"};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(2).value();
-    model::ResidentModel model_ = golden_.load(*backend_);
+    model::ReferenceDriver model_ = golden_.load(*backend_);
 };
 
 TEST_P(OptGenerationTest, GreedyTokensAreThoseOfTransformers) {

@@ -32,16 +32,16 @@ void PrintTo(const Case& value, std::ostream* out) {
 
 class ReferenceModelTest : public testing::TestWithParam<Case> {
   protected:
-    model::ResidentModel load() {
-        model::ResidentModel plain = golden_.load(*backend_);
+    model::ReferenceDriver load() {
+        model::ReferenceDriver plain = golden_.load(*backend_);
         if (!GetParam().adapted) return plain;
         model::Model model = model::make_model(golden_.config()).value();
         check(model::add_adapters(model, {4, 4 * kLoraScale, 0, {"all-linear"}}).ok(), "no adapters");
-        model::ResidentModel adapted(std::move(model), *backend_);
-        for (const model::ParameterGroup& group : adapted.model().groups) {
-            for (model::Parameter parameter : group.parameters) {
+        model::ReferenceDriver adapted(std::move(model), *backend_);
+        for (const model::FsdpUnit& unit : adapted.model().units) {
+            for (model::Parameter parameter : unit.parameters) {
                 const auto weight = adapted.weight(parameter.name);
-                if (!group.is_adapter) {
+                if (!unit.is_adapter) {
                     std::ranges::copy(plain.weight(parameter.name), weight.begin());
                     continue;
                 }
@@ -55,8 +55,8 @@ class ReferenceModelTest : public testing::TestWithParam<Case> {
 
     ReferenceModel reference(const ReferenceModel::Mistakes& mistakes = {}) {
         std::map<std::string, Matrix> parameters;
-        for (const model::ParameterGroup& group : model_.model().groups) {
-            for (const model::Parameter& parameter : group.parameters) {
+        for (const model::FsdpUnit& unit : model_.model().units) {
+            for (const model::Parameter& parameter : unit.parameters) {
                 const bool vector = parameter.shape.size() == 1;
                 Matrix value(vector ? 1 : parameter.shape[0], vector ? parameter.shape[0] : parameter.shape[1]);
                 std::ranges::copy(model_.weight(parameter.name), value.values.begin());
@@ -69,9 +69,9 @@ class ReferenceModelTest : public testing::TestWithParam<Case> {
     // The parameters that train.
     std::vector<std::string> names() const {
         std::vector<std::string> names;
-        for (const model::ParameterGroup& group : model_.model().groups) {
-            for (const model::Parameter& parameter : group.parameters) {
-                if (!group.frozen) names.push_back(parameter.name);
+        for (const model::FsdpUnit& unit : model_.model().units) {
+            for (const model::Parameter& parameter : unit.parameters) {
+                if (!unit.frozen) names.push_back(parameter.name);
             }
         }
         return names;
@@ -124,7 +124,7 @@ class ReferenceModelTest : public testing::TestWithParam<Case> {
 
     Golden golden_{GetParam().golden, GetParam().family};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1).value();
-    model::ResidentModel model_ = load();
+    model::ReferenceDriver model_ = load();
 };
 
 TEST_P(ReferenceModelTest, ItsGradientsAreTheDifferencesOfItsLoss) {

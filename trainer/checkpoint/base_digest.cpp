@@ -16,9 +16,9 @@ constexpr std::size_t kDigestChars = 64;
 // Of the model's own tensors, or of its adapters'.
 std::vector<std::string> names_of(const model::Model& model, bool adapters) {
     std::vector<std::string> names;
-    for (const model::ParameterGroup& group : model.groups) {
-        if (group.is_adapter != adapters) continue;
-        for (const model::Parameter& parameter : group.parameters) names.push_back(parameter.name);
+    for (const model::FsdpUnit& unit : model.units) {
+        if (unit.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : unit.parameters) names.push_back(parameter.name);
     }
     std::ranges::sort(names);
     return names;
@@ -69,19 +69,19 @@ Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& 
     return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm, from_rank0);
 }
 
-void tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
-                        const std::string& sha256, const comm::Comm& comm) {
+void warn_of_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
+                           const std::string& sha256, const comm::Comm& comm) {
     if (comm.rank() != 0 || trained_on.sha256.empty() || trained_on.sha256 == sha256) return;
     log::warn("the adapter was trained on '" + trained_on.directory + "' (sha256 " + trained_on.sha256 +
               "); the weights of '" + directory.path.string() + "' (sha256 " + sha256 +
               ") are others: give the model that it was trained on, unless this is the same in another dtype");
 }
 
-Status tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on, comm::Comm& comm,
-                          bool from_rank0) {
+Status warn_of_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on, comm::Comm& comm,
+                             bool from_rank0) {
     if (trained_on.sha256.empty()) return {};
     ATOLL_TRY(const std::string sha256, base_digest(directory, comm, from_rank0));
-    tell_other_weights(directory, trained_on, sha256, comm);
+    warn_of_other_weights(directory, trained_on, sha256, comm);
     return {};
 }
 

@@ -16,11 +16,11 @@ Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& 
 
 // Rank 0 says so on standard error when an adapter was trained on other weights than the model's, whose base_digest()
 // is `sha256`.
-void tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
-                        const std::string& sha256, const comm::Comm& comm);
+void warn_of_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
+                           const std::string& sha256, const comm::Comm& comm);
 // The same where the weights are still to be read, which they are only if the adapter tells. Every rank takes part and
 // gets the same outcome.
-Status tell_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on, comm::Comm& comm,
-                          bool from_rank0);
+Status warn_of_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on, comm::Comm& comm,
+                             bool from_rank0);
 
 }  // namespace atl::checkpoint

@@ -6,7 +6,7 @@
 
 #include "trainer/model/config.h"
 #include "trainer/model/initialize.h"
-#include "trainer/parallel/gather_pieces.h"
+#include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/weights/adapter.h"
 #include "trainer/weights/quantize.h"
 #include "trainer/weights/storage.h"
@@ -20,9 +20,9 @@ constexpr std::int64_t kPieceElements = 1 << 16;
 // Of the model's own tensors, or of its adapters'.
 std::vector<weights::TensorSpec> specs_of(const model::Model& model, bool adapters) {
     std::vector<weights::TensorSpec> specs;
-    for (const model::ParameterGroup& group : model.groups) {
-        if (group.is_adapter != adapters) continue;
-        for (const model::Parameter& parameter : group.parameters) {
+    for (const model::FsdpUnit& unit : model.units) {
+        if (unit.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : unit.parameters) {
             specs.push_back({parameter.name, parameter.shape, weights::DType::kF32});
         }
     }
@@ -34,17 +34,17 @@ Error beyond_range(const std::string& name) {
 }
 
 // Elements of a parameter from `begin` on.
-Status read_values(const ModelDirectory& directory, const model::ParameterGroup& group,
-                   const model::Parameter& parameter, std::int64_t begin, std::span<float> values) {
-    if (group.is_adapter && !directory.adapters->weights) {
+Status read_values(const ModelDirectory& directory, const model::FsdpUnit& unit, const model::Parameter& parameter,
+                   std::int64_t begin, std::span<float> values) {
+    if (unit.is_adapter && !directory.adapters->weights) {
         model::initialize(parameter, directory.adapters->seed, begin, values);
         return {};
     }
-    const weights::WeightReader& weights = group.is_adapter ? *directory.adapters->weights : *directory.weights;
+    const weights::WeightReader& weights = unit.is_adapter ? *directory.adapters->weights : *directory.weights;
     return weights.read(parameter.name, begin, begin + static_cast<std::int64_t>(values.size()), values);
 }
 
-// Hands over a parameter of a quantised group as the group keeps it. Such groups are the model's own.
+// Hands over a parameter of a quantised unit as the unit keeps it. Such units are the model's own.
 Status read_stored(const ModelDirectory& directory, const model::Parameter& parameter, const quant::TakeBytes& take) {
     if (tensor::is_quantized(parameter.stored)) return weights::read_quantized(*directory.weights, parameter, take);
     std::vector<float> values(static_cast<std::size_t>(parameter.element_count()));
@@ -53,7 +53,7 @@ Status read_stored(const ModelDirectory& directory, const model::Parameter& para
     return {};
 }
 
-// Puts bytes of a quantised group's flat buffer, from `at` on, where this rank keeps them, if it does. `kept` begins at
+// Puts bytes of a quantised unit's flat buffer, from `at` on, where this rank keeps them, if it does. `kept` begins at
 // `begin`.
 void put_kept_bytes(const tensor::Tensor& kept, std::int64_t begin, std::int64_t at, std::span<const std::byte> bytes,
                     kernels::Backend& backend) {
@@ -63,11 +63,11 @@ void put_kept_bytes(const tensor::Tensor& kept, std::int64_t begin, std::int64_t
         backend.copy_from_host(bytes.data() + (from - at), parallel::flat_range(kept, from - begin, to - from));
 }
 
-// What this rank keeps of a quantised group. A rank that keeps part of a matrix quantises all of it.
-Status load_quantized(const ModelDirectory& directory, const model::ParameterGroup& group, std::int64_t begin,
+// What this rank keeps of a quantised unit. A rank that keeps part of a matrix quantises all of it.
+Status load_quantized(const ModelDirectory& directory, const model::FsdpUnit& unit, std::int64_t begin,
                       const tensor::Tensor& kept, kernels::Backend& backend) {
-    for (const parallel::Piece& piece : parallel::pieces_of(group, begin, kept.element_count())) {
-        const model::Parameter& parameter = group.parameters[piece.parameter];
+    for (const parallel::Piece& piece : parallel::pieces_of(unit, begin, kept.element_count())) {
+        const model::Parameter& parameter = unit.parameters[piece.parameter];
         const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
             put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
         };
@@ -79,55 +79,55 @@ Status load_quantized(const ModelDirectory& directory, const model::ParameterGro
 // Where values go: to the weights that the model computes with, or to the masters that those are rounded from.
 enum class Target : std::uint8_t { kWeights, kMasters };
 
-std::vector<Target> targets_of(const parallel::ParameterStore& store, std::size_t group) {
-    if (store.has_masters(group)) return {Target::kWeights, Target::kMasters};
+std::vector<Target> targets_of(const parallel::ParameterStore& store, std::size_t unit) {
+    if (store.has_masters(unit)) return {Target::kWeights, Target::kMasters};
     return {Target::kWeights};
 }
 
-parallel::ParameterStore::Range range_of(const parallel::ParameterStore& store, std::size_t group, Target target) {
-    if (target == Target::kMasters) return store.range_of(parallel::ParameterStore::Saved::kExactWeights, group);
-    const tensor::Tensor& weights = store.weights(group);
-    return {store.begin_of(weights, group), weights.element_count()};
+parallel::ParameterStore::Range range_of(const parallel::ParameterStore& store, std::size_t unit, Target target) {
+    if (target == Target::kMasters) return store.range_of(parallel::ParameterStore::Saved::kExactWeights, unit);
+    const tensor::Tensor& weights = store.weights(unit);
+    return {store.begin_of(weights, unit), weights.element_count()};
 }
 
 // Elements from `at` on, counted from where the target's range begins; they are of this parameter.
-Status put(parallel::ParameterStore& store, std::size_t group, Target target, const std::string& parameter,
+Status put(parallel::ParameterStore& store, std::size_t unit, Target target, const std::string& parameter,
            std::int64_t at, std::span<const float> values, kernels::Backend& backend) {
     if (target == Target::kMasters) {
-        return store.write(backend, parallel::ParameterStore::Saved::kExactWeights, group, at, std::as_bytes(values));
+        return store.write(backend, parallel::ParameterStore::Saved::kExactWeights, unit, at, std::as_bytes(values));
     }
     const tensor::Tensor weights =
-        parallel::flat_range(store.weights(group), at, static_cast<std::int64_t>(values.size()));
+        parallel::flat_range(store.weights(unit), at, static_cast<std::int64_t>(values.size()));
     return weights::store_values(values, weights, backend) ? Status() : beyond_range(parameter);
 }
 
-// Reads what this rank keeps of a group.
+// Reads what this rank keeps of a unit.
 Status load_flat(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t index, Target target,
                  kernels::Backend& backend, std::span<float> buffer) {
-    const model::ParameterGroup& group = store.model().groups[index];
+    const model::FsdpUnit& unit = store.model().units[index];
     const parallel::ParameterStore::Range range = range_of(store, index, target);
-    if (group.is_quantized()) return load_quantized(directory, group, range.begin, store.weights(index), backend);
-    for (const parallel::Piece& piece : parallel::pieces_of(group, range.begin, range.count)) {
-        const model::Parameter& parameter = group.parameters[piece.parameter];
+    if (unit.is_quantized()) return load_quantized(directory, unit, range.begin, store.weights(index), backend);
+    for (const parallel::Piece& piece : parallel::pieces_of(unit, range.begin, range.count)) {
+        const model::Parameter& parameter = unit.parameters[piece.parameter];
         for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
             const std::int64_t count = std::min(kPieceElements, piece.count - done);
             const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
-            ATOLL_RETURN_IF_ERROR(read_values(directory, group, parameter, piece.begin + done, values));
+            ATOLL_RETURN_IF_ERROR(read_values(directory, unit, parameter, piece.begin + done, values));
             ATOLL_RETURN_IF_ERROR(put(store, index, target, parameter.name, piece.at + done, values, backend));
         }
     }
     return {};
 }
 
-// Puts elements [at, at + values.size()) of a group's flat buffer where this rank keeps them, if it does.
-Status put_kept_part(parallel::ParameterStore& store, std::size_t group, Target target, const std::string& parameter,
+// Puts elements [at, at + values.size()) of a unit's flat buffer where this rank keeps them, if it does.
+Status put_kept_part(parallel::ParameterStore& store, std::size_t unit, Target target, const std::string& parameter,
                      std::int64_t at, std::span<const float> values, kernels::Backend& backend) {
-    const parallel::ParameterStore::Range range = range_of(store, group, target);
+    const parallel::ParameterStore::Range range = range_of(store, unit, target);
     const std::int64_t from = std::max(at, range.begin);
     const std::int64_t to = std::min(at + static_cast<std::int64_t>(values.size()), range.begin + range.count);
     if (from >= to) return {};
     const auto part = values.subspan(static_cast<std::size_t>(from - at), static_cast<std::size_t>(to - from));
-    return put(store, group, target, parameter, from - range.begin, part, backend);
+    return put(store, unit, target, parameter, from - range.begin, part, backend);
 }
 
 // What rank 0 has to send, or that it failed: false on all ranks, with the reason on rank 0.
@@ -138,10 +138,10 @@ bool rank0_has_it(const Status& read, comm::Comm& comm, Status& status) {
     return ok != std::byte{0};
 }
 
-// The values of one group, a piece at a time. False on all ranks when a read failed.
-bool broadcast_values(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t group,
+// The values of one unit, a piece at a time. False on all ranks when a read failed.
+bool broadcast_values(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t unit,
                       kernels::Backend& backend, comm::Comm& comm, std::span<float> buffer, Status& status) {
-    const model::ParameterGroup& parameters = store.model().groups[group];
+    const model::FsdpUnit& parameters = store.model().units[unit];
     for (const model::Parameter& parameter : parameters.parameters) {
         for (std::int64_t done = 0; done < parameter.element_count(); done += kPieceElements) {
             const std::int64_t count = std::min(kPieceElements, parameter.element_count() - done);
@@ -150,9 +150,9 @@ bool broadcast_values(const ModelDirectory& directory, parallel::ParameterStore&
             if (comm.rank() == 0) read = read_values(directory, parameters, parameter, done, values);
             if (!rank0_has_it(read, comm, status)) return false;
             comm.broadcast(std::as_writable_bytes(values), 0);
-            for (const Target target : targets_of(store, group)) {
+            for (const Target target : targets_of(store, unit)) {
                 const Status placed =
-                    put_kept_part(store, group, target, parameter.name, parameter.offset + done, values, backend);
+                    put_kept_part(store, unit, target, parameter.name, parameter.offset + done, values, backend);
                 if (status.ok()) status = placed;
             }
         }
@@ -192,12 +192,12 @@ Status broadcast_pieces(const std::function<Status(const quant::TakeBytes&)>& re
     return status;
 }
 
-// A quantised group: rank 0 quantises, so that quantised bytes travel.
-bool broadcast_quantized(const ModelDirectory& directory, const parallel::ParameterStore& store, std::size_t group,
+// A quantised unit: rank 0 quantises, so that quantised bytes travel.
+bool broadcast_quantized(const ModelDirectory& directory, const parallel::ParameterStore& store, std::size_t unit,
                          kernels::Backend& backend, comm::Comm& comm, Status& status) {
-    const tensor::Tensor& kept = store.weights(group);
-    const std::int64_t begin = store.begin_of(kept, group);
-    for (const model::Parameter& parameter : store.model().groups[group].parameters) {
+    const tensor::Tensor& kept = store.weights(unit);
+    const std::int64_t begin = store.begin_of(kept, unit);
+    for (const model::Parameter& parameter : store.model().units[unit].parameters) {
         const auto read = [&](const quant::TakeBytes& take) { return read_stored(directory, parameter, take); };
         const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
             put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
@@ -257,7 +257,7 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
 
 Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
     if (!directory.model.config.tie_word_embeddings) return {};
-    const std::string& table = directory.model.groups.front().parameters.front().name;
+    const std::string& table = directory.model.units.front().parameters.front().name;
     const int reading = from_rank0 ? 1 : comm.size();  // ranks
     return comm.agree(comm.rank() < reading ? directory.weights->check_tied_head(table, comm.rank(), reading)
                                             : Status());
@@ -276,9 +276,9 @@ Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& s
                     comm::Comm& comm) {
     std::vector<float> buffer(kPieceElements);
     Status status;
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        for (const Target target : targets_of(store, group)) {
-            if (status.ok()) status = load_flat(directory, store, group, target, backend, buffer);
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        for (const Target target : targets_of(store, unit)) {
+            if (status.ok()) status = load_flat(directory, store, unit, target, backend, buffer);
         }
     }
     return comm.agree(parallel::write_outcome(status));
@@ -288,10 +288,10 @@ Status load_weights_from_rank0(const ModelDirectory& directory, parallel::Parame
                                kernels::Backend& backend, comm::Comm& comm) {
     std::vector<float> buffer(kPieceElements);
     Status status;
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        const bool sent = store.model().groups[group].is_quantized()
-                              ? broadcast_quantized(directory, store, group, backend, comm, status)
-                              : broadcast_values(directory, store, group, backend, comm, buffer, status);
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        const bool sent = store.model().units[unit].is_quantized()
+                              ? broadcast_quantized(directory, store, unit, backend, comm, status)
+                              : broadcast_values(directory, store, unit, backend, comm, buffer, status);
         if (!sent) break;
     }
     return comm.agree(parallel::write_outcome(status));
@@ -314,10 +314,10 @@ Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& c
 
 Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
     Status status;
-    parallel::PieceGatherer pieces(backend, comm);
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        if (store.model().groups[group].is_adapter != adapters_) continue;
-        const Status read = pieces.gather_weights(store, group, [&](std::span<const float> values) {
+    parallel::GatherToRank0 pieces(backend, comm);
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (store.model().units[unit].is_adapter != adapters_) continue;
+        const Status read = pieces.gather_weights(store, unit, [&](std::span<const float> values) {
             if (status.ok()) status = writer_->append(values);
         });
         if (status.ok()) status = read;
@@ -331,13 +331,13 @@ Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& back
 std::int64_t save_buffer_bytes(const model::Model& model, bool adapters) {
     constexpr std::int64_t kWidth = sizeof(float), kWriter = std::int64_t{1} << 20;  // of safetensors::Writer
     std::int64_t largest = 0, all = 0;
-    for (const model::ParameterGroup& group : model.groups) {
-        if (group.is_adapter != adapters) continue;
-        largest = std::max(largest, group.element_count);
-        all += group.element_count;
+    for (const model::FsdpUnit& unit : model.units) {
+        if (unit.is_adapter != adapters) continue;
+        largest = std::max(largest, unit.element_count);
+        all += unit.element_count;
     }
     // A piece as it is gathered (at its full size), widened, and narrowed again; and what the writer holds back.
-    const std::int64_t piece = parallel::PieceGatherer::kPieceElements;
+    const std::int64_t piece = parallel::GatherToRank0::kPieceElements;
     return kWidth * (piece + 2 * std::min(piece, largest)) + std::min(kWriter, kWidth * all);
 }
 

@@ -97,8 +97,8 @@ Result<ExpectedModel> expected_model(const std::string& config, const std::files
     if (!parsed.ok()) return in_file(config_path, parsed.error().field + " " + parsed.error().message);
     ATOLL_TRY(const model::Model model, model::make_model(*parsed));
     ExpectedModel expected;
-    for (const auto& group : model.groups) {
-        for (const auto& parameter : group.parameters) expected.tensors.push_back({parameter.name, parameter.shape});
+    for (const auto& unit : model.units) {
+        for (const auto& parameter : unit.parameters) expected.tensors.push_back({parameter.name, parameter.shape});
     }
     expected.ignorable = model::ignorable_tensors(*parsed);
     return expected;

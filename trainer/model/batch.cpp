@@ -19,7 +19,7 @@ Status check_token(std::int32_t id, std::int64_t vocab_size, const char* field) 
 }
 
 Status check_rows(const BatchRows& rows, const BatchShape& largest) {
-    const auto count = static_cast<std::size_t>(rows.shape.rows());
+    const auto count = static_cast<std::size_t>(rows.shape.tokens());
     if (rows.shape.batch < 1 || rows.shape.batch > largest.batch || rows.shape.length != largest.length) {
         return invalid_argument("input_ids", "a batch of " + std::to_string(rows.shape.batch) + " × " +
                                                  std::to_string(rows.shape.length) + " does not fit buffers of " +
@@ -62,7 +62,7 @@ BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& back
     buffers.batch_ = buffers.storage_;
     if (arena.is_measuring()) return buffers;
     backend.copy_from_host(make_rope_table(config, 0, largest.length).data(), buffers.storage_.rope_table);
-    const auto count = static_cast<std::size_t>(largest.rows());
+    const auto count = static_cast<std::size_t>(largest.tokens());
     buffers.targets_.resize(count);
     buffers.positions_.resize(count);
     buffers.starts_.resize(count);

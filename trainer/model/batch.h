@@ -15,7 +15,7 @@ struct ModelConfig;
 struct BatchShape {
     std::int64_t batch = 0;   // B sequences
     std::int64_t length = 0;  // T tokens a sequence
-    std::int64_t rows() const { return batch * length; }
+    std::int64_t tokens() const { return batch * length; }
     bool operator==(const BatchShape&) const = default;
 };
 

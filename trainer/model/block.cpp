@@ -30,14 +30,14 @@ std::int64_t Parameter::element_count() const {
     return count;
 }
 
-void ParameterGroup::add(Parameter parameter) {
+void FsdpUnit::add(Parameter parameter) {
     parameter.offset = element_count;
     parameter.extent = parameter.element_count();
     element_count += parameter.extent;
     parameters.push_back(std::move(parameter));
 }
 
-void ParameterGroup::quantize(DType format) {
+void FsdpUnit::quantize(DType format) {
     storage = DType::kU8;
     frozen = true;
     element_count = 0;
@@ -49,26 +49,26 @@ void ParameterGroup::quantize(DType format) {
     }
 }
 
-GroupView::GroupView(const ParameterGroup& group, const Tensor& weights, const Tensor& gradients, bool accumulate)
-    : group_(&group), weights_(weights), gradients_(gradients), accumulate_(accumulate) {
-    check(weights.element_count() >= group.element_count, "the weights are not of this group");
-    check(gradients.empty() || gradients.element_count() >= group.element_count, "the gradients are not of this group");
+UnitView::UnitView(const FsdpUnit& unit, const Tensor& weights, const Tensor& gradients, bool accumulate)
+    : unit_(&unit), weights_(weights), gradients_(gradients), accumulate_(accumulate) {
+    check(weights.element_count() >= unit.element_count, "the weights are not of this unit");
+    check(gradients.empty() || gradients.element_count() >= unit.element_count, "the gradients are not of this unit");
 }
 
-GroupView GroupView::accumulating() const {
-    GroupView view = *this;
+UnitView UnitView::accumulating() const {
+    UnitView view = *this;
     view.accumulate_ = true;
     return view;
 }
 
-Tensor GroupView::view(const Tensor& flat, std::size_t first, std::size_t count) const {
-    const Parameter& begin = group_->parameters.at(first);
+Tensor UnitView::view(const Tensor& flat, std::size_t first, std::size_t count) const {
+    const Parameter& begin = unit_->parameters.at(first);
     const DType dtype = flat.dtype() == DType::kU8 ? begin.stored : flat.dtype();
     check(count == 1 || !tensor::is_quantized(dtype), "quantised matrices cannot be stacked");
     const std::int64_t columns = begin.shape.back();
     std::int64_t elements = 0;
     for (std::size_t index = first; index < first + count; ++index) {
-        const Parameter& parameter = group_->parameters.at(index);
+        const Parameter& parameter = unit_->parameters.at(index);
         check(parameter.shape.back() == columns, "only matrices of as many columns can be stacked");
         elements += parameter.element_count();
     }

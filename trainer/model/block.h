@@ -29,9 +29,9 @@ struct Parameter {
     float init_deviation = 0.02F;  // kNormal; of kUniform the largest magnitude
     Partition partition = Partition::kReplicated;
     bool is_norm = false;     // a norm's or a bias: what --no-decay-norms leaves out of weight decay
-    std::int64_t offset = 0;  // elements from the start of its group's flat buffer
-    std::int64_t extent = 0;  // elements of that buffer; element_count(), or bytes in a group of bytes
-    // What it is kept in where the group's storage is bytes: fp32, or a quantised format.
+    std::int64_t offset = 0;  // elements from the start of its unit's flat buffer
+    std::int64_t extent = 0;  // elements of that buffer; element_count(), or bytes in a unit of bytes
+    // What it is kept in where the unit's storage is bytes: fp32, or a quantised format.
     tensor::DType stored = tensor::DType::kF32;
 
     std::int64_t element_count() const;
@@ -39,7 +39,7 @@ struct Parameter {
 
 // Parameters that are gathered, reduced and updated together: one flat buffer, the parameters one after another
 // without gaps. (So query, key and value, and gate and up, are also one matrix each.)
-struct ParameterGroup {
+struct FsdpUnit {
     std::string name;  // "embedding", "layers.0", "head"
     std::vector<Parameter> parameters;
     std::int64_t element_count = 0;
@@ -49,19 +49,18 @@ struct ParameterGroup {
 
     bool is_quantized() const { return storage == tensor::DType::kU8; }
     void add(Parameter parameter);  // sets its offset and extent
-    // Keeps the matrices in a quantised format and the rest in fp32, in one flat buffer of bytes. The group is frozen.
+    // Keeps the matrices in a quantised format and the rest in fp32, in one flat buffer of bytes. The unit is frozen.
     void quantize(tensor::DType format);
 };
 
-// The flat buffers of one group while a block runs, lent by the driver.
-class GroupView {
+// The flat buffers of one unit while a block runs, lent by the driver.
+class UnitView {
   public:
-    GroupView() = default;
-    // weights [element_count] in the group's storage format, gradients fp32 [element_count]; none in a forward pass and
-    // of a frozen group.
+    UnitView() = default;
+    // weights [element_count] in the unit's storage format, gradients fp32 [element_count]; none in a forward pass and
+    // of a frozen unit.
     // With accumulate the block adds to the gradients, else it overwrites them.
-    GroupView(const ParameterGroup& group, const Tensor& weights, const Tensor& gradients = {},
-              bool accumulate = false);
+    UnitView(const FsdpUnit& unit, const Tensor& weights, const Tensor& gradients = {}, bool accumulate = false);
 
     Tensor weight(std::size_t index) const { return view(weights_, index, 1); }
     Tensor gradient(std::size_t index) const { return view(gradients_, index, 1); }
@@ -71,12 +70,12 @@ class GroupView {
     Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
     Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }
     bool accumulate() const { return accumulate_; }
-    GroupView accumulating() const;                      // the same, but the block adds to its gradients
-    bool trains() const { return !gradients_.empty(); }  // in a backward pass: false when the group is frozen
+    UnitView accumulating() const;                       // the same, but the block adds to its gradients
+    bool trains() const { return !gradients_.empty(); }  // in a backward pass: false when the unit is frozen
 
   private:
     Tensor view(const Tensor& flat, std::size_t first, std::size_t count) const;
-    const ParameterGroup* group_ = nullptr;
+    const FsdpUnit* unit_ = nullptr;
     Tensor weights_;
     Tensor gradients_;
     bool accumulate_ = false;
@@ -103,9 +102,9 @@ struct Context {
     std::optional<std::uint64_t> dropout_seed = {};
     std::int64_t first_token = 0;  // of the batch, where a block handles its rows in pieces: also for dropout
     // Called between the products, so that the driver's transfers get on while a block computes; null: nobody is.
-    const std::function<void()>* between = nullptr;
-    void between_products() const {
-        if (between != nullptr) (*between)();
+    const std::function<void()>* progress = nullptr;
+    void make_progress() const {
+        if (progress != nullptr) (*progress)();
     }
 };
 
@@ -122,7 +121,7 @@ struct LayerCache {
     std::int64_t past = 0;
 };
 
-class LinearRun;
+class FusedLinear;
 
 // The stages of a model, run one after another by a driver: embedding, decoder layers, head. A block has no state: its
 // weights, gradients, input, output and saved activations are lent to it, so a driver can shard, gather, offload,
@@ -133,16 +132,16 @@ class Block {
   public:
     virtual ~Block() = default;
     virtual const std::string& name() const = 0;
-    // Indices into Model::groups; forward and backward get their views in this order. A group may serve two blocks (a
+    // Indices into Model::units; forward and backward get their views in this order. A unit may serve two blocks (a
     // tied embedding): its gradient is complete when backward of the first of them is done.
-    virtual const std::vector<std::size_t>& groups() const = 0;
+    virtual const std::vector<std::size_t>& units() const = 0;
 
-    // What adapters may be given to; their matrices are in the first of the groups. The adapters that were made for
-    // them are in another group, which becomes the block's last.
-    virtual std::span<LinearRun> linears() { return {}; }
-    virtual void use_adapters(std::size_t group) {
+    // What adapters may be given to; their matrices are in the first of the units. The adapters that were made for
+    // them are in another unit, which becomes the block's last.
+    virtual std::span<FusedLinear> linears() { return {}; }
+    virtual void use_adapters(std::size_t unit) {
         check(false, "a block without linears has no adapters");
-        (void)group;
+        (void)unit;
     }
     virtual bool is_layer() const { return false; }  // whose matrices may be kept in a quantised format
 
@@ -154,10 +153,10 @@ class Block {
 
     // saved: saved_bytes() bytes aligned to tensor::kAlignmentBytes; null in evaluation. loss is for the head only.
     // In evaluation and generation output may be input.
-    virtual void forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+    virtual void forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                          const Tensor& output, std::byte* saved, const Loss* loss) const = 0;
-    // Writes the gradients of the groups and input_gradient, which may be output_gradient. May destroy what was saved.
-    virtual void backward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+    // Writes the gradients of the units and input_gradient, which may be output_gradient. May destroy what was saved.
+    virtual void backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                           std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
                           const Loss* loss) const = 0;
     // True for the head: its backward computes the losses as well, so a training step leaves out its forward.
@@ -165,7 +164,7 @@ class Block {
 
     // Generation: rows are the tokens after cache.past (only layers use the cache). The head writes the logits of each
     // sequence's last token, [B, V], into output.
-    virtual void infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+    virtual void infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
                        const Tensor& output, LayerCache& cache) const = 0;
     virtual std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                                std::int64_t keys_max) const = 0;

@@ -14,7 +14,7 @@ constexpr std::int64_t kChunkRowsMin = 64;
 // What a chunk of rows reads and writes.
 struct Chunk {
     Context context;
-    Tensor features, targets, losses, logits, low, low_gradient;
+    Tensor features, targets, losses, logits, lora_hidden, lora_hidden_gradient;
 };
 
 void for_each_chunk(const Context& context, const Tensor& features, const LossScratch& scratch, const Loss& loss,
@@ -30,8 +30,8 @@ void for_each_chunk(const Context& context, const Tensor& features, const LossSc
                     part(targets),
                     part(losses),
                     first(scratch.logits),
-                    first(scratch.low),
-                    first(scratch.low_gradient)};
+                    first(scratch.lora_hidden),
+                    first(scratch.lora_hidden_gradient)};
         chunk.context.first_token = begin;
         handle(chunk);
     }
@@ -40,37 +40,38 @@ void for_each_chunk(const Context& context, const Tensor& features, const LossSc
 }  // namespace
 
 std::int64_t loss_chunk_rows(const BatchShape& shape, std::int64_t vocabulary) {
-    return std::min(shape.rows(), std::max(kChunkRowsMin, kChunkElements / vocabulary));
+    return std::min(shape.tokens(), std::max(kChunkRowsMin, kChunkElements / vocabulary));
 }
 
-LossScratch cut_loss(tensor::Arena& arena, const LinearRun& table, const BatchShape& shape, std::int64_t vocabulary) {
+LossScratch allocate_loss(tensor::Arena& arena, const FusedLinear& table, const BatchShape& shape,
+                          std::int64_t vocabulary) {
     using tensor::Category;
     const std::int64_t rows = loss_chunk_rows(shape, vocabulary);
     return {.logits = arena.allocate(Category::kWorkspace, tensor::DType::kF32, {rows, vocabulary}),
-            .low = table.cut_low(arena, rows, Category::kWorkspace),
-            .low_gradient = table.cut_low(arena, rows, Category::kWorkspace)};
+            .lora_hidden = table.allocate_lora_hidden(arena, rows, Category::kWorkspace),
+            .lora_hidden_gradient = table.allocate_lora_hidden(arena, rows, Category::kWorkspace)};
 }
 
-void chunked_loss_forward(const Context& context, const LinearRun& table, std::span<const GroupView> groups,
+void chunked_loss_forward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,
                           const Tensor& features, const LossScratch& scratch, const Loss& loss) {
     for_each_chunk(context, features, scratch, loss, [&](const Chunk& chunk) {
-        table.forward(chunk.context, groups, chunk.features, chunk.logits, chunk.low);
+        table.forward(chunk.context, units, chunk.features, chunk.logits, chunk.lora_hidden);
         context.backend.cross_entropy_forward(chunk.logits, chunk.targets, chunk.losses);
     });
 }
 
-void chunked_loss_backward(const Context& context, const LinearRun& table, std::span<const GroupView> groups,
+void chunked_loss_backward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,
                            const Tensor& features, const LossScratch& scratch, const Loss& loss,
                            const Tensor& feature_gradients) {
-    const std::array added = {groups[0].accumulating(), groups[1].accumulating()};
+    const std::array added = {units[0].accumulating(), units[1].accumulating()};
     for_each_chunk(context, features, scratch, loss, [&](const Chunk& chunk) {
         const std::int64_t begin = chunk.context.first_token, rows = chunk.features.rows();
-        table.forward(chunk.context, groups, chunk.features, chunk.logits, chunk.low);
+        table.forward(chunk.context, units, chunk.features, chunk.logits, chunk.lora_hidden);
         context.backend.cross_entropy_backward(chunk.logits, chunk.targets, loss.gradient_scale, chunk.losses);
-        table.low_gradient(chunk.context, groups, chunk.logits, chunk.low_gradient);
-        table.weight_gradient(chunk.context, begin > 0 ? std::span<const GroupView>(added) : groups, chunk.logits,
-                              chunk.features, chunk.low, chunk.low_gradient);
-        table.input_gradient(chunk.context, groups, chunk.logits, chunk.low_gradient,
+        table.lora_hidden_gradient(chunk.context, units, chunk.logits, chunk.lora_hidden_gradient);
+        table.weight_gradient(chunk.context, begin > 0 ? std::span<const UnitView>(added) : units, chunk.logits,
+                              chunk.features, chunk.lora_hidden, chunk.lora_hidden_gradient);
+        table.input_gradient(chunk.context, units, chunk.logits, chunk.lora_hidden_gradient,
                              feature_gradients.row_range(begin, rows));
     });
 }

@@ -14,16 +14,17 @@ std::int64_t loss_chunk_rows(const BatchShape& shape, std::int64_t vocabulary);
 
 // Scratch of a chunk.
 struct LossScratch {
-    Tensor logits;             // [chunk, V], then their gradient
-    Tensor low, low_gradient;  // of the table's adapter
+    Tensor logits;                             // [chunk, V], then their gradient
+    Tensor lora_hidden, lora_hidden_gradient;  // of the table's adapter
 };
-LossScratch cut_loss(tensor::Arena& arena, const LinearRun& table, const BatchShape& shape, std::int64_t vocabulary);
+LossScratch allocate_loss(tensor::Arena& arena, const FusedLinear& table, const BatchShape& shape,
+                          std::int64_t vocabulary);
 
-// losses [N] of features [N, C] · table [V, C]ᵀ. groups: the table's and that of its adapter.
-void chunked_loss_forward(const Context& context, const LinearRun& table, std::span<const GroupView> groups,
+// losses [N] of features [N, C] · table [V, C]ᵀ. units: the table's and that of its adapter.
+void chunked_loss_forward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,
                           const Tensor& features, const LossScratch& scratch, const Loss& loss);
-// The same with the gradients of the groups, where they train, and of the features.
-void chunked_loss_backward(const Context& context, const LinearRun& table, std::span<const GroupView> groups,
+// The same with the gradients of the units, where they train, and of the features.
+void chunked_loss_backward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,
                            const Tensor& features, const LossScratch& scratch, const Loss& loss,
                            const Tensor& feature_gradients);
 

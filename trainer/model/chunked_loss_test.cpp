@@ -15,7 +15,7 @@
 #include "trainer/kernels/testing/op_test_support.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
-#include "trainer/model/testing/resident_model.h"
+#include "trainer/model/testing/reference_driver.h"
 
 namespace atl::model {
 namespace {
@@ -68,17 +68,17 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
         batch_.targets = kernels::integers(targets_);
     }
     Loss loss() { return {losses_.tensor, 0.25F}; }
-    static ParameterGroup table_group() {
-        ParameterGroup group{.name = "head", .parameters = {}};
-        group.add({.name = "lm_head.weight", .shape = {kVocabulary, kChannels}});
-        return group;
+    static FsdpUnit table_group() {
+        FsdpUnit unit{.name = "head", .parameters = {}};
+        unit.add({.name = "lm_head.weight", .shape = {kVocabulary, kChannels}});
+        return unit;
     }
-    std::array<GroupView, 2> views(const Tensor& table_gradient, bool accumulate) const {
-        return {GroupView(group_, table_.tensor, table_gradient, accumulate), GroupView()};
+    std::array<UnitView, 2> views(const Tensor& table_gradient, bool accumulate) const {
+        return {UnitView(unit_, table_.tensor, table_gradient, accumulate), UnitView()};
     }
     void backward(const Tensor& table_gradient, bool accumulate) {
         chunked_loss_backward(context_, run_, views(table_gradient, accumulate), features_.tensor,
-                              {.logits = logits_.tensor, .low = {}, .low_gradient = {}}, loss(),
+                              {.logits = logits_.tensor, .lora_hidden = {}, .lora_hidden_gradient = {}}, loss(),
                               feature_gradients_.tensor);
     }
 
@@ -88,8 +88,8 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
     const Context context_{.backend = *backend_, .workspace = workspace_, .batch = batch_};
     const Owned features_ = kernels::random({kRows, kChannels}, 1),
                 table_ = kernels::random({kVocabulary, kChannels}, 2);
-    const ParameterGroup group_ = table_group();
-    const LinearRun run_{group_, 0, 1};
+    const FsdpUnit unit_ = table_group();
+    const FusedLinear run_{unit_, 0, 1};
     std::vector<std::int32_t> targets_;
     Owned logits_{{kChunk, kVocabulary}}, losses_{{kRows}}, feature_gradients_{{kRows, kChannels}};
     Owned table_gradient_{{kVocabulary, kChannels}, 2.0F};
@@ -98,7 +98,7 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
 TEST_P(ChunkedLossTest, LossesAndGradientsOfThreeChunksAreTheDefinition) {
     const FullLoss expected(features_, table_, targets_, 0.25);
     chunked_loss_forward(context_, run_, views({}, false), features_.tensor,
-                         {.logits = logits_.tensor, .low = {}, .low_gradient = {}}, loss());
+                         {.logits = logits_.tensor, .lora_hidden = {}, .lora_hidden_gradient = {}}, loss());
     EXPECT_LE(relative_l2(losses_, expected.losses), kLossTolerance);
     losses_.values.assign(kRows, -1.0F);
     backward(table_gradient_.tensor, false);
@@ -150,13 +150,13 @@ class LargeVocabularyTest : public ::testing::TestWithParam<std::string> {
         config.tie_word_embeddings = GetParam() == "Tied";
         return config;
     }
-    ResidentModel load() {
+    ReferenceDriver load() {
         Model model = make_model(config()).value();
         if (GetParam() == "Adapted")
             check(add_adapters(model, {.rank = 2, .alpha = 3, .dropout = 0, .targets = {"lm_head"}}).ok(), "adapters");
-        ResidentModel resident(std::move(model), *backend_);
-        for (const auto& group : resident.model().groups) {
-            for (Parameter parameter : group.parameters) {
+        ReferenceDriver resident(std::move(model), *backend_);
+        for (const auto& unit : resident.model().units) {
+            for (Parameter parameter : unit.parameters) {
                 if (parameter.init == Init::kZeros) parameter.init = Init::kNormal;
                 parameter.init_deviation = 0.3F;
                 initialize(parameter, 3, 0, resident.weight(parameter.name));
@@ -176,7 +176,7 @@ TEST_P(LargeVocabularyTest, ABatchOfThreeChunksIsItsSequencesOneByOne) {
     const auto sequences = [&](std::int64_t first, std::int64_t count) {
         return BatchRows{{count, kLength}, std::span(ids).subspan(first * kLength, count * kLength), {}, {}};
     };
-    ResidentModel whole = load(), alone = load();
+    ReferenceDriver whole = load(), alone = load();
     const double loss = whole.train(sequences(0, kSequences));
     EXPECT_NEAR(whole.evaluate(sequences(0, kSequences)) / loss, 1, 1e-7);
     double sum = 0;
@@ -184,9 +184,9 @@ TEST_P(LargeVocabularyTest, ABatchOfThreeChunksIsItsSequencesOneByOne) {
         sum += alone.train(sequences(i, 1), {.accumulate = i > 0, .loss_divisor = kSequences * (kLength - 1.0)});
     }
     EXPECT_NEAR(loss * kSequences / sum, 1, 1e-6);
-    for (const auto& group : whole.model().groups) {
-        if (group.frozen) continue;
-        for (const Parameter& parameter : group.parameters) {
+    for (const auto& unit : whole.model().units) {
+        if (unit.frozen) continue;
+        for (const Parameter& parameter : unit.parameters) {
             const auto one = alone.gradient(parameter.name), all = whole.gradient(parameter.name);
             double difference = 0, size = 0;
             for (std::size_t i = 0; i < one.size(); ++i) {

@@ -99,13 +99,13 @@ void Generation::step(std::span<const std::int32_t> tokens, std::span<float> log
     Arena scratch = Arena::borrowing(static_cast<std::byte*>(workspace_.data()), workspace_.byte_count());
     const Context context{.backend = *backend_, .workspace = scratch, .batch = batch};
     const Tensor hidden = hidden_.row_range(0, count);
-    std::vector<GroupView> views;
+    std::vector<UnitView> views;
     for (std::size_t index = 0; index < model_->blocks.size(); ++index) {
         const Block& block = *model_->blocks[index];
         views.clear();
         weights_->begin_block(index);
-        for (const std::size_t group : block.groups()) {
-            views.emplace_back(model_->groups[group], weights_->weights(group));
+        for (const std::size_t unit : block.units()) {
+            views.emplace_back(model_->units[unit], weights_->weights(unit));
         }
         const bool is_head = index + 1 == model_->blocks.size();
         block.infer(context, views, hidden, is_head ? logits_ : hidden, caches_[index]);

@@ -11,14 +11,14 @@
 
 namespace atl::model {
 
-// Lends the weights of a group while a block runs: resident, or gathered on demand by a sharded driver.
+// Lends the weights of a unit while a block runs: resident, or gathered on demand by a sharded driver.
 class WeightSource {
   public:
     virtual ~WeightSource() = default;
-    // The groups of this block are asked for next. Blocks come in their order, over and over.
+    // The units of this block are asked for next. Blocks come in their order, over and over.
     virtual void begin_block(std::size_t) {}
     // [element_count] in any storage format; valid until the next block begins.
-    virtual Tensor weights(std::size_t group) = 0;
+    virtual Tensor weights(std::size_t unit) = 0;
 };
 
 // One sequence being generated: key/value caches of all layers and the memory of a step, allocated at the start.

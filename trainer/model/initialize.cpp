@@ -21,8 +21,8 @@ std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
 }
 
 std::array<double, 4> normals(const Words& words) {
-    const auto low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
-    return {low[0], low[1], high[0], high[1]};
+    const auto lora_hidden = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
+    return {lora_hidden[0], lora_hidden[1], high[0], high[1]};
 }
 
 // In (-1, 1).

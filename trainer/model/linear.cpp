@@ -6,16 +6,16 @@
 
 namespace atl::model {
 
-std::array<GroupView, 2> with_adapters(std::span<const GroupView> groups, std::size_t matrices, std::size_t own) {
-    return {groups[matrices], groups.size() > own ? groups[own] : GroupView()};
+std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own) {
+    return {units[matrices], units.size() > own ? units[own] : UnitView()};
 }
 
-LinearRun::LinearRun(const ParameterGroup& base, std::size_t first, std::size_t count) : first_(first), count_(count) {
+FusedLinear::FusedLinear(const FsdpUnit& base, std::size_t first, std::size_t count) : first_(first), count_(count) {
     inputs_ = base.parameters[first].shape[1];
     for (std::size_t index = first; index < first + count; ++index) outputs_ += base.parameters[index].shape[0];
 }
 
-std::vector<std::string> LinearRun::modules(const ParameterGroup& base) const {
+std::vector<std::string> FusedLinear::modules(const FsdpUnit& base) const {
     std::vector<std::string> names;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
         names.push_back(module_of(base.parameters[index]));
@@ -24,7 +24,7 @@ std::vector<std::string> LinearRun::modules(const ParameterGroup& base) const {
 }
 
 // A as peft begins with it: uniform in ±1/√in (kaiming_uniform with a = √5), B zero: no change.
-void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, ParameterGroup& adapters) {
+void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters) {
     rank_ = options.rank;
     scale_ = options.scale();
     dropout_ = options.dropout;
@@ -53,30 +53,30 @@ void LinearRun::adapt(const ParameterGroup& base, const LoraOptions& options, Pa
     }
 }
 
-Tensor LinearRun::cut_low(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const {
+Tensor FusedLinear::allocate_lora_hidden(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const {
     if (adapters_.empty()) return {};
     return arena.allocate(category, tensor::DType::kF32, {rows, static_cast<std::int64_t>(adapters_.size()) * rank_});
 }
 
-Tensor LinearRun::cut_dropped(tensor::Arena& arena, std::int64_t rows) const {
+Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, std::int64_t rows) const {
     return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, inputs_});
 }
 
-std::int64_t LinearRun::workspace_bytes(std::int64_t rows) const {
+std::int64_t FusedLinear::workspace_bytes(std::int64_t rows) const {
     if (dropout_ == 0 || adapters_.empty()) return 0;
     tensor::Arena arena = tensor::Arena::measuring();
-    cut_dropped(arena, rows);
+    allocate_dropped(arena, rows);
     return arena.peak_bytes();
 }
 
-void LinearRun::drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const {
+void FusedLinear::drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const {
     const std::int64_t first_token = context.batch.first_row * context.batch.shape.length + context.first_token;
     const std::int64_t first_element = first_token * inputs_;
     context.backend.dropout({dropout_, *context.dropout_seed, adapter.stream, first_element}, x, out);
 }
 
 // A quantised matrix has factors of its own, so each is a product of its own.
-void LinearRun::multiply(const Context& context, const GroupView& base, const Tensor& x, const Tensor& y) const {
+void FusedLinear::multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const {
     if (!base.is_quantized())
         return context.backend.matmul(x, false, base.stacked_weight(first_, count_), true, y, false);
     std::int64_t column = 0;
@@ -87,8 +87,8 @@ void LinearRun::multiply(const Context& context, const GroupView& base, const Te
     }
 }
 
-void LinearRun::multiply_back(const Context& context, const GroupView& base, const Tensor& y_gradient,
-                              const Tensor& x_gradient) const {
+void FusedLinear::multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
+                                const Tensor& x_gradient) const {
     kernels::Backend& backend = context.backend;
     if (!base.is_quantized()) {
         return backend.matmul(y_gradient, false, base.stacked_weight(first_, count_), false, x_gradient, false);
@@ -102,90 +102,93 @@ void LinearRun::multiply_back(const Context& context, const GroupView& base, con
     }
 }
 
-void LinearRun::low(const Context& context, std::span<const GroupView> groups, const Tensor& x,
-                    const Tensor& low) const {
+void FusedLinear::lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                              const Tensor& lora_hidden) const {
     if (adapters_.empty()) return;
     kernels::Backend& backend = context.backend;
     if (drops(context)) {
         const tensor::Arena::Scope scope(context.workspace);
-        const Tensor dropped = cut_dropped(context.workspace, x.rows());
+        const Tensor dropped = allocate_dropped(context.workspace, x.rows());
         for (std::size_t i = 0; i < adapters_.size(); ++i) {
             drop(context, adapters_[i], x, dropped);
-            backend.matmul(dropped, false, groups[1].weight(adapters_[i].a), true, low_of(low, i), false);
+            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, lora_hidden_of(lora_hidden, i),
+                           false);
         }
     } else {
-        backend.matmul(x, false, groups[1].stacked_weight(first_a_, adapters_.size()), true, low, false);
+        backend.matmul(x, false, units[1].stacked_weight(first_a_, adapters_.size()), true, lora_hidden, false);
     }
-    backend.scale(low, scale_);
+    backend.scale(lora_hidden, scale_);
 }
 
-void LinearRun::forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
-                        const Tensor& low) const {
-    multiply(context, groups[0], x, y);
-    context.between_products();
-    this->low(context, groups, x, low);
+void FusedLinear::forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
+                          const Tensor& lora_hidden) const {
+    multiply(context, units[0], x, y);
+    context.make_progress();
+    this->lora_hidden(context, units, x, lora_hidden);
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
-        context.backend.matmul(low_of(low, i), false, groups[1].weight(adapter.b), true,
+        context.backend.matmul(lora_hidden_of(lora_hidden, i), false, units[1].weight(adapter.b), true,
                                y.column_range(adapter.column, adapter.columns), true);
     }
 }
 
-void LinearRun::low_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
-                             const Tensor& low_gradient) const {
+void FusedLinear::lora_hidden_gradient(const Context& context, std::span<const UnitView> units,
+                                       const Tensor& y_gradient, const Tensor& lora_hidden_gradient) const {
     if (adapters_.empty()) return;
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
         context.backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), false,
-                               groups[1].weight(adapter.b), false, low_of(low_gradient, i), false);
+                               units[1].weight(adapter.b), false, lora_hidden_of(lora_hidden_gradient, i), false);
     }
-    context.backend.scale(low_gradient, scale_);
+    context.backend.scale(lora_hidden_gradient, scale_);
 }
 
-void LinearRun::input_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
-                               const Tensor& low_gradient, const Tensor& x_gradient) const {
+void FusedLinear::input_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                                 const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const {
     kernels::Backend& backend = context.backend;
-    multiply_back(context, groups[0], y_gradient, x_gradient);
-    context.between_products();
+    multiply_back(context, units[0], y_gradient, x_gradient);
+    context.make_progress();
     if (adapters_.empty()) return;
     if (!drops(context)) {
-        const Tensor a = groups[1].stacked_weight(first_a_, adapters_.size());
-        return backend.matmul(low_gradient, false, a, false, x_gradient, true);
+        const Tensor a = units[1].stacked_weight(first_a_, adapters_.size());
+        return backend.matmul(lora_hidden_gradient, false, a, false, x_gradient, true);
     }
     const tensor::Arena::Scope scope(context.workspace);
-    const Tensor through = cut_dropped(context.workspace, x_gradient.rows());
+    const Tensor through = allocate_dropped(context.workspace, x_gradient.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
-        backend.matmul(low_of(low_gradient, i), false, groups[1].weight(adapters_[i].a), false, through, false);
+        backend.matmul(lora_hidden_of(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
+                       false);
         drop(context, adapters_[i], through, through);
         backend.add(x_gradient, through, x_gradient);
     }
 }
 
-void LinearRun::weight_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
-                                const Tensor& x, const Tensor& low, const Tensor& low_gradient) const {
+void FusedLinear::weight_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                                  const Tensor& x, const Tensor& lora_hidden,
+                                  const Tensor& lora_hidden_gradient) const {
     kernels::Backend& backend = context.backend;
-    if (groups[0].trains()) {
-        backend.matmul(y_gradient, true, x, false, groups[0].stacked_gradient(first_, count_), groups[0].accumulate());
-        context.between_products();
+    if (units[0].trains()) {
+        backend.matmul(y_gradient, true, x, false, units[0].stacked_gradient(first_, count_), units[0].accumulate());
+        context.make_progress();
     }
     if (adapters_.empty()) return;
-    const bool accumulate = groups[1].accumulate();
+    const bool accumulate = units[1].accumulate();
     if (drops(context)) {
         const tensor::Arena::Scope scope(context.workspace);
-        const Tensor dropped = cut_dropped(context.workspace, x.rows());
+        const Tensor dropped = allocate_dropped(context.workspace, x.rows());
         for (std::size_t i = 0; i < adapters_.size(); ++i) {
             drop(context, adapters_[i], x, dropped);
-            backend.matmul(low_of(low_gradient, i), true, dropped, false, groups[1].gradient(adapters_[i].a),
-                           accumulate);
+            backend.matmul(lora_hidden_of(lora_hidden_gradient, i), true, dropped, false,
+                           units[1].gradient(adapters_[i].a), accumulate);
         }
     } else {
-        backend.matmul(low_gradient, true, x, false, groups[1].stacked_gradient(first_a_, adapters_.size()),
+        backend.matmul(lora_hidden_gradient, true, x, false, units[1].stacked_gradient(first_a_, adapters_.size()),
                        accumulate);
     }
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
-        backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, low_of(low, i), false,
-                       groups[1].gradient(adapter.b), accumulate);
+        backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, lora_hidden_of(lora_hidden, i),
+                       false, units[1].gradient(adapter.b), accumulate);
     }
 }
 

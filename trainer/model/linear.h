@@ -12,48 +12,49 @@
 namespace atl::model {
 
 // The views that a linear's run takes, of those that its block was lent: its matrices', and that of the block's
-// adapters, which comes after the block's `own` groups when there are any.
-std::array<GroupView, 2> with_adapters(std::span<const GroupView> groups, std::size_t matrices, std::size_t own);
+// adapters, which comes after the block's `own` units when there are any.
+std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own);
 
-// Neighbouring matrices of a block's first group that share their input (query, key and value): one matrix product,
-// with low-rank adapters from the block's second group on some of them.
+// Neighbouring matrices of a block's first unit that share their input (query, key and value): one matrix product,
+// with low-rank adapters from the block's second unit on some of them.
 //
 // A run of n adapters keeps the matrices A as one [n·r, in], so that their products with the input are one as well; r
-// columns of `low` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists.
-class LinearRun {
+// columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists.
+class FusedLinear {
   public:
-    // Matrices [first, first + count) of the group.
-    LinearRun(const ParameterGroup& base, std::size_t first, std::size_t count);
+    // Matrices [first, first + count) of the unit.
+    FusedLinear(const FsdpUnit& base, std::size_t first, std::size_t count);
 
     // The full names of the linears, "model.layers.0.self_attn.q_proj".
-    std::vector<std::string> modules(const ParameterGroup& base) const;
+    std::vector<std::string> modules(const FsdpUnit& base) const;
     // Adds the parameters of the adapters that `options` asks for to `adapters`.
-    void adapt(const ParameterGroup& base, const LoraOptions& options, ParameterGroup& adapters);
+    void adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters);
 
-    // low or its gradient, [rows, n·r]; empty without adapters.
-    Tensor cut_low(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const;
+    // lora_hidden or its gradient, [rows, n·r]; empty without adapters.
+    Tensor allocate_lora_hidden(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const;
     // The most scratch that a call below takes.
     std::int64_t workspace_bytes(std::int64_t rows) const;
 
-    // The views below are those of the matrices' group and of the adapters'.
+    // The views below are those of the matrices' unit and of the adapters'.
     //
-    // low, for a backward pass that did not keep it.
-    void low(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& low) const;
-    // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes low for backward.
-    void forward(const Context& context, std::span<const GroupView> groups, const Tensor& x, const Tensor& y,
-                 const Tensor& low) const;
-    // low_gradient [N, n·r], which the two functions below need, from that of y.
-    void low_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
-                      const Tensor& low_gradient) const;
-    void input_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
-                        const Tensor& low_gradient, const Tensor& x_gradient) const;
+    // lora_hidden, for a backward pass that did not keep it.
+    void lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                     const Tensor& lora_hidden) const;
+    // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes lora_hidden for backward.
+    void forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
+                 const Tensor& lora_hidden) const;
+    // lora_hidden_gradient [N, n·r], which the two functions below need, from that of y.
+    void lora_hidden_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                              const Tensor& lora_hidden_gradient) const;
+    void input_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                        const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
     // Of W, unless it is frozen, and of the adapters.
-    void weight_gradient(const Context& context, std::span<const GroupView> groups, const Tensor& y_gradient,
-                         const Tensor& x, const Tensor& low, const Tensor& low_gradient) const;
+    void weight_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                         const Tensor& x, const Tensor& lora_hidden, const Tensor& lora_hidden_gradient) const;
 
   private:
     struct Adapter {
-        std::size_t a = 0, b = 0;  // the indices of its matrices in the adapters' group
+        std::size_t a = 0, b = 0;  // the indices of its matrices in the adapters' unit
         std::int64_t column = 0;   // of y, where its matrix begins
         std::int64_t columns = 0;  // of y
         std::uint64_t stream = 0;  // of random numbers, for dropout: by its name
@@ -61,12 +62,14 @@ class LinearRun {
     bool drops(const Context& context) const { return dropout_ > 0 && context.dropout_seed; }
     // What is left of x [N, in], or of its gradient, for one adapter.
     void drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const;
-    Tensor cut_dropped(tensor::Arena& arena, std::int64_t rows) const;  // [N, in]
-    void multiply(const Context& context, const GroupView& base, const Tensor& x, const Tensor& y) const;
-    void multiply_back(const Context& context, const GroupView& base, const Tensor& y_gradient,
+    Tensor allocate_dropped(tensor::Arena& arena, std::int64_t rows) const;  // [N, in]
+    void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const;
+    void multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
                        const Tensor& x_gradient) const;
-    Tensor low_of(const Tensor& low, std::size_t adapter) const { return low.column_range(low_column(adapter), rank_); }
-    std::int64_t low_column(std::size_t adapter) const { return static_cast<std::int64_t>(adapter) * rank_; }
+    Tensor lora_hidden_of(const Tensor& lora_hidden, std::size_t adapter) const {
+        return lora_hidden.column_range(lora_hidden_column(adapter), rank_);
+    }
+    std::int64_t lora_hidden_column(std::size_t adapter) const { return static_cast<std::int64_t>(adapter) * rank_; }
 
     std::size_t first_, count_;
     std::int64_t inputs_ = 0, outputs_ = 0;

@@ -21,8 +21,8 @@ bool answers_to(std::string_view module, std::string_view target) {
 std::vector<std::string> linears_of(const Model& model) {
     std::vector<std::string> all;
     for (const auto& block : model.blocks) {
-        for (const LinearRun& run : block->linears()) {
-            for (std::string& module : run.modules(model.groups[block->groups().front()]))
+        for (const FusedLinear& run : block->linears()) {
+            for (std::string& module : run.modules(model.units[block->units().front()]))
                 all.push_back(std::move(module));
         }
     }
@@ -61,15 +61,15 @@ Status add_adapters(Model& model, const LoraOptions& options) {
         const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
         if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);
     }
-    for (ParameterGroup& group : model.groups) group.frozen = true;
+    for (FsdpUnit& unit : model.units) unit.frozen = true;
     for (const auto& block : model.blocks) {
-        const std::span<LinearRun> runs = block->linears();
+        const std::span<FusedLinear> runs = block->linears();
         if (runs.empty()) continue;
-        ParameterGroup adapters{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};
-        for (LinearRun& run : runs) run.adapt(model.groups[block->groups().front()], options, adapters);
+        FsdpUnit adapters{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};
+        for (FusedLinear& run : runs) run.adapt(model.units[block->units().front()], options, adapters);
         if (adapters.parameters.empty()) continue;
-        block->use_adapters(model.groups.size());
-        model.groups.push_back(std::move(adapters));
+        block->use_adapters(model.units.size());
+        model.units.push_back(std::move(adapters));
     }
     return {};
 }

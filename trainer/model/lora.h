@@ -28,7 +28,7 @@ struct LoraOptions {
 std::string module_of(const Parameter& parameter);
 
 struct Model;
-// Freezes all groups of the model and gives each block its adapters: groups of their own, after the others.
+// Freezes all units of the model and gives each block its adapters: units of their own, after the others.
 // kInvalidArgument names a target that no linear answers to. A head that is the embedding's matrix is none.
 Status add_adapters(Model& model, const LoraOptions& options);
 

@@ -11,21 +11,21 @@
 
 namespace atl::model {
 
-// A model is its groups of parameters and its blocks in the order they run. It holds no tensors. A training step:
+// A model is its units of parameters and its blocks in the order they run. It holds no tensors. A training step:
 //
 //   x₀ = empty
-//   for each block but the last:  gather its groups' weights; forward(input xᵢ, output xᵢ₊₁, saved sᵢ)
-//   for each block from the last: gather its groups' weights; backward(input xᵢ, saved sᵢ, gradient dᵢ₊₁ -> dᵢ);
-//                                 reduce each group whose first block this is
+//   for each block but the last:  gather its units' weights; forward(input xᵢ, output xᵢ₊₁, saved sᵢ)
+//   for each block from the last: gather its units' weights; backward(input xᵢ, saved sᵢ, gradient dᵢ₊₁ -> dᵢ);
+//                                 reduce each unit whose first block this is
 //
-// A group's first backward of a step overwrites its gradients, later ones (its other block, further micro-batches)
+// A unit's first backward of a step overwrites its gradients, later ones (its other block, further micro-batches)
 // accumulate. dᵢ may be the same buffer as dᵢ₊₁.
 struct Model {
     ModelConfig config;
-    std::vector<ParameterGroup> groups;
+    std::vector<FsdpUnit> units;
     std::vector<std::unique_ptr<Block>> blocks;
 
-    // The first block that uses each group: after its backward the group's gradient is complete.
+    // The first block that uses each unit: after its backward the unit's gradient is complete.
     std::vector<std::size_t> first_block_of_group() const;
     // The first block that has anything to train: backward need not go below it. blocks.size() if there is none.
     std::size_t first_trained_block() const;

@@ -9,7 +9,7 @@
 
 #include "trainer/model/generate.h"
 #include "trainer/model/initialize.h"
-#include "trainer/model/testing/resident_model.h"
+#include "trainer/model/testing/reference_driver.h"
 #include "trainer/tensor/philox.h"
 
 namespace atl::model {
@@ -31,14 +31,14 @@ ModelConfig tiny(bool tied) {
 
 TEST(ModelTest, GroupsHoldTheirParametersWithoutGaps) {
     const Model model = make_model(tiny(false)).value();
-    ASSERT_EQ(model.groups.size(), 4U);
-    for (const ParameterGroup& group : model.groups) {
+    ASSERT_EQ(model.units.size(), 4U);
+    for (const FsdpUnit& unit : model.units) {
         std::int64_t offset = 0;
-        for (const Parameter& parameter : group.parameters) {
+        for (const Parameter& parameter : unit.parameters) {
             EXPECT_EQ(parameter.offset, offset) << parameter.name;
             offset += parameter.element_count();
         }
-        EXPECT_EQ(group.element_count, offset);
+        EXPECT_EQ(unit.element_count, offset);
     }
     const std::int64_t layer = 2 * 24 + 24 * 24 + 2 * 12 * 24 + 24 * 24 + 3 * 24 * 40;
     EXPECT_EQ(model.parameter_count(), 2 * 50 * 24 + 24 + 2 * layer);
@@ -46,7 +46,7 @@ TEST(ModelTest, GroupsHoldTheirParametersWithoutGaps) {
 
 TEST(ModelTest, ATiedEmbeddingIsOneGroupOfTwoBlocks) {
     const Model model = make_model(tiny(true)).value();
-    EXPECT_EQ(model.blocks.back()->groups(), (std::vector<std::size_t>{3, 0}));
+    EXPECT_EQ(model.blocks.back()->units(), (std::vector<std::size_t>{3, 0}));
     EXPECT_EQ(model.first_block_of_group(), (std::vector<std::size_t>{0, 1, 2, 3}));
     EXPECT_EQ(make_model(tiny(false)).value().parameter_count() - model.parameter_count(), 50 * 24);
 }
@@ -154,10 +154,10 @@ TEST_F(BatchTest, FewerSequencesThanTheLargestBatchFit) {
     EXPECT_FALSE(buffers_.load(*backend_, {.shape = {1, 8}, .input_ids = ids_, .labels = {}, .segment_ids = {}}).ok());
 }
 
-ResidentModel random_model(const ModelConfig& config, kernels::Backend& backend) {
-    ResidentModel resident(make_model(config).value(), backend);
-    for (const auto& group : resident.model().groups) {
-        for (const Parameter& parameter : group.parameters) {
+ReferenceDriver random_model(const ModelConfig& config, kernels::Backend& backend) {
+    ReferenceDriver resident(make_model(config).value(), backend);
+    for (const auto& unit : resident.model().units) {
+        for (const Parameter& parameter : unit.parameters) {
             Parameter wide = parameter;
             wide.init_deviation = 0.3F;
             initialize(wide, 3, 0, resident.weight(parameter.name));
@@ -168,7 +168,7 @@ ResidentModel random_model(const ModelConfig& config, kernels::Backend& backend)
 
 TEST(PackingTest, PackedRowsEqualSeparateOnes) {
     const auto backend = kernels::make_cpu_backend(1).value();
-    ResidentModel resident = random_model(tiny(true), *backend);
+    ReferenceDriver resident = random_model(tiny(true), *backend);
     std::vector<std::int32_t> ids(24), segments(24);
     for (std::size_t i = 0; i < ids.size(); ++i) {
         ids[i] = static_cast<std::int32_t>(i * 13 % 50);
@@ -221,7 +221,7 @@ TEST(SamplingTest, TheNucleusKeepsTheLikeliestTokens) {
 class GenerateTest : public ::testing::Test {
   protected:
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1).value();
-    ResidentModel resident_ = random_model(tiny(false), *backend_);
+    ReferenceDriver resident_ = random_model(tiny(false), *backend_);
 
     std::vector<std::int32_t> run(const GenerateOptions& options) {
         std::vector<std::int32_t> tokens;

@@ -11,7 +11,7 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
-// Places of the parameters in a layer's group. Query, key and value are neighbours, their weights and their biases.
+// Places of the parameters in a layer's unit. Query, key and value are neighbours, their weights and their biases.
 enum OptPlace : std::size_t {
     kAttentionNorm,
     kAttentionNormBias,
@@ -33,46 +33,46 @@ enum OptPlace : std::size_t {
 // The runs of matrices that share their input, in OptBlock::linears().
 enum OptRun : std::size_t { kQkv, kOut, kFirstRun, kSecondRun };
 
-std::vector<LinearRun> opt_runs(const ParameterGroup& group) {
-    return {{group, kQueryWeight, 3}, {group, kOutWeight, 1}, {group, kFirst, 1}, {group, kSecond, 1}};
+std::vector<FusedLinear> opt_runs(const FsdpUnit& unit) {
+    return {{unit, kQueryWeight, 3}, {unit, kOutWeight, 1}, {unit, kFirst, 1}, {unit, kSecond, 1}};
 }
 
 // A bias's gradient, unless it is frozen.
-void bias_gradient(const Context& context, const GroupView& group, const Tensor& gradient, std::size_t first,
+void bias_gradient(const Context& context, const UnitView& unit, const Tensor& gradient, std::size_t first,
                    std::size_t count = 1) {
-    if (group.trains()) context.backend.sum_rows(gradient, group.stacked_gradient(first, count), group.accumulate());
+    if (unit.trains()) context.backend.sum_rows(gradient, unit.stacked_gradient(first, count), unit.accumulate());
 }
 
 }  // namespace
 
-OptBlock::OptBlock(const ModelConfig& config, std::int64_t layer, std::size_t group)
+OptBlock::OptBlock(const ModelConfig& config, std::int64_t layer, std::size_t unit)
     : name_("layers." + std::to_string(layer)),
-      groups_{group},
+      units_{unit},
       linears_(opt_runs(make_group(config, layer))),
       hidden_(config.hidden_size),
       feed_forward_(config.intermediate_size),
       heads_(config.num_attention_heads),
       epsilon_(static_cast<float>(config.norm_eps)) {}
 
-ParameterGroup OptBlock::make_group(const ModelConfig& config, std::int64_t layer) {
+FsdpUnit OptBlock::make_group(const ModelConfig& config, std::int64_t layer) {
     const std::int64_t hidden = config.hidden_size, feed_forward = config.intermediate_size;
     const std::string name = "layers." + std::to_string(layer), prefix = "model.decoder." + name + ".";
-    ParameterGroup group{.name = name, .parameters = {}};
+    FsdpUnit unit{.name = name, .parameters = {}};
     const auto matrix = [&](const std::string& linear, std::int64_t rows, std::int64_t columns, Partition partition) {
-        group.add({.name = prefix + linear + ".weight",
-                   .shape = {rows, columns},
-                   .init_deviation = static_cast<float>(config.initializer_range),
-                   .partition = partition});
+        unit.add({.name = prefix + linear + ".weight",
+                  .shape = {rows, columns},
+                  .init_deviation = static_cast<float>(config.initializer_range),
+                  .partition = partition});
     };
     const auto bias = [&](const std::string& of, std::int64_t channels, Partition partition) {
-        group.add({.name = prefix + of + ".bias",
-                   .shape = {channels},
-                   .init = Init::kZeros,
-                   .partition = partition,
-                   .is_norm = true});
+        unit.add({.name = prefix + of + ".bias",
+                  .shape = {channels},
+                  .init = Init::kZeros,
+                  .partition = partition,
+                  .is_norm = true});
     };
     const auto norm = [&](const std::string& which) {
-        group.add({.name = prefix + which + ".weight", .shape = {hidden}, .init = Init::kOnes, .is_norm = true});
+        unit.add({.name = prefix + which + ".weight", .shape = {hidden}, .init = Init::kOnes, .is_norm = true});
         bias(which, hidden, Partition::kReplicated);
     };
     norm("self_attn_layer_norm");
@@ -87,15 +87,15 @@ ParameterGroup OptBlock::make_group(const ModelConfig& config, std::int64_t laye
     bias("fc1", feed_forward, Partition::kRows);
     matrix("fc2", hidden, feed_forward, Partition::kColumns);
     bias("fc2", hidden, Partition::kReplicated);
-    return group;
+    return unit;
 }
 
 kernels::AttentionShape OptBlock::attention_shape(const BatchShape& shape) const {
     return {shape.batch, shape.length, heads_, heads_, hidden_ / heads_};
 }
 
-OptBlock::Saved OptBlock::cut_saved(Arena& arena, const BatchShape& shape, Category category) const {
-    const std::int64_t rows = shape.rows();
+OptBlock::Saved OptBlock::allocate_saved(Arena& arena, const BatchShape& shape, Category category) const {
+    const std::int64_t rows = shape.tokens();
     const auto cut = [&](std::initializer_list<std::int64_t> dims) {
         return arena.allocate(category, DType::kF32, dims);
     };
@@ -107,19 +107,20 @@ OptBlock::Saved OptBlock::cut_saved(Arena& arena, const BatchShape& shape, Categ
         .hidden = cut({rows, hidden_}),
         .hidden_moments = cut({rows, 2}),
         .activation = cut({rows, feed_forward_}),
-        .low = {linears_[kQkv].cut_low(arena, rows, category), linears_[kOut].cut_low(arena, rows, category),
-                linears_[kFirstRun].cut_low(arena, rows, category),
-                linears_[kSecondRun].cut_low(arena, rows, category)},
+        .lora_hidden = {linears_[kQkv].allocate_lora_hidden(arena, rows, category),
+                        linears_[kOut].allocate_lora_hidden(arena, rows, category),
+                        linears_[kFirstRun].allocate_lora_hidden(arena, rows, category),
+                        linears_[kSecondRun].allocate_lora_hidden(arena, rows, category)},
     };
 }
 
 std::int64_t OptBlock::saved_bytes(const BatchShape& shape) const {
     Arena arena = Arena::measuring();
-    cut_saved(arena, shape, Category::kActivations);
+    allocate_saved(arena, shape, Category::kActivations);
     return arena.peak_bytes();
 }
 
-OptBlock::AttentionScratch OptBlock::cut_attention(Arena& arena, std::int64_t rows, bool backward) const {
+OptBlock::AttentionScratch OptBlock::allocate_attention(Arena& arena, std::int64_t rows, bool backward) const {
     const auto cut = [&](std::int64_t columns) {
         return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
     };
@@ -128,18 +129,18 @@ OptBlock::AttentionScratch OptBlock::cut_attention(Arena& arena, std::int64_t ro
     if (!backward) return scratch;
     scratch.attention_gradient = cut(hidden_);
     scratch.qkv_gradient = cut(3 * hidden_);
-    scratch.qkv_low_gradient = linears_[kQkv].cut_low(arena, rows, Category::kWorkspace);
-    scratch.out_low_gradient = linears_[kOut].cut_low(arena, rows, Category::kWorkspace);
+    scratch.qkv_lora_hidden_gradient = linears_[kQkv].allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.out_low_gradient = linears_[kOut].allocate_lora_hidden(arena, rows, Category::kWorkspace);
     return scratch;
 }
 
-OptBlock::FeedForwardScratch OptBlock::cut_feed_forward(Arena& arena, std::int64_t rows, bool backward) const {
+OptBlock::FeedForwardScratch OptBlock::allocate_feed_forward(Arena& arena, std::int64_t rows, bool backward) const {
     FeedForwardScratch scratch;
     scratch.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_});
     if (!backward) return scratch;
     scratch.activation_gradient = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_});
-    scratch.first_low_gradient = linears_[kFirstRun].cut_low(arena, rows, Category::kWorkspace);
-    scratch.second_low_gradient = linears_[kSecondRun].cut_low(arena, rows, Category::kWorkspace);
+    scratch.first_low_gradient = linears_[kFirstRun].allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.second_low_gradient = linears_[kSecondRun].allocate_lora_hidden(arena, rows, Category::kWorkspace);
     return scratch;
 }
 
@@ -147,9 +148,9 @@ std::int64_t OptBlock::workspace_bytes(const kernels::Backend& backend, const Ba
     std::int64_t attention[2], feed_forward[2];
     for (const bool backward : {false, true}) {
         Arena first = Arena::measuring(), second = Arena::measuring();
-        cut_attention(first, shape.rows(), backward);
-        cut_feed_forward(second, shape.rows(), backward);
-        const auto of_run = [&](std::size_t run) { return linears_[run].workspace_bytes(shape.rows()); };
+        allocate_attention(first, shape.tokens(), backward);
+        allocate_feed_forward(second, shape.tokens(), backward);
+        const auto of_run = [&](std::size_t run) { return linears_[run].workspace_bytes(shape.tokens()); };
         attention[backward] = first.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
                                                              of_run(kQkv), of_run(kOut)});
         feed_forward[backward] = second.peak_bytes() + std::max({of_run(kOut), of_run(kFirstRun), of_run(kSecondRun)});
@@ -164,124 +165,125 @@ std::int64_t OptBlock::infer_workspace_bytes(const kernels::Backend& backend, co
            backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
 }
 
-void OptBlock::forward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
+void OptBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                        const Tensor& output, std::byte* saved, const Loss*) const {
     const BatchShape& shape = context.batch.shape;
     const Arena::Scope scope(context.workspace);
     Arena kept = Arena::borrowing(saved, saved == nullptr ? 0 : saved_bytes(shape));
-    const Saved activations = saved == nullptr ? cut_saved(context.workspace, shape, Category::kWorkspace)
-                                               : cut_saved(kept, shape, Category::kActivations);
-    attention_forward(context, groups, input, activations, nullptr);
-    feed_forward_forward(context, groups, input, activations, output);
+    const Saved activations = saved == nullptr ? allocate_saved(context.workspace, shape, Category::kWorkspace)
+                                               : allocate_saved(kept, shape, Category::kActivations);
+    attention_forward(context, units, input, activations, nullptr);
+    feed_forward_forward(context, units, input, activations, output);
 }
 
-void OptBlock::infer(const Context& context, std::span<const GroupView> groups, const Tensor& input,
-                     const Tensor& output, LayerCache& cache) const {
+void OptBlock::infer(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
+                     LayerCache& cache) const {
     const Arena::Scope scope(context.workspace);
-    const Saved activations = cut_saved(context.workspace, context.batch.shape, Category::kWorkspace);
-    attention_forward(context, groups, input, activations, &cache);
-    feed_forward_forward(context, groups, input, activations, output);
+    const Saved activations = allocate_saved(context.workspace, context.batch.shape, Category::kWorkspace);
+    attention_forward(context, units, input, activations, &cache);
+    feed_forward_forward(context, units, input, activations, output);
     cache.past += context.batch.shape.length;
 }
 
 // saved.qkv and saved.attention from x; h is left to the second half.
-void OptBlock::attention_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+void OptBlock::attention_forward(const Context& context, Groups units, const Tensor& input, const Saved& saved,
                                  LayerCache* cache) const {
     kernels::Backend& backend = context.backend;
-    const GroupView& group = groups[0];
+    const UnitView& unit = units[0];
     const Arena::Scope scope(context.workspace);
-    const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), false);
-    backend.layernorm_forward(input, group.weight(kAttentionNorm), group.weight(kAttentionNormBias), epsilon_,
+    const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), false);
+    backend.layernorm_forward(input, unit.weight(kAttentionNorm), unit.weight(kAttentionNormBias), epsilon_,
                               scratch.normed, saved.input_moments);
-    linears_[kQkv].forward(context, groups, scratch.normed, saved.qkv, saved.low[kQkv]);
-    backend.add_bias(saved.qkv, group.stacked_weight(kQueryBias, 3), {}, saved.qkv);
+    linears_[kQkv].forward(context, units, scratch.normed, saved.qkv, saved.lora_hidden[kQkv]);
+    backend.add_bias(saved.qkv, unit.stacked_weight(kQueryBias, 3), {}, saved.qkv);
     attend(context, attention_shape(context.batch.shape), saved.qkv, cache, saved.attention, saved.log_sum_exp);
 }
 
-void OptBlock::feed_forward_forward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+void OptBlock::feed_forward_forward(const Context& context, Groups units, const Tensor& input, const Saved& saved,
                                     const Tensor& output) const {
     kernels::Backend& backend = context.backend;
-    const GroupView& group = groups[0];
+    const UnitView& unit = units[0];
     const Arena::Scope scope(context.workspace);
-    const FeedForwardScratch scratch = cut_feed_forward(context.workspace, input.rows(), false);
-    linears_[kOut].forward(context, groups, saved.attention, saved.hidden, saved.low[kOut]);
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
+    linears_[kOut].forward(context, units, saved.attention, saved.hidden, saved.lora_hidden[kOut]);
     complete_sum(context, saved.hidden);
-    backend.add_bias(saved.hidden, group.weight(kOutBias), input, saved.hidden);
-    backend.layernorm_forward(saved.hidden, group.weight(kFinalNorm), group.weight(kFinalNormBias), epsilon_,
+    backend.add_bias(saved.hidden, unit.weight(kOutBias), input, saved.hidden);
+    backend.layernorm_forward(saved.hidden, unit.weight(kFinalNorm), unit.weight(kFinalNormBias), epsilon_,
                               scratch.normed, saved.hidden_moments);
-    linears_[kFirstRun].forward(context, groups, scratch.normed, saved.activation, saved.low[kFirstRun]);
-    backend.bias_relu(saved.activation, group.weight(kFirstBias));
-    linears_[kSecondRun].forward(context, groups, saved.activation, output, saved.low[kSecondRun]);
+    linears_[kFirstRun].forward(context, units, scratch.normed, saved.activation, saved.lora_hidden[kFirstRun]);
+    backend.bias_relu(saved.activation, unit.weight(kFirstBias));
+    linears_[kSecondRun].forward(context, units, saved.activation, output, saved.lora_hidden[kSecondRun]);
     complete_sum(context, output);
-    backend.add_bias(output, group.weight(kSecondBias), saved.hidden, output);
+    backend.add_bias(output, unit.weight(kSecondBias), saved.hidden, output);
 }
 
-void OptBlock::backward(const Context& context, std::span<const GroupView> groups, const Tensor& input,
-                        std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
-                        const Loss*) const {
+void OptBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte* saved,
+                        const Tensor& output_gradient, const Tensor& input_gradient, const Loss*) const {
     Arena kept = Arena::borrowing(saved, saved_bytes(context.batch.shape));
-    const Saved activations = cut_saved(kept, context.batch.shape, Category::kActivations);
+    const Saved activations = allocate_saved(kept, context.batch.shape, Category::kActivations);
     // The gradient of h lives where that of x will.
-    feed_forward_backward(context, groups, activations, output_gradient, input_gradient);
-    attention_backward(context, groups, input, activations, input_gradient, input_gradient);
+    feed_forward_backward(context, units, activations, output_gradient, input_gradient);
+    attention_backward(context, units, input, activations, input_gradient, input_gradient);
 }
 
-void OptBlock::feed_forward_backward(const Context& context, Groups groups, const Saved& saved,
+void OptBlock::feed_forward_backward(const Context& context, Groups units, const Saved& saved,
                                      const Tensor& output_gradient, const Tensor& hidden_gradient) const {
     kernels::Backend& backend = context.backend;
-    const GroupView& group = groups[0];
-    const LinearRun &first = linears_[kFirstRun], &second = linears_[kSecondRun];
+    const UnitView& unit = units[0];
+    const FusedLinear &first = linears_[kFirstRun], &second = linears_[kSecondRun];
     const Arena::Scope scope(context.workspace);
-    const FeedForwardScratch scratch = cut_feed_forward(context.workspace, output_gradient.rows(), true);
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, output_gradient.rows(), true);
     const Tensor& gradient = scratch.activation_gradient;
-    second.low_gradient(context, groups, output_gradient, scratch.second_low_gradient);
-    second.input_gradient(context, groups, output_gradient, scratch.second_low_gradient, gradient);
-    second.weight_gradient(context, groups, output_gradient, saved.activation, saved.low[kSecondRun],
+    second.lora_hidden_gradient(context, units, output_gradient, scratch.second_low_gradient);
+    second.input_gradient(context, units, output_gradient, scratch.second_low_gradient, gradient);
+    second.weight_gradient(context, units, output_gradient, saved.activation, saved.lora_hidden[kSecondRun],
                            scratch.second_low_gradient);
-    bias_gradient(context, group, output_gradient, kSecondBias);
+    bias_gradient(context, unit, output_gradient, kSecondBias);
     backend.relu_backward(saved.activation, gradient);
-    bias_gradient(context, group, gradient, kFirstBias);
-    backend.layernorm_apply(saved.hidden, group.weight(kFinalNorm), group.weight(kFinalNormBias), saved.hidden_moments,
+    bias_gradient(context, unit, gradient, kFirstBias);
+    backend.layernorm_apply(saved.hidden, unit.weight(kFinalNorm), unit.weight(kFinalNormBias), saved.hidden_moments,
                             scratch.normed);
-    first.low_gradient(context, groups, gradient, scratch.first_low_gradient);
-    first.weight_gradient(context, groups, gradient, scratch.normed, saved.low[kFirstRun], scratch.first_low_gradient);
-    first.input_gradient(context, groups, gradient, scratch.first_low_gradient, scratch.normed);
+    first.lora_hidden_gradient(context, units, gradient, scratch.first_low_gradient);
+    first.weight_gradient(context, units, gradient, scratch.normed, saved.lora_hidden[kFirstRun],
+                          scratch.first_low_gradient);
+    first.input_gradient(context, units, gradient, scratch.first_low_gradient, scratch.normed);
     complete_sum(context, scratch.normed);
-    backend.layernorm_backward(saved.hidden, group.weight(kFinalNorm), saved.hidden_moments, scratch.normed,
-                               output_gradient, hidden_gradient, group.gradient(kFinalNorm),
-                               group.gradient(kFinalNormBias), group.accumulate());
+    backend.layernorm_backward(saved.hidden, unit.weight(kFinalNorm), saved.hidden_moments, scratch.normed,
+                               output_gradient, hidden_gradient, unit.gradient(kFinalNorm),
+                               unit.gradient(kFinalNormBias), unit.accumulate());
 }
 
-void OptBlock::attention_backward(const Context& context, Groups groups, const Tensor& input, const Saved& saved,
+void OptBlock::attention_backward(const Context& context, Groups units, const Tensor& input, const Saved& saved,
                                   const Tensor& hidden_gradient, const Tensor& input_gradient) const {
     kernels::Backend& backend = context.backend;
-    const GroupView& group = groups[0];
-    const LinearRun &qkv = linears_[kQkv], &out = linears_[kOut];
+    const UnitView& unit = units[0];
+    const FusedLinear &qkv = linears_[kQkv], &out = linears_[kOut];
     const Arena::Scope scope(context.workspace);
-    const AttentionScratch scratch = cut_attention(context.workspace, input.rows(), true);
-    out.low_gradient(context, groups, hidden_gradient, scratch.out_low_gradient);
-    out.input_gradient(context, groups, hidden_gradient, scratch.out_low_gradient, scratch.attention_gradient);
-    out.weight_gradient(context, groups, hidden_gradient, saved.attention, saved.low[kOut], scratch.out_low_gradient);
-    bias_gradient(context, group, hidden_gradient, kOutBias);
+    const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), true);
+    out.lora_hidden_gradient(context, units, hidden_gradient, scratch.out_low_gradient);
+    out.input_gradient(context, units, hidden_gradient, scratch.out_low_gradient, scratch.attention_gradient);
+    out.weight_gradient(context, units, hidden_gradient, saved.attention, saved.lora_hidden[kOut],
+                        scratch.out_low_gradient);
+    bias_gradient(context, unit, hidden_gradient, kOutBias);
     backend.attention_backward(attention_shape(context.batch.shape), saved.qkv, context.batch.segment_starts,
                                saved.attention, saved.log_sum_exp, scratch.attention_gradient, scratch.qkv_gradient,
                                context.workspace);
-    bias_gradient(context, group, scratch.qkv_gradient, kQueryBias, 3);
-    backend.layernorm_apply(input, group.weight(kAttentionNorm), group.weight(kAttentionNormBias), saved.input_moments,
+    bias_gradient(context, unit, scratch.qkv_gradient, kQueryBias, 3);
+    backend.layernorm_apply(input, unit.weight(kAttentionNorm), unit.weight(kAttentionNormBias), saved.input_moments,
                             scratch.normed);
-    qkv.low_gradient(context, groups, scratch.qkv_gradient, scratch.qkv_low_gradient);
-    qkv.weight_gradient(context, groups, scratch.qkv_gradient, scratch.normed, saved.low[kQkv],
-                        scratch.qkv_low_gradient);
+    qkv.lora_hidden_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient);
+    qkv.weight_gradient(context, units, scratch.qkv_gradient, scratch.normed, saved.lora_hidden[kQkv],
+                        scratch.qkv_lora_hidden_gradient);
     if (!context.input_gradient_needed) return;
-    qkv.input_gradient(context, groups, scratch.qkv_gradient, scratch.qkv_low_gradient, scratch.normed);
+    qkv.input_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient, scratch.normed);
     complete_sum(context, scratch.normed);
-    backend.layernorm_backward(input, group.weight(kAttentionNorm), saved.input_moments, scratch.normed,
-                               hidden_gradient, input_gradient, group.gradient(kAttentionNorm),
-                               group.gradient(kAttentionNormBias), group.accumulate());
+    backend.layernorm_backward(input, unit.weight(kAttentionNorm), saved.input_moments, scratch.normed, hidden_gradient,
+                               input_gradient, unit.gradient(kAttentionNorm), unit.gradient(kAttentionNormBias),
+                               unit.accumulate());
 }
 
 double OptBlock::forward_flops(const BatchShape& shape) const {
-    const double rows = static_cast<double>(shape.rows()), hidden = static_cast<double>(hidden_);
+    const double rows = static_cast<double>(shape.tokens()), hidden = static_cast<double>(hidden_);
     const double weights = hidden * (4.0 * hidden + 2.0 * static_cast<double>(feed_forward_));
     const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
     return 2.0 * rows * weights + 4.0 * rows * keys_seen * hidden;

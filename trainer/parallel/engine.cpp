@@ -40,14 +40,14 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
     engine.model_ = &store.model();
     engine.options_ = options;
     engine.first_trained_block_ = store.model().first_trained_block();
-    engine.gather_ = WeightGather::lay_out(arena, store);
+    engine.gather_ = ParameterGather::lay_out(arena, store);
     if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.reduce);
     engine.lay_out_activations(arena, backend);
     return engine;
 }
 
 void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
-    const std::int64_t rows = options_.largest.rows();
+    const std::int64_t rows = options_.largest.tokens();
     const std::int64_t channels = model_->config.hidden_size;
     const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {rows, channels}); };
     std::int64_t workspace = 0;
@@ -72,29 +72,29 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
 }
 
 Tensor Engine::input_of(std::size_t block, const model::BatchShape& shape) const {
-    return block == 0 || block >= inputs_.size() ? Tensor() : inputs_[block].row_range(0, shape.rows());
+    return block == 0 || block >= inputs_.size() ? Tensor() : inputs_[block].row_range(0, shape.tokens());
 }
 
-std::span<const model::GroupView> Engine::views(std::size_t block, std::span<const Tensor> weights,
-                                                std::span<const GradientReduce::Lent> gradients) {
+std::span<const model::UnitView> Engine::views(std::size_t block, std::span<const Tensor> weights,
+                                               std::span<const GradientReduce::UnshardedGradient> gradients) {
     views_.clear();
-    const auto& groups = model_->blocks[block]->groups();
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-        const model::ParameterGroup& group = model_->groups[groups[i]];
-        const auto real = [&](const Tensor& whole) { return flat_range(whole, 0, group.element_count); };
+    const auto& units = model_->blocks[block]->units();
+    for (std::size_t i = 0; i < units.size(); ++i) {
+        const model::FsdpUnit& unit = model_->units[units[i]];
+        const auto real = [&](const Tensor& whole) { return flat_range(whole, 0, unit.element_count); };
         if (gradients.empty() || gradients[i].whole.empty()) {
-            views_.emplace_back(group, real(weights[i]));
+            views_.emplace_back(unit, real(weights[i]));
         } else {
-            views_.emplace_back(group, real(weights[i]), real(gradients[i].whole), gradients[i].accumulate);
+            views_.emplace_back(unit, real(weights[i]), real(gradients[i].whole), gradients[i].accumulate);
         }
     }
     return views_;
 }
 
-void Engine::forward(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch, std::size_t block,
+void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, std::size_t block,
                      const model::Loss& loss, std::optional<std::uint64_t> dropout_seed) {
-    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.copy(), block);
-    if (block + 1 < model_->blocks.size()) gather_.prefetch(backend, ranks.copy(), block + 1);
+    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.shard_group(), block);
+    if (block + 1 < model_->blocks.size()) gather_.prefetch(backend, ranks.shard_group(), block + 1);
     if (batch == nullptr) return;
     const bool is_last = block + 1 == model_->blocks.size();
     const std::function<void()> between = [&ranks] { ranks.progress(); };
@@ -102,15 +102,15 @@ void Engine::forward(kernels::Backend& backend, RankGroups& ranks, const model::
                                  .workspace = workspace_,
                                  .batch = *batch,
                                  .dropout_seed = dropout_seed,
-                                 .between = &between};
+                                 .progress = &between};
     model_->blocks[block]->forward(context, views(block, weights, {}), input_of(block, batch->shape),
                                    input_of(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
 }
 
-void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
+void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
                       const model::Loss& loss) {
-    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.copy(), block);
-    if (block > first_trained_block_) gather_.prefetch(backend, ranks.copy(), block - 1);
+    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.shard_group(), block);
+    if (block > first_trained_block_) gather_.prefetch(backend, ranks.shard_group(), block - 1);
     const bool is_last = block + 1 == model_->blocks.size();
     const model::Block& this_block = *model_->blocks[block];
     const std::function<void()> between = [&ranks] { ranks.progress(); };
@@ -119,22 +119,23 @@ void Engine::backward(kernels::Backend& backend, RankGroups& ranks, const model:
                                  .batch = batch,
                                  .input_gradient_needed = block > first_trained_block_,
                                  .dropout_seed = options_.seed,
-                                 .between = &between};
+                                 .progress = &between};
     const Tensor input = input_of(block, batch.shape);
-    const Tensor gradient = gradient_.row_range(0, batch.shape.rows());
+    const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
     if (again(block)) {
         // The output comes out as it was; the block it was for is done with it.
         this_block.forward(context, views(block, weights, {}), input, input_of(block + 1, batch.shape), saved_[block],
                            nullptr);
     }
-    this_block.backward(context, views(block, weights, reduce_.lend(backend, ranks, block)), input, saved_[block],
-                        is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient, is_last ? &loss : nullptr);
+    this_block.backward(context, views(block, weights, reduce_.unsharded_gradients(backend, ranks, block)), input,
+                        saved_[block], is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient,
+                        is_last ? &loss : nullptr);
 }
 
-double Engine::train(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, float gradient_scale,
+double Engine::train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, float gradient_scale,
                      bool last) {
     const std::size_t count = model_->blocks.size();
-    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.rows()), gradient_scale};
+    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.tokens()), gradient_scale};
     const std::size_t forwards = model_->blocks.back()->backward_includes_forward() ? count - 1 : count;
     for (std::size_t block = 0; block < forwards; ++block) forward(backend, ranks, &batch, block, loss, options_.seed);
     for (std::size_t block = count; block-- > first_trained_block_;) {
@@ -144,8 +145,8 @@ double Engine::train(kernels::Backend& backend, RankGroups& ranks, const model::
     return backend.sum(loss.token_losses);
 }
 
-double Engine::evaluate(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch) {
-    const std::int64_t rows = batch == nullptr ? 0 : batch->shape.rows();
+double Engine::evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch) {
+    const std::int64_t rows = batch == nullptr ? 0 : batch->shape.tokens();
     const model::Loss loss{rows == 0 ? Tensor() : flat_range(token_losses_, 0, rows), 0.0F};
     for (std::size_t block = 0; block < model_->blocks.size(); ++block)
         forward(backend, ranks, batch, block, loss, std::nullopt);

@@ -7,7 +7,7 @@
 
 #include "trainer/model/batch.h"
 #include "trainer/parallel/gradient_reduce.h"
-#include "trainer/parallel/weight_gather.h"
+#include "trainer/parallel/parameter_gather.h"
 
 namespace atl::parallel {
 
@@ -37,22 +37,22 @@ class Engine {
                           const EngineOptions& options);
 
     // Forward and backward: adds the gradient of gradient_scale · (the sum of the token losses) and returns that sum.
-    double train(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, float gradient_scale,
+    double train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, float gradient_scale,
                  bool last);
     // The sum of the token losses. A rank without rows passes null and takes part in the gathers.
-    double evaluate(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch);
+    double evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch);
 
     GradientReduce& gradients() { return reduce_; }
     void weights_changed() { gather_.invalidate(); }
 
   private:
     void lay_out_activations(Arena& arena, kernels::Backend& backend);
-    std::span<const model::GroupView> views(std::size_t block, std::span<const Tensor> weights,
-                                            std::span<const GradientReduce::Lent> gradients);
+    std::span<const model::UnitView> views(std::size_t block, std::span<const Tensor> weights,
+                                           std::span<const GradientReduce::UnshardedGradient> gradients);
     // Null batch: only takes part in the gathers. Without a seed nothing is dropped.
-    void forward(kernels::Backend& backend, RankGroups& ranks, const model::Batch* batch, std::size_t block,
+    void forward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, std::size_t block,
                  const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
-    void backward(kernels::Backend& backend, RankGroups& ranks, const model::Batch& batch, std::size_t block,
+    void backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss);
     bool again(std::size_t block) const { return options_.train && recomputes(options_.recompute, *model_, block); }
     // [rows, C], empty for the first block and after the last.
@@ -62,14 +62,14 @@ class Engine {
     const model::Model* model_ = nullptr;
     EngineOptions options_;
     std::size_t first_trained_block_ = 0;
-    WeightGather gather_;
+    ParameterGather gather_;
     GradientReduce reduce_;
     std::vector<Tensor> inputs_;     // [N, C], of each block; in evaluation two buffers take turns
     std::vector<std::byte*> saved_;  // of each block; null in evaluation; one for all that are computed again
     Tensor gradient_;                // [N, C], of a block's output, then of its input
     Tensor token_losses_;            // [N]
     Arena workspace_ = Arena::measuring();
-    std::vector<model::GroupView> views_;
+    std::vector<model::UnitView> views_;
 };
 
 }  // namespace atl::parallel

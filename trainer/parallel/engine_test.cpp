@@ -11,13 +11,13 @@
 #include <random>
 
 #include "shared/base/file.h"
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/initialize.h"
-#include "trainer/parallel/exact_squares.h"
-#include "trainer/parallel/gather_pieces.h"
-#include "trainer/parallel/gathered_weights.h"
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/exact_sum_of_squares.h"
+#include "trainer/parallel/gather_to_rank0.h"
+#include "trainer/parallel/gathered_weight_source.h"
+#include "trainer/parallel/run_memory.h"
 #include "trainer/parallel/testing/deferred_backend.h"
 #include "trainer/weights/storage.h"
 
@@ -89,19 +89,19 @@ std::unique_ptr<kernels::Backend> make_backend(bool late) {
     return std::move(backend).value();
 }
 
-// put(at, values) of elements [begin, begin + count) of a group.
+// put(at, values) of elements [begin, begin + count) of a unit.
 template <class Put>
-void initialize_range(const model::ParameterGroup& group, std::int64_t begin, std::int64_t count, const Put& put) {
-    for (const Piece& piece : pieces_of(group, begin, count)) {
+void initialize_range(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count, const Put& put) {
+    for (const Piece& piece : pieces_of(unit, begin, count)) {
         std::vector<float> values(static_cast<std::size_t>(piece.count));
-        model::initialize(group.parameters[piece.parameter], 5, piece.begin, values);
+        model::initialize(unit.parameters[piece.parameter], 5, piece.begin, values);
         put(piece.at, std::span<const float>(values));
     }
 }
 
-void initialize_weights(const ParameterStore& store, std::size_t group, kernels::Backend& backend) {
-    const Tensor& weights = store.weights(group);
-    initialize_range(store.model().groups[group], store.begin_of(weights, group), weights.element_count(),
+void initialize_weights(const ParameterStore& store, std::size_t unit, kernels::Backend& backend) {
+    const Tensor& weights = store.weights(unit);
+    initialize_range(store.model().units[unit], store.begin_of(weights, unit), weights.element_count(),
                      [&](std::int64_t at, std::span<const float> values) {
                          const auto count = static_cast<std::int64_t>(values.size());
                          check(weights::store_values(values, flat_range(weights, at, count), backend), "does not fit");
@@ -113,21 +113,21 @@ class Run {
   public:
     Run(comm::Comm& comm, const Variant& variant)
         : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend(variant.late)) {
-        for (model::ParameterGroup& group : model_.groups) group.storage = variant.storage;
+        for (model::FsdpUnit& unit : model_.units) unit.storage = variant.storage;
         optimizer_.moments_dtype = variant.moments;
         optimizer_.kind = variant.optimizer;
-        LayoutOptions options;
+        RunMemoryOptions options;
         micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
         accumulation_ = fixed_tree() ? variant.fixed_tree_rows / comm.size() : variant.accumulation;
         options.engine = {{micro_, kLength}, true, {accumulation_, variant.fixed_tree_rows}, variant.recompute};
-        options.division = divide(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
+        options.layout = parallel_layout(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
         options.offload_optimizer = variant.offloaded;
         options.offload_dir = directory_.path();
         auto memory = RunMemory::allocate(*backend_, model_, options);
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
-        ranks_ = std::make_unique<RankGroups>(comm, options.division);
+        ranks_ = std::make_unique<ProcessGroups>(comm, options.layout);
         initialize();
     }
 
@@ -141,9 +141,9 @@ class Run {
         }
         comm_.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
-        PieceGatherer pieces(*backend_, comm_);
-        for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
-            const Status read = pieces.gather_weights(memory_->store(), group, [&](std::span<const float> values) {
+        GatherToRank0 pieces(*backend_, comm_);
+        for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
+            const Status read = pieces.gather_weights(memory_->store(), unit, [&](std::span<const float> values) {
                 outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
             });
             EXPECT_TRUE(read.ok());
@@ -152,21 +152,21 @@ class Run {
     }
 
     Status save(const std::filesystem::path& file) {
-        return checkpoint::save_state(file, memory_->store(), *backend_, comm_, {}, "{}");
+        return checkpoint::save_checkpoint(file, memory_->store(), *backend_, comm_, {}, "{}");
     }
 
   private:
     void initialize() {
         ParameterStore& store = memory_->store();
         store.clear_moments(*backend_);
-        for (std::size_t group = 0; group < store.group_count(); ++group) {
-            initialize_weights(store, group, *backend_);
-            if (!store.has_masters(group)) continue;
+        for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+            initialize_weights(store, unit, *backend_);
+            if (!store.has_masters(unit)) continue;
             constexpr auto kMasters = ParameterStore::Saved::kExactWeights;
-            const ParameterStore::Range range = store.range_of(kMasters, group);
+            const ParameterStore::Range range = store.range_of(kMasters, unit);
             initialize_range(
-                model_.groups[group], range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
-                    const Status written = store.write(*backend_, kMasters, group, at, std::as_bytes(values));
+                model_.units[unit], range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
+                    const Status written = store.write(*backend_, kMasters, unit, at, std::as_bytes(values));
                     check(written.ok(), "the masters are not written");
                 });
         }
@@ -193,15 +193,15 @@ class Run {
     }
 
     double gradient_squares() {
-        ExactSquares exact;
+        ExactSumOfSquares exact;
         double squares = 0;
-        for (std::size_t group = 0; group < memory_->store().group_count(); ++group) {
-            const Tensor own = memory_->store().own_gradients(group);
+        for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
+            const Tensor own = memory_->store().own_gradients(unit);
             exact.add(*backend_, own);
             squares += backend_->sum_of_squares(own);
         }
         exact.combine(comm_);
-        ranks_->by_shard().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
+        ranks_->world_by_shard().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
         return fixed_tree() ? exact.value() : squares;
     }
 
@@ -221,7 +221,7 @@ class Run {
         const double squares = gradient_squares();
         const double scale = 8 / targets;
         const double norm = std::sqrt(squares) * scale;
-        const Status updated = memory_->store().update(*backend_, ranks_->copy(), optimizer_,
+        const Status updated = memory_->store().update(*backend_, ranks_->shard_group(), optimizer_,
                                                        {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
         EXPECT_TRUE(updated.ok());
         memory_->engine().weights_changed();
@@ -237,7 +237,7 @@ class Run {
     std::int64_t micro_ = 0;
     std::int64_t accumulation_ = 1;
     std::unique_ptr<RunMemory> memory_;
-    std::unique_ptr<RankGroups> ranks_;
+    std::unique_ptr<ProcessGroups> ranks_;
 };
 
 Outcome run_on(comm::Comm& comm, const Variant& variant) {
@@ -299,13 +299,13 @@ TEST_P(EngineTest, HybridShardingGivesTheSameBits) {
     const Outcome reference = run_world({Sharding::kFullShard, Recompute::kNone, 1, GetParam()});
     const Outcome alone = run_alone(GetParam());
     for (const Sharding sharding : {Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
-        for (int group = 1; group <= world->size(); group *= 2) {
-            SCOPED_TRACE(group);
-            const Outcome outcome = run_world({sharding, Recompute::kNone, 1, GetParam(), group});
+        for (int unit = 1; unit <= world->size(); unit *= 2) {
+            SCOPED_TRACE(unit);
+            const Outcome outcome = run_world({sharding, Recompute::kNone, 1, GetParam(), unit});
             EXPECT_EQ(outcome.losses, reference.losses);
             EXPECT_EQ(outcome.weights, reference.weights);
             EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
-            expect_near(run_world({sharding, Recompute::kFull, 2, GetParam(), group}), alone, 2e-5);
+            expect_near(run_world({sharding, Recompute::kFull, 2, GetParam(), unit}), alone, 2e-5);
         }
     }
 }
@@ -411,10 +411,10 @@ TEST(LateDeviceTest, TrainsTheSameBits) {
 std::vector<float> generated_logits(bool late) {
     const model::Model model = tiny_model(true);
     const auto backend = make_backend(late);
-    const Division division = divide(Sharding::kFullShard, world->rank(), world->size());
-    const auto weights = GatheredWeights::allocate(*backend, model, division, *world).value();
-    for (std::size_t group = 0; group < model.groups.size(); ++group) {
-        initialize_weights(weights->store(), group, *backend);
+    const ParallelLayout layout = parallel_layout(Sharding::kFullShard, world->rank(), world->size());
+    const auto weights = GatheredWeightSource::allocate(*backend, model, layout, *world).value();
+    for (std::size_t unit = 0; unit < model.units.size(); ++unit) {
+        initialize_weights(weights->store(), unit, *backend);
     }
     auto generation = model::Generation::start(model, *backend, *weights, 3, 4).value();
     std::vector<float> logits(kVocabulary);
@@ -471,12 +471,12 @@ INSTANTIATE_TEST_SUITE_P(TiedAndNot, EngineTest, testing::Bool());
 // Bytes of one category in the plan of a rank of four.
 std::int64_t planned(tensor::Category category, const Variant& variant) {
     model::Model model = tiny_model(variant.tied);
-    for (model::ParameterGroup& group : model.groups) group.storage = variant.storage;
+    for (model::FsdpUnit& unit : model.units) unit.storage = variant.storage;
     optim::Optimizer optimizer;
     optimizer.moments_dtype = variant.moments;
-    LayoutOptions options;
+    RunMemoryOptions options;
     options.engine = {{1, kLength}, true, {}, variant.recompute};
-    options.division = divide(variant.sharding, 0, 4, variant.shard_group);
+    options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
     options.optimizer = &optimizer;
     options.offload_optimizer = variant.offloaded;
     const auto backend = kernels::make_cpu_backend(1);
@@ -528,7 +528,7 @@ TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {
     variant.offloaded = true;
     EXPECT_EQ(planned(Category::kMasters, variant), 0);
     constexpr std::int64_t kPage = offload::StateFile::kPageBytes;
-    // The largest group is the embedding, which has less than a chunk.
+    // The largest unit is the embedding, which has less than a chunk.
     const std::int64_t part = offload::StateFile::padded(kVocabulary * 24 * 4);
     EXPECT_NEAR(planned(Category::kMoments, variant), 3 * 3 * part + kPage, 10 * kPage);
 }

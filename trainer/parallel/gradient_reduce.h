@@ -4,16 +4,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainer/parallel/pairwise_sum.h"
 #include "trainer/parallel/parameter_store.h"
-#include "trainer/parallel/rank_groups.h"
-#include "trainer/parallel/row_tree.h"
+#include "trainer/parallel/process_groups.h"
 
 namespace atl::parallel {
 
-// Adds up the shards that several copies of a model hold, in place, one group's while the next is prepared.
-class CopyReduce {
+// Adds up the shards that several copies of a model hold, in place, one unit's while the next is prepared.
+class ReplicaReduce {
   public:
-    static CopyReduce lay_out(Arena& arena, const ParameterStore& store);
+    static ReplicaReduce lay_out(Arena& arena, const ParameterStore& store);
     void add(comm::Comm& replicas, const Tensor& shard);
     // Waits for all that was added.
     void finish(comm::Comm& replicas);
@@ -27,16 +27,16 @@ class CopyReduce {
     comm::Transfer gather_;  // of the one before
 };
 
-// Lends each block a buffer for its groups' whole gradients and sums them over the ranks once they are complete, while
+// Lends each block a buffer for its units' whole gradients and sums them over the ranks once they are complete, while
 // the next blocks' backward passes run.
 //
 // Modes that keep whole gradients add micro-steps up locally and reduce once a step. The others reduce each micro-step
-// from one of two passing buffers and add to the shard; a group that two blocks share (a tied embedding) has a buffer
+// from one of two unsharded buffers and add to the shard; a unit that two blocks share (a tied embedding) has a buffer
 // of its own until its second block is done. In the hybrid modes the shards of the copies are added up after the last
 // micro-step.
 //
 // With a fixed tree every micro-step is one row, of which the ranks have as many neighbouring ones. In every mode each
-// rank gets the rows' gradients one by one for the elements that are its alone, and adds them to a RowTree.
+// rank gets the rows' gradients one by one for the elements that are its alone, and adds them to a PairwiseSum.
 class GradientReduce {
   public:
     struct Options {
@@ -45,56 +45,57 @@ class GradientReduce {
     };
     static GradientReduce lay_out(Arena& arena, const ParameterStore& store, const Options& options);
 
-    struct Lent {
-        Tensor whole;             // [GroupCut::whole], its padding zero; empty: the group is frozen
+    struct UnshardedGradient {
+        Tensor whole;             // [ShardSpec::whole], its padding zero; empty: the unit is frozen
         bool accumulate = false;  // add to what it holds
     };
-    // Before the backward pass of a block: the buffers of its groups, in their order.
-    const std::vector<Lent>& lend(kernels::Backend& backend, RankGroups& ranks, std::size_t block);
+    // Before the backward pass of a block: the buffers of its units, in their order.
+    const std::vector<UnshardedGradient>& unsharded_gradients(kernels::Backend& backend, ProcessGroups& ranks,
+                                                              std::size_t block);
     // After it. `last` says that this is the step's last micro-step.
-    void block_done(kernels::Backend& backend, RankGroups& ranks, std::size_t block, bool last);
+    void block_done(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block, bool last);
 
     // After the last micro-step: waits, so that every ParameterStore::gradient_shard holds the sum over ranks.
-    void finish(kernels::Backend& backend, RankGroups& ranks);
+    void finish(kernels::Backend& backend, ProcessGroups& ranks);
     // After that, where every rank updates all weights and so needs all gradients: exchanges the shards.
-    void share(RankGroups& ranks) const;
+    void share(ProcessGroups& ranks) const;
 
   private:
     struct Reduction {
         comm::Transfer transfer;
-        std::size_t group = 0;
-        Tensor landing;     // of the shard of the sum when it must be added to the shard, or of the rows; else empty
+        std::size_t unit = 0;
+        Tensor received;    // of the shard of the sum when it must be added to the shard, or of the rows; else empty
         bool last = false;  // of this step
     };
     // What one block has under way; two take turns.
-    struct Lane {
-        Tensor passing;  // whole gradients of the block's groups that have no buffer of their own
-        Tensor scratch;  // of its reductions
-        Tensor landing;
+    struct Bucket {
+        Tensor unsharded;  // whole gradients of the block's units that have no buffer of their own
+        Tensor scratch;    // of its reductions
+        Tensor received;
         std::vector<Reduction> reductions;
     };
-    void lay_out_lanes(Arena& arena);
-    bool completes(std::size_t group, std::size_t block) const { return first_block_[group] == block; }
-    void start(RankGroups& ranks, Lane& lane, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
-    void complete(kernels::Backend& backend, RankGroups& ranks, Lane& lane);
-    void complete_own_buffers(kernels::Backend& backend, RankGroups& ranks, std::size_t block);
-    void add_to_shard(kernels::Backend& backend, RankGroups& ranks, const Reduction& reduction);
-    void add_rows(kernels::Backend& backend, RankGroups& ranks, const Reduction& reduction);
+    void lay_out_buckets(Arena& arena);
+    bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
+    void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
+    void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
+    void complete_own_buffers(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block);
+    void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
+    void add_rows(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     bool by_rows() const { return options_.fixed_tree_rows > 0; }
-    int shard_ranks() const { return store_->division().shard_ranks; }
+    int shard_ranks() const { return store_->layout().shard_ranks; }
 
     const ParameterStore* store_ = nullptr;
     Options options_;
-    std::vector<std::size_t> first_block_;  // of each group
-    std::vector<Tensor> own_;               // whole gradients kept from block to block; empty: a passing buffer
-    std::vector<char> has_own_;             // by group
-    std::vector<char> holds_;               // by group: own_ holds gradients to add to
-    std::vector<char> reduced_;             // by group: the shard holds gradients of this step
-    std::array<Lane, 2> lanes_;
-    std::size_t lane_ = 0;
-    CopyReduce copies_;
-    RowTree rows_;
-    std::vector<Lent> lent_;
+    std::vector<std::size_t> first_block_;  // of each unit
+    std::vector<Tensor> own_;               // whole gradients kept from block to block; empty: an unsharded buffer
+    std::vector<char> has_own_;             // by unit
+    std::vector<char> holds_;               // by unit: own_ holds gradients to add to
+    std::vector<char> reduced_;             // by unit: the shard holds gradients of this step
+    std::array<Bucket, 2> buckets_;
+    std::size_t bucket_ = 0;
+    ReplicaReduce copies_;
+    PairwiseSum rows_;
+    std::vector<UnshardedGradient> unsharded_;
 };
 
 }  // namespace atl::parallel

@@ -33,28 +33,28 @@ OptimizerState OptimizerState::lay_out(tensor::Arena& arena, Layout layout) {
     return state;
 }
 
-bool OptimizerState::has(Part part, std::size_t group) const {
-    if (group >= layout_.counts.size() || layout_.counts[group] == 0) return false;
-    if (part == Part::kMasters) return layout_.has_masters[group] != 0;
+bool OptimizerState::has(Part part, std::size_t unit) const {
+    if (unit >= layout_.counts.size() || layout_.counts[unit] == 0) return false;
+    if (part == Part::kMasters) return layout_.has_masters[unit] != 0;
     return layout_.moment_count >= (part == Part::kFirstMoment ? 1 : 2);
 }
 
-std::size_t OptimizerState::part_count(std::size_t group) const {
-    return static_cast<std::size_t>(std::ranges::count_if(kParts, [&](Part part) { return has(part, group); }));
+std::size_t OptimizerState::part_count(std::size_t unit) const {
+    return static_cast<std::size_t>(std::ranges::count_if(kParts, [&](Part part) { return has(part, unit); }));
 }
 
-std::size_t OptimizerState::part_index(Part part, std::size_t group) const {
+std::size_t OptimizerState::part_index(Part part, std::size_t unit) const {
     if (part == Part::kMasters) return 0;
-    return (has(Part::kMasters, group) ? 1U : 0U) + (part == Part::kSecondMoment ? 1U : 0U);
+    return (has(Part::kMasters, unit) ? 1U : 0U) + (part == Part::kSecondMoment ? 1U : 0U);
 }
 
 void OptimizerState::lay_out_memory(tensor::Arena& arena) {
     for (const Part part : kParts) {
         const Category category = part == Part::kMasters ? Category::kMasters : Category::kMoments;
         auto& tensors = parts_[static_cast<std::size_t>(part)];
-        for (std::size_t group = 0; group < layout_.counts.size(); ++group) {
-            tensors.push_back(has(part, group) ? arena.allocate(category, dtype(part), {layout_.counts[group]})
-                                               : Tensor());
+        for (std::size_t unit = 0; unit < layout_.counts.size(); ++unit) {
+            tensors.push_back(has(part, unit) ? arena.allocate(category, dtype(part), {layout_.counts[unit]})
+                                              : Tensor());
         }
     }
 }
@@ -62,12 +62,12 @@ void OptimizerState::lay_out_memory(tensor::Arena& arena) {
 void OptimizerState::lay_out_chunks(tensor::Arena& arena) {
     std::size_t record = 0;
     std::int64_t largest = 0;
-    for (std::size_t group = 0; group < layout_.counts.size(); ++group) {
+    for (std::size_t unit = 0; unit < layout_.counts.size(); ++unit) {
         first_chunks_.push_back(chunks_.size());
-        const std::int64_t elements = part_count(group) == 0 ? 0 : layout_.counts[group];
+        const std::int64_t elements = part_count(unit) == 0 ? 0 : layout_.counts[unit];
         for (std::int64_t begin = 0; begin < elements; begin += kChunkElements) {
-            chunks_.push_back({group, begin, std::min(kChunkElements, elements - begin), record});
-            record += part_count(group);
+            chunks_.push_back({unit, begin, std::min(kChunkElements, elements - begin), record});
+            record += part_count(unit);
             largest = std::max(largest, bytes_in_file(chunks_.back()));
         }
     }
@@ -86,9 +86,9 @@ Status OptimizerState::open(const std::filesystem::path& directory, int rank) {
     std::vector<std::int64_t> record_bytes;
     std::vector<offload::ChunkStream::Chunk> chunks;
     for (const Chunk& chunk : chunks_) {
-        chunks.push_back({chunk.first_record, part_count(chunk.group)});
+        chunks.push_back({chunk.first_record, part_count(chunk.unit)});
         for (const Part part : kParts) {
-            if (has(part, chunk.group)) record_bytes.push_back(part_bytes(part, chunk.count));
+            if (has(part, chunk.unit)) record_bytes.push_back(part_bytes(part, chunk.count));
         }
     }
     ATOLL_TRY(StateFile file,
@@ -101,7 +101,7 @@ Status OptimizerState::open(const std::filesystem::path& directory, int rank) {
 std::int64_t OptimizerState::bytes_in_file(const Chunk& chunk) const {
     std::int64_t bytes = 0;
     for (const Part part : kParts) {
-        if (has(part, chunk.group)) bytes += StateFile::padded(part_bytes(part, chunk.count));
+        if (has(part, chunk.unit)) bytes += StateFile::padded(part_bytes(part, chunk.count));
     }
     return bytes;
 }
@@ -118,38 +118,38 @@ void OptimizerState::clear(kernels::Backend& backend, Part part) const {
     }
 }
 
-Status OptimizerState::read(kernels::Backend& backend, Part part, std::size_t group, std::int64_t at,
+Status OptimizerState::read(kernels::Backend& backend, Part part, std::size_t unit, std::int64_t at,
                             std::span<std::byte> to) {
     const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(dtype(part));
     if (!layout_.offloaded) {
-        backend.copy_to_host(flat_range(parts_[static_cast<std::size_t>(part)][group], at, count), to.data());
+        backend.copy_to_host(flat_range(parts_[static_cast<std::size_t>(part)][unit], at, count), to.data());
         return {};
     }
-    return visit(part, group, at, count, [&](const std::byte* from, std::int64_t run) {
+    return visit(part, unit, at, count, [&](const std::byte* from, std::int64_t run) {
         std::memcpy(to.data(), from, static_cast<std::size_t>(part_bytes(part, run)));
         to = to.subspan(static_cast<std::size_t>(part_bytes(part, run)));
     });
 }
 
-Status OptimizerState::write(kernels::Backend& backend, Part part, std::size_t group, std::int64_t at,
+Status OptimizerState::write(kernels::Backend& backend, Part part, std::size_t unit, std::int64_t at,
                              std::span<const std::byte> from) {
     const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(dtype(part));
     if (!layout_.offloaded) {
-        backend.copy_from_host(from.data(), flat_range(parts_[static_cast<std::size_t>(part)][group], at, count));
+        backend.copy_from_host(from.data(), flat_range(parts_[static_cast<std::size_t>(part)][unit], at, count));
         return {};
     }
-    return visit(part, group, at, count, [&](std::byte* to, std::int64_t run) {
+    return visit(part, unit, at, count, [&](std::byte* to, std::int64_t run) {
         std::memcpy(to, from.data(), static_cast<std::size_t>(part_bytes(part, run)));
         from = from.subspan(static_cast<std::size_t>(part_bytes(part, run)));
         changed_ = true;
     });
 }
 
-Status OptimizerState::visit(Part part, std::size_t group, std::int64_t at, std::int64_t count,
+Status OptimizerState::visit(Part part, std::size_t unit, std::int64_t at, std::int64_t count,
                              const std::function<void(std::byte*, std::int64_t)>& visit_run) {
     for (const std::int64_t end = at + count; at < end;) {
-        const Chunk& chunk = chunks_[first_chunks_[group] + static_cast<std::size_t>(at / kChunkElements)];
-        ATOLL_RETURN_IF_ERROR(load_record(chunk.first_record + part_index(part, group)));
+        const Chunk& chunk = chunks_[first_chunks_[unit] + static_cast<std::size_t>(at / kChunkElements)];
+        ATOLL_RETURN_IF_ERROR(load_record(chunk.first_record + part_index(part, unit)));
         const std::int64_t run = std::min(end, chunk.begin + chunk.count) - at;
         visit_run(buffers_[0] + part_bytes(part, at - chunk.begin), run);
         at += run;
@@ -174,25 +174,25 @@ Status OptimizerState::flush() {
 OptimizerState::Piece OptimizerState::piece_in(const Chunk& chunk, std::byte* buffer) const {
     Piece piece{chunk.begin, chunk.count, {}};
     for (const Part part : kParts) {
-        if (!has(part, chunk.group)) continue;
+        if (!has(part, chunk.unit)) continue;
         piece.parts[static_cast<std::size_t>(part)] = Tensor(buffer, dtype(part), {chunk.count});
         buffer += StateFile::padded(part_bytes(part, chunk.count));
     }
     return piece;
 }
 
-void OptimizerState::update(kernels::Backend& backend, std::size_t group,
+void OptimizerState::update(kernels::Backend& backend, std::size_t unit,
                             const std::function<void(const Piece&)>& change) {
-    if (!layout_.offloaded || part_count(group) == 0) {
-        Piece piece{0, layout_.counts[group], {}};
+    if (!layout_.offloaded || part_count(unit) == 0) {
+        Piece piece{0, layout_.counts[unit], {}};
         for (std::size_t part = 0; part < kPartCount && !layout_.offloaded; ++part) {
-            piece.parts[part] = parts_[part][group];
+            piece.parts[part] = parts_[part][unit];
         }
         change(piece);
         return;
     }
     if (status_.ok()) status_ = flush();
-    for (std::size_t chunk = first_chunks_[group]; chunk < first_chunks_[group + 1]; ++chunk) {
+    for (std::size_t chunk = first_chunks_[unit]; chunk < first_chunks_[unit + 1]; ++chunk) {
         backend.synchronize();  // the chunk before is complete and may be written
         std::byte* const buffer = stream_->next();
         if (buffer != nullptr && status_.ok()) change(piece_in(chunks_[chunk], buffer));

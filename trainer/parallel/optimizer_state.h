@@ -13,7 +13,7 @@
 
 namespace atl::parallel {
 
-// What the optimizer keeps beside the weights, of the elements of each group that this rank updates: fp32 masters where
+// What the optimizer keeps beside the weights, of the elements of each unit that this rank updates: fp32 masters where
 // the weights are stored in another format, and moments. In memory, or offloaded: in a file of chunks, of which memory
 // holds three at a time.
 class OptimizerState {
@@ -22,7 +22,7 @@ class OptimizerState {
     static constexpr std::size_t kPartCount = 3;
 
     struct Layout {
-        // By group: how many elements; 0: it is frozen. And whether it has masters.
+        // By unit: how many elements; 0: it is frozen. And whether it has masters.
         std::vector<std::int64_t> counts;
         std::vector<char> has_masters;
         int moment_count = 0;
@@ -34,7 +34,7 @@ class OptimizerState {
     // Makes the file, all zeros; nothing to do in memory. Errors name it.
     Status open(const std::filesystem::path& directory, int rank);
 
-    bool has(Part part, std::size_t group) const;
+    bool has(Part part, std::size_t unit) const;
     tensor::DType dtype(Part part) const {
         return part == Part::kMasters ? tensor::DType::kF32 : layout_.moments_dtype;
     }
@@ -47,26 +47,26 @@ class OptimizerState {
 
     // Elements of a part from `at` on, as bytes of its dtype. What is written to a file may lie in memory until
     // something else is asked for.
-    Status read(kernels::Backend& backend, Part part, std::size_t group, std::int64_t at, std::span<std::byte> to);
-    Status write(kernels::Backend& backend, Part part, std::size_t group, std::int64_t at,
+    Status read(kernels::Backend& backend, Part part, std::size_t unit, std::int64_t at, std::span<std::byte> to);
+    Status write(kernels::Backend& backend, Part part, std::size_t unit, std::int64_t at,
                  std::span<const std::byte> from);
 
-    // Elements [begin, begin + count) of a group, with what is kept for them; empty where nothing is.
+    // Elements [begin, begin + count) of a unit, with what is kept for them; empty where nothing is.
     struct Piece {
         std::int64_t begin = 0;
         std::int64_t count = 0;
         std::array<tensor::Tensor, kPartCount> parts;
         const tensor::Tensor& operator[](Part part) const { return parts[static_cast<std::size_t>(part)]; }
     };
-    // Shows all pieces of a group, to be changed in place. In a step every group has its turn, in their order, and then
+    // Shows all pieces of a unit, to be changed in place. In a step every unit has its turn, in their order, and then
     // end_update() says how it went; after an error no piece is shown any more.
-    void update(kernels::Backend& backend, std::size_t group, const std::function<void(const Piece&)>& change);
+    void update(kernels::Backend& backend, std::size_t unit, const std::function<void(const Piece&)>& change);
     Status end_update(kernels::Backend& backend);
 
   private:
-    // Elements [begin, begin + count) of a group, which are neighbouring records of the file, one a part.
+    // Elements [begin, begin + count) of a unit, which are neighbouring records of the file, one a part.
     struct Chunk {
-        std::size_t group = 0;
+        std::size_t unit = 0;
         std::int64_t begin = 0;
         std::int64_t count = 0;
         std::size_t first_record = 0;
@@ -74,23 +74,23 @@ class OptimizerState {
     static constexpr std::size_t kNoRecord = static_cast<std::size_t>(-1);
 
     std::int64_t part_bytes(Part part, std::int64_t count) const { return tensor::size_bytes(dtype(part), count); }
-    std::size_t part_count(std::size_t group) const;
+    std::size_t part_count(std::size_t unit) const;
     // The record of a part within its chunk.
-    std::size_t part_index(Part part, std::size_t group) const;
+    std::size_t part_index(Part part, std::size_t unit) const;
     void lay_out_memory(tensor::Arena& arena);
     void lay_out_chunks(tensor::Arena& arena);
     std::int64_t bytes_in_file(const Chunk& chunk) const;
     Piece piece_in(const Chunk& chunk, std::byte* buffer) const;
     // Calls visit(bytes of the record in memory, from, count) for each record that holds part of a range of a part.
-    Status visit(Part part, std::size_t group, std::int64_t at, std::int64_t count,
+    Status visit(Part part, std::size_t unit, std::int64_t at, std::int64_t count,
                  const std::function<void(std::byte*, std::int64_t)>& visit_run);
     Status load_record(std::size_t record);
     Status flush();
 
     Layout layout_;
-    std::array<std::vector<tensor::Tensor>, kPartCount> parts_;  // in memory, by group
+    std::array<std::vector<tensor::Tensor>, kPartCount> parts_;  // in memory, by unit
     std::vector<Chunk> chunks_;
-    std::vector<std::size_t> first_chunks_;  // by group, and one more
+    std::vector<std::size_t> first_chunks_;  // by unit, and one more
     std::array<std::byte*, offload::ChunkStream::kBuffers> buffers_{};
     std::unique_ptr<offload::StateFile> file_;
     std::unique_ptr<offload::ChunkStream> stream_;

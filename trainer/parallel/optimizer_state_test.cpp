@@ -12,7 +12,7 @@ namespace {
 
 using Part = OptimizerState::Part;
 
-// Three groups: one of three chunks with masters, a frozen one, a small one without.
+// Three units: one of three chunks with masters, a frozen one, a small one without.
 constexpr std::int64_t kLong = (std::int64_t{2} << 18) + 777;
 
 class OptimizerStateTest : public testing::TestWithParam<bool> {

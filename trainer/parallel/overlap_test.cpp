@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/run_memory.h"
 
 namespace atl::parallel {
 namespace {
@@ -67,7 +67,7 @@ class MirroredComm final : public comm::Comm {
 class OverlapTest : public testing::Test {
   protected:
     static constexpr int kLayers = 3;
-    // Embedding, layers, head: each a group of its own but the head, which has a norm and a table.
+    // Embedding, layers, head: each a unit of its own but the head, which has a norm and a table.
     static model::Model make_model() {
         model::ModelConfig config;
         config.vocab_size = 64;
@@ -82,12 +82,12 @@ class OverlapTest : public testing::Test {
     static constexpr std::int64_t kLength = 8;
 
     void step() {
-        LayoutOptions options;
+        RunMemoryOptions options;
         options.engine.largest = {1, kLength};
-        options.division = divide(Sharding::kFullShard, 0, 2);
+        options.layout = parallel_layout(Sharding::kFullShard, 0, 2);
         options.optimizer = &optimizer_;
         const auto memory = RunMemory::allocate(*backend_, model_, options).value();
-        RankGroups ranks(comm_, options.division);
+        ProcessGroups ranks(comm_, options.layout);
         const std::vector<std::int32_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
         ASSERT_TRUE(memory->batch().load(*backend_, {{1, kLength}, ids, {}, {}}).ok());
         memory->engine().train(*backend_, ranks, memory->batch().batch(), 1, true);

@@ -17,31 +17,31 @@ Part part_of(ParameterStore::Saved saved) {
 
 }  // namespace
 
-ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, const Division& division,
+ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
                                        const optim::Optimizer* optimizer, bool offload_optimizer) {
     ParameterStore store;
     store.model_ = &model;
-    store.division_ = division;
-    store.cuts_ = cut_groups(model, division);
-    const auto length = [](const GroupCut& cut, bool sharded) { return sharded ? cut.shard : cut.whole; };
+    store.layout_ = layout;
+    store.specs_ = shard_specs(model, layout);
+    const auto length = [](const ShardSpec& spec, bool sharded) { return sharded ? spec.shard : spec.whole; };
     OptimizerState::Layout state;
     state.offloaded = offload_optimizer;
     std::int64_t elements = 0;
-    for (std::size_t group = 0; group < store.cuts_.size(); ++group) {
-        const GroupCut& cut = store.cuts_[group];
+    for (std::size_t unit = 0; unit < store.specs_.size(); ++unit) {
+        const ShardSpec& spec = store.specs_[unit];
         store.first_elements_.push_back(elements);
-        elements += cut.element_count;
+        elements += spec.element_count;
         store.weights_.push_back(
-            arena.allocate(model.groups[group].is_quantized() ? Category::kQuantized : Category::kWeights,
-                           store.storage(group), {length(cut, shards_weights(division.sharding))}));
+            arena.allocate(model.units[unit].is_quantized() ? Category::kQuantized : Category::kWeights,
+                           store.storage(unit), {length(spec, shards_weights(layout.sharding))}));
         if (optimizer == nullptr) continue;
-        const bool trains = store.trains(group);
+        const bool trains = store.trains(unit);
         store.gradients_.push_back(trains ? arena.allocate(Category::kGradients, DType::kF32,
-                                                           {length(cut, shards_gradients(division.sharding))})
+                                                           {length(spec, shards_gradients(layout.sharding))})
                                           : Tensor());
-        state.counts.push_back(trains ? store.update_range(group).count : 0);
-        state.has_masters.push_back(store.storage(group) == DType::kF32 ? 0 : 1);
-        store.runs_.push_back(store.find_runs(group));
+        state.counts.push_back(trains ? store.update_range(unit).count : 0);
+        state.has_masters.push_back(store.storage(unit) == DType::kF32 ? 0 : 1);
+        store.runs_.push_back(store.find_runs(unit));
     }
     if (optimizer == nullptr) return store;
     state.moment_count = optimizer->moment_count();
@@ -50,9 +50,9 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     return store;
 }
 
-std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t group) const {
-    const model::ParameterGroup& parameters = model_->groups[group];
-    const Range range = update_range(group);
+std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t unit) const {
+    const model::FsdpUnit& parameters = model_->units[unit];
+    const Range range = update_range(unit);
     std::vector<Run> runs;
     for (const Piece& piece : pieces_of(parameters, range.begin, range.count)) {
         const bool is_norm = parameters.parameters[piece.parameter].is_norm;
@@ -62,48 +62,48 @@ std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t group) co
     return runs;
 }
 
-ParameterStore::Range ParameterStore::update_range(std::size_t group) const {
-    const GroupCut& cut = cuts_[group];
-    return shards_moments(sharding()) ? Range{cut.begin, cut.shard} : Range{0, cut.whole};
+ParameterStore::Range ParameterStore::update_range(std::size_t unit) const {
+    const ShardSpec& spec = specs_[unit];
+    return shards_moments(sharding()) ? Range{spec.begin, spec.shard} : Range{0, spec.whole};
 }
 
-ParameterStore::Range ParameterStore::range_of(Saved saved, std::size_t group) const {
-    if (saved != Saved::kExactWeights || has_masters(group)) return update_range(group);
-    return {begin_of(weights_[group], group), weights_[group].element_count()};
+ParameterStore::Range ParameterStore::range_of(Saved saved, std::size_t unit) const {
+    if (saved != Saved::kExactWeights || has_masters(unit)) return update_range(unit);
+    return {begin_of(weights_[unit], unit), weights_[unit].element_count()};
 }
 
-DType ParameterStore::dtype_of(Saved saved, std::size_t group) const {
-    if (saved == Saved::kExactWeights && !has_masters(group)) return storage(group);
+DType ParameterStore::dtype_of(Saved saved, std::size_t unit) const {
+    if (saved == Saved::kExactWeights && !has_masters(unit)) return storage(unit);
     return state_.dtype(part_of(saved));
 }
 
-Status ParameterStore::read(kernels::Backend& backend, Saved saved, std::size_t group, std::int64_t at,
+Status ParameterStore::read(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                             std::span<std::byte> to) {
-    if (saved != Saved::kExactWeights || has_masters(group)) {
-        return state_.read(backend, part_of(saved), group, at, to);
+    if (saved != Saved::kExactWeights || has_masters(unit)) {
+        return state_.read(backend, part_of(saved), unit, at, to);
     }
-    const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(storage(group));
-    backend.copy_to_host(flat_range(weights_[group], at, count), to.data());
+    const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(storage(unit));
+    backend.copy_to_host(flat_range(weights_[unit], at, count), to.data());
     return {};
 }
 
-Status ParameterStore::write(kernels::Backend& backend, Saved saved, std::size_t group, std::int64_t at,
+Status ParameterStore::write(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                              std::span<const std::byte> from) {
-    if (saved != Saved::kExactWeights || has_masters(group)) {
-        return state_.write(backend, part_of(saved), group, at, from);
+    if (saved != Saved::kExactWeights || has_masters(unit)) {
+        return state_.write(backend, part_of(saved), unit, at, from);
     }
-    const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(storage(group));
-    backend.copy_from_host(from.data(), flat_range(weights_[group], at, count));
+    const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(storage(unit));
+    backend.copy_from_host(from.data(), flat_range(weights_[unit], at, count));
     return {};
 }
 
-Tensor ParameterStore::shard_of(const Tensor& tensor, const GroupCut& cut) {
-    return tensor.element_count() == cut.shard ? tensor : flat_range(tensor, cut.begin, cut.shard);
+Tensor ParameterStore::shard_of(const Tensor& tensor, const ShardSpec& spec) {
+    return tensor.element_count() == spec.shard ? tensor : flat_range(tensor, spec.begin, spec.shard);
 }
 
-Tensor ParameterStore::own_gradients(std::size_t group) const {
-    const std::int64_t count = cuts_[group].shard / division_.copies();
-    return flat_range(gradient_shard(group), count * division_.copy(), count);
+Tensor ParameterStore::own_gradients(std::size_t unit) const {
+    const std::int64_t count = specs_[unit].shard / layout_.replicas();
+    return flat_range(gradient_shard(unit), count * layout_.replica(), count);
 }
 
 void ParameterStore::clear_weights(kernels::Backend& backend) const {
@@ -118,26 +118,26 @@ void ParameterStore::clear_moments(kernels::Backend& backend) const {
 
 Status ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const optim::Optimizer& optimizer,
                               const Update& update) {
-    for (std::size_t group = 0; group < cuts_.size(); ++group) {
-        if (!trains(group)) continue;
-        state_.update(backend, group, [&](const OptimizerState::Piece& piece) {
-            update_piece(backend, optimizer, update, group, piece);
+    for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
+        if (!trains(unit)) continue;
+        state_.update(backend, unit, [&](const OptimizerState::Piece& piece) {
+            update_piece(backend, optimizer, update, unit, piece);
         });
         if (shards_moments(sharding()) && !shards_weights(sharding())) {
             backend.synchronize();
-            comm.all_gather(weight_shard(group).bytes(), weights(group).bytes());
+            comm.all_gather(weight_shard(unit).bytes(), weights(unit).bytes());
         }
     }
     return state_.end_update(backend);
 }
 
 void ParameterStore::update_piece(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
-                                  std::size_t group, const OptimizerState::Piece& piece) const {
+                                  std::size_t unit, const OptimizerState::Piece& piece) const {
     const bool sharded = shards_moments(sharding());
-    const Tensor kept = sharded ? weight_shard(group) : weights_[group];
-    const Tensor gradients = sharded ? gradient_shard(group) : gradients_[group];
-    const std::int64_t first_element = first_elements_[group] + update_range(group).begin;
-    for (const Run& run : runs_[group]) {
+    const Tensor kept = sharded ? weight_shard(unit) : weights_[unit];
+    const Tensor gradients = sharded ? gradient_shard(unit) : gradients_[unit];
+    const std::int64_t first_element = first_elements_[unit] + update_range(unit).begin;
+    for (const Run& run : runs_[unit]) {
         const std::int64_t begin = std::max(run.begin, piece.begin);
         const std::int64_t count = std::min(run.begin + run.count, piece.begin + piece.count) - begin;
         if (count <= 0) continue;

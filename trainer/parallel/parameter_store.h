@@ -16,58 +16,58 @@ using tensor::Arena;
 using tensor::Tensor;
 
 // What a rank keeps of the model between steps: its weights, gradients and moments, whole or its shard, one flat buffer
-// a group. With one rank the shard is the whole. Weights are in the group's storage format; where that is not fp32 and
+// a unit. With one rank the shard is the whole. Weights are in the unit's storage format; where that is not fp32 and
 // there is an optimizer, it updates fp32 masters, which are cut as the moments are, and the weights are those rounded
 // to nearest. Gradients are fp32, moments as the optimizer says. Masters and moments may be offloaded to a file.
 class ParameterStore {
   public:
     // Without an optimizer (evaluation) there are weights only. With a measuring arena only the memory is counted.
-    static ParameterStore lay_out(Arena& arena, const model::Model& model, const Division& division,
+    static ParameterStore lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
                                   const optim::Optimizer* optimizer, bool offload_optimizer = false);
     // Makes the file of an offloaded optimizer, in a directory that exists. Errors name it.
-    Status open_offload(const std::filesystem::path& directory) { return state_.open(directory, division_.rank); }
+    Status open_offload(const std::filesystem::path& directory) { return state_.open(directory, layout_.rank); }
     std::int64_t offloaded_bytes() const { return state_.file_bytes(); }
 
     const model::Model& model() const { return *model_; }
-    const Division& division() const { return division_; }
-    Sharding sharding() const { return division_.sharding; }
-    const GroupCut& cut(std::size_t group) const { return cuts_[group]; }
-    std::size_t group_count() const { return cuts_.size(); }
-    // False: the group is frozen, has weights only, and no rank exchanges gradients of it.
-    bool trains(std::size_t group) const { return !model_->groups[group].frozen; }
-    tensor::DType storage(std::size_t group) const { return model_->groups[group].storage; }
+    const ParallelLayout& layout() const { return layout_; }
+    Sharding sharding() const { return layout_.sharding; }
+    const ShardSpec& shard_spec(std::size_t unit) const { return specs_[unit]; }
+    std::size_t unit_count() const { return specs_.size(); }
+    // False: the unit is frozen, has weights only, and no rank exchanges gradients of it.
+    bool trains(std::size_t unit) const { return !model_->units[unit].frozen; }
+    tensor::DType storage(std::size_t unit) const { return model_->units[unit].storage; }
 
     // [whole] if every rank keeps all weights, else [shard].
-    const Tensor& weights(std::size_t group) const { return weights_[group]; }
-    // [whole] in the modes that keep whole gradients, else [shard]; of a frozen group empty, as its moments.
-    const Tensor& gradients(std::size_t group) const { return gradients_[group]; }
+    const Tensor& weights(std::size_t unit) const { return weights_[unit]; }
+    // [whole] in the modes that keep whole gradients, else [shard]; of a frozen unit empty, as its moments.
+    const Tensor& gradients(std::size_t unit) const { return gradients_[unit]; }
     // This rank's part of either, [shard].
-    Tensor weight_shard(std::size_t group) const { return shard_of(weights_[group], cuts_[group]); }
-    Tensor gradient_shard(std::size_t group) const { return shard_of(gradients_[group], cuts_[group]); }
+    Tensor weight_shard(std::size_t unit) const { return shard_of(weights_[unit], specs_[unit]); }
+    Tensor gradient_shard(std::size_t unit) const { return shard_of(gradients_[unit], specs_[unit]); }
     // The part of gradient_shard that is this rank's alone, [shard / copies]: what it adds to sums over all gradients.
-    Tensor own_gradients(std::size_t group) const;
+    Tensor own_gradients(std::size_t unit) const;
     int moment_count() const { return state_.moment_count(); }
-    // Where in its group's flat buffer something kept begins: 0, or where this rank's shard does.
-    std::int64_t begin_of(const Tensor& kept, std::size_t group) const {
-        return kept.element_count() < cuts_[group].whole ? cuts_[group].begin : 0;
+    // Where in its unit's flat buffer something kept begins: 0, or where this rank's shard does.
+    std::int64_t begin_of(const Tensor& kept, std::size_t unit) const {
+        return kept.element_count() < specs_[unit].whole ? specs_[unit].begin : 0;
     }
     // False where the weights themselves are fp32, and in evaluation.
-    bool has_masters(std::size_t group) const { return state_.has(OptimizerState::Part::kMasters, group); }
+    bool has_masters(std::size_t unit) const { return state_.has(OptimizerState::Part::kMasters, unit); }
 
-    // What is saved of a trained group, and what a run goes on from. Its exact weights are the masters where there are
+    // What is saved of a trained unit, and what a run goes on from. Its exact weights are the masters where there are
     // some, else the weights.
     enum class Saved : std::uint8_t { kExactWeights, kFirstMoment, kSecondMoment };
-    // Which elements of the group's flat buffer this rank keeps of it: all, or its shard.
+    // Which elements of the unit's flat buffer this rank keeps of it: all, or its shard.
     struct Range {
         std::int64_t begin = 0;
         std::int64_t count = 0;
     };
-    Range range_of(Saved saved, std::size_t group) const;
-    tensor::DType dtype_of(Saved saved, std::size_t group) const;
+    Range range_of(Saved saved, std::size_t unit) const;
+    tensor::DType dtype_of(Saved saved, std::size_t unit) const;
     // Elements from `at` on, counted from the range's beginning, as bytes of that type. Errors are those of the file
     // that the optimizer is offloaded to.
-    Status read(kernels::Backend& backend, Saved saved, std::size_t group, std::int64_t at, std::span<std::byte> to);
-    Status write(kernels::Backend& backend, Saved saved, std::size_t group, std::int64_t at,
+    Status read(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at, std::span<std::byte> to);
+    Status write(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                  std::span<const std::byte> from);
 
     // Zeros in all weights and masters, also their padding: before they are loaded.
@@ -95,20 +95,20 @@ class ParameterStore {
         std::int64_t count = 0;
         bool is_norm = false;
     };
-    Range update_range(std::size_t group) const;  // that this rank updates
-    std::vector<Run> find_runs(std::size_t group) const;
-    static Tensor shard_of(const Tensor& tensor, const GroupCut& cut);
+    Range update_range(std::size_t unit) const;  // that this rank updates
+    std::vector<Run> find_runs(std::size_t unit) const;
+    static Tensor shard_of(const Tensor& tensor, const ShardSpec& spec);
     void update_piece(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
-                      std::size_t group, const OptimizerState::Piece& piece) const;
+                      std::size_t unit, const OptimizerState::Piece& piece) const;
 
     const model::Model* model_ = nullptr;
-    Division division_;
-    std::vector<GroupCut> cuts_;
+    ParallelLayout layout_;
+    std::vector<ShardSpec> specs_;
     std::vector<Tensor> weights_;
     std::vector<Tensor> gradients_;
     OptimizerState state_;
     std::vector<std::vector<Run>> runs_;
-    std::vector<std::int64_t> first_elements_;  // of each group, counted over the model
+    std::vector<std::int64_t> first_elements_;  // of each unit, counted over the model
 };
 
 }  // namespace atl::parallel

@@ -21,31 +21,31 @@ Result<Sharding> parse_sharding(std::string_view name) {
     return invalid_argument("--sharding", "'" + std::string(name) + "' is not built yet");
 }
 
-Division divide(Sharding sharding, int rank, int ranks, int shard_group) {
+ParallelLayout parallel_layout(Sharding sharding, int rank, int ranks, int shard_group) {
     if (!is_hybrid(sharding)) return {ranks == 1 ? Sharding::kNone : sharding, rank, ranks, ranks};
-    check(shard_group >= 1 && ranks % shard_group == 0, "divide: the groups do not divide the ranks");
+    check(shard_group >= 1 && ranks % shard_group == 0, "parallel_layout: the groups do not divide the ranks");
     if (shard_group == 1) return {Sharding::kNone, rank, ranks, ranks};  // as many whole copies as ranks
     return {sharding == Sharding::kHybridShard ? Sharding::kFullShard : Sharding::kShardGradOp, rank, ranks,
             shard_group};
 }
 
-GroupCut cut_group(const model::ParameterGroup& group, const Division& division) {
-    const std::int64_t unit = kAlignmentElements * division.ranks;
-    const std::int64_t whole = (group.element_count + unit - 1) / unit * unit;
-    const std::int64_t shard = whole / division.shard_ranks;
-    return {group.element_count, whole, shard, shard * division.shard()};
+ShardSpec shard_spec(const model::FsdpUnit& unit, const ParallelLayout& layout) {
+    const std::int64_t multiple = kAlignmentElements * layout.ranks;
+    const std::int64_t whole = (unit.element_count + multiple - 1) / multiple * multiple;
+    const std::int64_t shard = whole / layout.shard_ranks;
+    return {unit.element_count, whole, shard, shard * layout.shard()};
 }
 
-std::vector<GroupCut> cut_groups(const model::Model& model, const Division& division) {
-    std::vector<GroupCut> cuts;
-    for (const model::ParameterGroup& group : model.groups) cuts.push_back(cut_group(group, division));
-    return cuts;
+std::vector<ShardSpec> shard_specs(const model::Model& model, const ParallelLayout& layout) {
+    std::vector<ShardSpec> specs;
+    for (const model::FsdpUnit& unit : model.units) specs.push_back(shard_spec(unit, layout));
+    return specs;
 }
 
-std::vector<Piece> pieces_of(const model::ParameterGroup& group, std::int64_t begin, std::int64_t count) {
+std::vector<Piece> pieces_of(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count) {
     std::vector<Piece> pieces;
-    for (std::size_t i = 0; i < group.parameters.size(); ++i) {
-        const model::Parameter& parameter = group.parameters[i];
+    for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+        const model::Parameter& parameter = unit.parameters[i];
         const std::int64_t from = std::max(begin, parameter.offset);
         const std::int64_t to = std::min(begin + count, parameter.offset + parameter.extent);
         if (from < to) pieces.push_back({i, from - parameter.offset, from - begin, to - from});

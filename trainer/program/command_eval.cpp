@@ -2,8 +2,8 @@
 #include "trainer/comm/launch.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/evaluate.h"
-#include "trainer/train/fit.h"
-#include "trainer/train/identity.h"
+#include "trainer/train/memory_check.h"
+#include "trainer/train/run_fingerprint.h"
 
 namespace atl::program {
 namespace {
@@ -17,14 +17,14 @@ class EvalCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
         ATOLL_TRY(checkpoint::ModelDirectory directory, train::open_model(config_, *comm));
         if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(checkpoint::tell_other_weights(directory, directory.adapters->trained_on, *comm,
-                                                                 config_.broadcast_from_rank0));
+            ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
+                                                                    config_.broadcast_from_rank0));
         ATOLL_RETURN_IF_ERROR(train::set_precision(directory.model, config_));
         ATOLL_TRY(const train::CheckedData data, train::open_data(evaluation_data(), directory, *comm));
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
-        parallel::RankGroups ranks(*comm, memory->store().division());
+        parallel::ProcessGroups ranks(*comm, memory->store().layout());
         const train::Perplexity perplexity = train::evaluate(*memory, *backend, ranks, data, micro(data));
         if (comm->rank() == 0) train::print_line(train::to_json_line(perplexity));
         return {};
@@ -36,7 +36,7 @@ class EvalCommand final : public Command {
         return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
     }
 
-    train::DataChoice evaluation_data() const {
+    train::DataSelection evaluation_data() const {
         return {.path = config_.data,
                 .flag = "--data",
                 .samples_max = config_.val_samples,
@@ -47,12 +47,12 @@ class EvalCommand final : public Command {
                                                          const train::CheckedData& data, kernels::Backend& backend,
                                                          comm::Comm& comm) {
         ATOLL_RETURN_IF_ERROR(comm.agree(train::check_micro_step(micro(data), data.dataset.seq_len())));
-        parallel::LayoutOptions options;
+        parallel::RunMemoryOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;
-        ATOLL_TRY(options.division, comm::agreed(comm, train::division_of(config_, comm)));
+        ATOLL_TRY(options.layout, comm::agreed(comm, train::choose_layout(config_, comm)));
         const auto need_bytes = [&](std::int64_t rows) {
-            parallel::LayoutOptions smaller = options;
+            parallel::RunMemoryOptions smaller = options;
             smaller.engine.largest.batch = rows;
             return parallel::RunMemory::measure(backend, directory.model, smaller).total_bytes();
         };

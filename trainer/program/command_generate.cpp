@@ -2,13 +2,13 @@
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/generate.h"
-#include "trainer/parallel/gathered_weights.h"
-#include "trainer/parallel/rank_groups.h"
+#include "trainer/parallel/gathered_weight_source.h"
+#include "trainer/parallel/process_groups.h"
 #include "trainer/program/commands.h"
 #include "trainer/tokenizer/tokenizer.h"
-#include "trainer/train/fit.h"
-#include "trainer/train/job.h"
+#include "trainer/train/memory_check.h"
 #include "trainer/train/metrics.h"
+#include "trainer/train/prepare.h"
 
 namespace atl::program {
 namespace {
@@ -31,8 +31,8 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(checkpoint::ModelDirectory directory, train::open_model(config_, *comm));
         if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(checkpoint::tell_other_weights(directory, directory.adapters->trained_on, *comm,
-                                                                 config_.broadcast_from_rank0));
+            ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
+                                                                    config_.broadcast_from_rank0));
         ATOLL_RETURN_IF_ERROR(comm->agree(train::set_precision(directory.model, config_)));
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
@@ -40,17 +40,17 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(const std::vector<std::int32_t> prompt, comm::agreed(*comm, tokenizer->encode_prompt(prompt_)));
         ATOLL_RETURN_IF_ERROR(comm->agree(model::check_prompt(directory.model.config, prompt, options_)));
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
-        ATOLL_TRY(const parallel::Division division, comm::agreed(*comm, train::division_of(config_, *comm)));
-        parallel::RankGroups ranks(*comm, division);
+        ATOLL_TRY(const parallel::ParallelLayout layout, comm::agreed(*comm, train::choose_layout(config_, *comm)));
+        parallel::ProcessGroups ranks(*comm, layout);
         const auto need_bytes = [&](std::int64_t) {
             const auto tokens = std::ssize(prompt);
-            return parallel::GatheredWeights::need_bytes(directory.model, division, ranks.copy()) +
+            return parallel::GatheredWeightSource::need_bytes(directory.model, layout, ranks.shard_group()) +
                    model::Generation::need_bytes(directory.model, *backend, tokens, tokens + options_.tokens_max) +
                    host::resident_bytes();
         };
         ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
-        ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeights::allocate(*backend, directory.model,
-                                                                                              division, ranks.copy())));
+        ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeightSource::allocate(
+                                                              *backend, directory.model, layout, ranks.shard_group())));
         const auto load = config_.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
         ATOLL_RETURN_IF_ERROR(load(directory, weights->store(), *backend, *comm));
         return print_continuation(directory.model, *backend, *weights, *tokenizer, prompt, *comm);

@@ -34,7 +34,7 @@ class ImportCommand final : public Command {
         if (positions_ > 0) options_.max_position_embeddings = positions_;
         if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
         ATOLL_RETURN_IF_ERROR(importer::import_model(options_));
-        train::tell_missing_tokenizer(options_.out);
+        train::warn_of_missing_tokenizer(options_.out);
         return {};
     }
 

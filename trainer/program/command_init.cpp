@@ -35,7 +35,7 @@ class InitCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
         options_.seed = static_cast<std::uint64_t>(as_training_.seed);
         ATOLL_RETURN_IF_ERROR(weights::init_model(options_));
-        train::tell_missing_tokenizer(options_.out);
+        train::warn_of_missing_tokenizer(options_.out);
         return {};
     }
 

@@ -46,7 +46,7 @@ class MergeCommand final : public Command {
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
         ATOLL_TRY(checkpoint::ModelDirectory directory, open_both());
-        ATOLL_RETURN_IF_ERROR(checkpoint::tell_other_weights(directory, base, *comm::make_self(), false));
+        ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, base, *comm::make_self(), false));
         if (format) model::quantize_layers(directory.model, *format);
         ATOLL_RETURN_IF_ERROR(weights::merge_adapter(options_, directory.model));
         say_what_was_merged(trained_on);

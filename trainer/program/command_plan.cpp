@@ -6,7 +6,7 @@
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/program/commands.h"
-#include "trainer/train/fit.h"
+#include "trainer/train/memory_check.h"
 #include "trainer/train/metrics.h"
 
 namespace atl::program {
@@ -55,8 +55,8 @@ class PlanCommand final : public Command {
         if (config_.steps == 0) config_.epochs = 1;
         const std::int64_t sharing = on_node_ > 0 ? on_node_ : ranks_;
         const train::RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
-        ATOLL_TRY(train::TrainJob job, train::prepare_training(config_, *self, counts));
-        job.unseen_bytes = comm::library_bytes(counts.on_node);
+        ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *self, counts));
+        prepared.unseen_bytes = comm::library_bytes(counts.on_node);
         if (config_.threads == 0)
             config_.threads = std::max(1, host::usable_cores() / counts.on_node);  // of a rank, not all
         ATOLL_TRY(const auto backend, train::open_backend(config_, *self));
@@ -64,9 +64,9 @@ class PlanCommand final : public Command {
         const std::int64_t program = host::resident_bytes();
         const std::int64_t limit = memory_ > 0 ? memory_ / sharing : host::available_bytes() / sharing + program;
         const plan::MemoryPlan plan =
-            train::measure_with(job, train::settings_of(job), *backend, 0, static_cast<int>(ranks_));
+            train::measure_with(prepared, train::settings_of(prepared), *backend, 0, static_cast<int>(ranks_));
         train::print_line(to_json_line(plan, 0, limit));
-        return train::judge(job, *backend, static_cast<int>(ranks_), limit);
+        return train::check_memory(prepared, *backend, static_cast<int>(ranks_), limit);
     }
 
   private:

@@ -38,7 +38,7 @@ class TokenizeCommand final : public Command {
                        ATOLL_TRY(options_.loss_on, tokenize::parse_loss_on(text));
                        return {};
                    }),
-            choice("truncate", "cut documents to a row, or let them go on in the next; the default is on for padding",
+            choice("truncate", "spec documents to a row, or let them go on in the next; the default is on for padding",
                    "on|off", "",
                    [this](std::string_view text) -> Status {
                        if (text != "on" && text != "off") return invalid_argument("--truncate", "must be on or off");

@@ -6,9 +6,9 @@
 #include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
 #include "trainer/program/commands.h"
-#include "trainer/train/fit.h"
-#include "trainer/train/identity.h"
+#include "trainer/train/memory_check.h"
 #include "trainer/train/output.h"
+#include "trainer/train/run_fingerprint.h"
 #include "trainer/train/trainer.h"
 
 namespace atl::program {
@@ -23,21 +23,21 @@ class TrainCommand final : public Command {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(const train::TrainOutput found, find_output(*comm));
-        ATOLL_TRY(train::TrainJob job, train::prepare_training(config_, *comm, train::rank_counts(*comm)));
-        ATOLL_RETURN_IF_ERROR(read_base(job, *comm));
-        ATOLL_TRY(const std::string identity, train::identity_of(job, *comm));
-        if (job.validation) ATOLL_RETURN_IF_ERROR(train::data_fingerprint(job.validation->dataset, *comm));
+        ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *comm, train::rank_counts(*comm)));
+        ATOLL_RETURN_IF_ERROR(read_base(prepared, *comm));
+        ATOLL_TRY(const std::string fingerprint, train::run_fingerprint(prepared, *comm));
+        if (prepared.validation) ATOLL_RETURN_IF_ERROR(train::data_fingerprint(prepared.validation->dataset, *comm));
         if (found == train::TrainOutput::kFinished)
-            return comm->agree(comm->rank() == 0 ? check_finished(identity) : Status());
+            return comm->agree(comm->rank() == 0 ? check_finished(fingerprint) : Status());
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         const double measured =
             train::measure_peak_flops(*backend);  // before memory is judged: what it leaves behind counts
         const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measured;
-        ATOLL_RETURN_IF_ERROR(train::check_fits(job, *backend, *comm));
-        auto memory = parallel::RunMemory::allocate(*backend, job.directory.model,
-                                                    train::layout_of(job, comm->rank(), comm->size()));
+        ATOLL_RETURN_IF_ERROR(train::check_fits(prepared, *backend, *comm));
+        auto memory = parallel::RunMemory::allocate(*backend, prepared.directory.model,
+                                                    train::run_memory_options(prepared, comm->rank(), comm->size()));
         ATOLL_RETURN_IF_ERROR(comm->agree(memory.ok() ? Status() : Status(memory.error())));
-        return train::Trainer(job, identity, **memory, *backend, *comm, stop, peak).run();
+        return train::Trainer(prepared, fingerprint, **memory, *backend, *comm, stop, peak).run();
     }
 
   private:
@@ -47,31 +47,33 @@ class TrainCommand final : public Command {
         return train::settle_offload_dir(config_);
     }
 
-    // Rank 0 looks and tells: the others may not see its directory.
+    // Rank 0 patterns and tells: the others may not see its directory.
     Result<train::TrainOutput> find_output(comm::Comm& comm) const {
         auto found = comm.rank() == 0 ? train::check_train_output(config_)
                                       : Result<train::TrainOutput>(train::TrainOutput::kFree);
         ATOLL_TRY(const train::TrainOutput mine, comm::agreed(comm, std::move(found)));
-        if (comm.rank() == 0 && mine == train::TrainOutput::kNoState)
-            log::warn("--resume: there is no state in " + checkpoint::state_file(config_.out).parent_path().string() +
-                      ", so the run begins anew");
+        if (comm.rank() == 0 && mine == train::TrainOutput::kNoCheckpoint)
+            log::warn("--resume: there is no state in " +
+                      checkpoint::checkpoint_file(config_.out).parent_path().string() + ", so the run begins anew");
         double kind = static_cast<double>(mine);
         comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
         return static_cast<train::TrainOutput>(kind);
     }
 
-    static Status read_base(train::TrainJob& job, comm::Comm& comm) {
-        ATOLL_TRY(job.base_sha256, checkpoint::base_digest(job.directory, comm, job.config.broadcast_from_rank0));
-        if (job.directory.adapters)
-            checkpoint::tell_other_weights(job.directory, job.directory.adapters->trained_on, job.base_sha256, comm);
+    static Status read_base(train::PreparedRun& prepared, comm::Comm& comm) {
+        ATOLL_TRY(prepared.base_sha256,
+                  checkpoint::base_digest(prepared.directory, comm, prepared.config.broadcast_from_rank0));
+        if (prepared.directory.adapters)
+            checkpoint::warn_of_other_weights(prepared.directory, prepared.directory.adapters->trained_on,
+                                              prepared.base_sha256, comm);
         return {};
     }
 
     // The result that is there is that of this very run.
-    Status check_finished(const std::string& identity) const {
+    Status check_finished(const std::string& fingerprint) const {
         ATOLL_TRY(const auto record, checkpoint::read_finished(config_.out));
         const std::string differing =
-            checkpoint::differences(record.value_or(""), train::identity_of_result(identity, config_));
+            checkpoint::differences(record.value_or(""), train::result_fingerprint(fingerprint, config_));
         if (!differing.empty()) {
             return conflict("--resume: the run that made " + config_.out + " had " + differing +
                                 "; it is finished: train on with its result as --model, or begin anew with --overwrite",

@@ -59,7 +59,7 @@ class OffloadTest : public ProgramTest {
     }
 };
 
-// The largest group is eight chunks.
+// The largest unit is eight chunks.
 TEST_F(OffloadTest, TheModelIsTheSameBitForBit) {
     make_wide_model("model");
     if (HasFatalFailure()) return;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shared/log/progress.h"
-#include "trainer/parallel/row_tree.h"
+#include "trainer/parallel/pairwise_sum.h"
 
 namespace atl::train {
 
@@ -20,14 +20,14 @@ std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, c
     return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});
 }
 
-Perplexity evaluate(parallel::RunMemory& memory, kernels::Backend& backend, parallel::RankGroups& ranks,
+Perplexity evaluate(parallel::RunMemory& memory, kernels::Backend& backend, parallel::ProcessGroups& ranks,
                     const CheckedData& data, std::int64_t micro) {
     return *evaluate_unless([](double) { return false; }, memory, backend, ranks, data, micro);
 }
 
 std::optional<Perplexity> evaluate_unless(const std::function<bool(double longest_s)>& stop,
                                           parallel::RunMemory& memory, kernels::Backend& backend,
-                                          parallel::RankGroups& ranks, const CheckedData& data, std::int64_t micro) {
+                                          parallel::ProcessGroups& ranks, const CheckedData& data, std::int64_t micro) {
     using Clock = std::chrono::steady_clock;
     const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     comm::Comm& comm = ranks.world();

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/train/output.h"
 #include "trainer/weights/adapter.h"
 
@@ -45,13 +45,13 @@ Status check_directory(const std::string& path, const char* flag) {
 // A directory of another kind than is wanted, or one that a training is still to write to.
 Status check_kind(const std::string& path, OutputKind wanted, const char* flag) {
     const auto kind = kind_of(path);
-    if (kind == OutputKind::kState)
+    if (kind == OutputKind::kCheckpoint)
         return invalid_argument(
             flag, "'" + path + "' is " + name_of(*kind) + ": give that training's --out, the name without .state");
     if (kind && kind != wanted)
         return invalid_argument(
             flag, "'" + path + "' holds " + name_of(*kind) + ": give a directory with " + name_of(wanted));
-    const fs::path state = checkpoint::state_file(path);
+    const fs::path state = checkpoint::checkpoint_file(path);
     std::error_code error;
     if (!fs::exists(state, error)) return {};
     return invalid_argument(flag, "'" + path + "' holds " + (wanted == OutputKind::kModel ? "no model" : "no adapter") +

@@ -8,7 +8,7 @@
 
 #include "shared/base/out_directory.h"
 #include "shared/log/warn.h"
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/tokenize/partial_run.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/tokenizer/tokenizer_train.h"
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kOut = "--out";
 
 // What each kind is called, what tells it, and the files that it may have.
-struct Look {
+struct OutputPattern {
     const char* name;
     std::vector<std::string> signs;  // any of them
     const char* gate;                // without it nothing of that kind can be read: StagedDirectory
@@ -31,23 +31,23 @@ struct Look {
 };
 
 // In this order: a model may have a tokenizer.
-constexpr std::array kOutputKinds = {OutputKind::kModel, OutputKind::kAdapter, OutputKind::kData, OutputKind::kState,
-                                     OutputKind::kTokenizer};
+constexpr std::array kOutputKinds = {OutputKind::kModel, OutputKind::kAdapter, OutputKind::kData,
+                                     OutputKind::kCheckpoint, OutputKind::kTokenizer};
 
-const Look& look_of(OutputKind kind) {
-    static const std::array<Look, kOutputKinds.size()> looks = {
+const OutputPattern& pattern_of(OutputKind kind) {
+    static const std::array<OutputPattern, kOutputKinds.size()> patterns = {
         {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", weights::is_model_file},
          {"an adapter", {"adapter_config.json"}, "adapter_config.json", weights::is_adapter_file},
          {"tokenized data", {"data.json"}, "data.json", tokenize::is_data_file},
          {"the state of a training",
           {"state.safetensors", "finished.json"},
           "state.safetensors",
-          checkpoint::is_state_file},
+          checkpoint::is_checkpoint_file},
          {"a tokenizer",
           {"tokenizer.model", "tokenizer.json", "vocab.json"},
           "tokenizer.model",
           tokenizer::is_trained_tokenizer_file}}};
-    return looks[static_cast<std::size_t>(kind)];
+    return patterns[static_cast<std::size_t>(kind)];
 }
 
 bool is_there(const fs::path& path) {
@@ -55,7 +55,7 @@ bool is_there(const fs::path& path) {
     return fs::exists(path, error);
 }
 
-std::optional<std::string> sign_in(const Look& look, const fs::path& out) {
+std::optional<std::string> sign_in(const OutputPattern& look, const fs::path& out) {
     for (const std::string& sign : look.signs)
         if (is_there(out / sign)) return sign;
     return std::nullopt;
@@ -82,7 +82,7 @@ Status check_other_kind(OutputKind kind, const fs::path& out) {
 }
 
 Status check_place(OutputKind kind, const fs::path& out, std::span<const fs::path> reads) {
-    const Look& look = look_of(kind);
+    const OutputPattern& look = pattern_of(kind);
     std::vector<fs::path> given;
     for (const fs::path& read : reads)
         if (!read.empty()) given.push_back(read);
@@ -98,17 +98,17 @@ OutputKind kind_of_output(const RunConfig& config) {
 }  // namespace
 
 const char* name_of(OutputKind kind) {
-    return look_of(kind).name;
+    return pattern_of(kind).name;
 }
 
 std::optional<OutputKind> kind_of(const fs::path& directory) {
     const auto found = std::ranges::find_if(
-        kOutputKinds, [&](OutputKind kind) { return sign_in(look_of(kind), directory).has_value(); });
+        kOutputKinds, [&](OutputKind kind) { return sign_in(pattern_of(kind), directory).has_value(); });
     return found == kOutputKinds.end() ? std::nullopt : std::optional(*found);
 }
 
 bool holds_output(OutputKind kind, const fs::path& out) {
-    const Look& look = look_of(kind);
+    const OutputPattern& look = pattern_of(kind);
     return sign_in(look, out) && is_there(out / look.gate);
 }
 
@@ -122,7 +122,7 @@ bool holds_result(const RunConfig& config) {
     return holds_output(kind_of_output(config), config.out);
 }
 
-void tell_missing_tokenizer(const fs::path& model) {
+void warn_of_missing_tokenizer(const fs::path& model) {
     const auto tokenizer = tokenizer::Tokenizer::open(model);
     if (tokenizer.ok() || tokenizer.error().code != ErrorCode::kNotFound) return;
     log::warn(model.string() + " has no tokenizer, which tokenize and generate need; --tokenizer copies one");
@@ -134,7 +134,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     if (config.resume && config.overwrite)
         return invalid_argument("--overwrite", "gives up what --resume would go on with: leave one of them out");
     const OutputKind kind = kind_of_output(config);
-    const fs::path state = checkpoint::state_file(out);
+    const fs::path state = checkpoint::checkpoint_file(out);
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +
@@ -145,8 +145,8 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
         return TrainOutput::kFree;
     }
     ATOLL_RETURN_IF_ERROR(check_place(kind, out, reads));
-    if (is_there(state)) return TrainOutput::kState;
-    if (!holds_result(config)) return TrainOutput::kNoState;
+    if (is_there(state)) return TrainOutput::kCheckpoint;
+    if (!holds_result(config)) return TrainOutput::kNoCheckpoint;
     ATOLL_TRY(const auto finished, checkpoint::read_finished(out));
     if (finished) return TrainOutput::kFinished;
     return refuse(out.string() + " holds " + name_of(kind) +

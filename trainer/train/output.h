@@ -13,7 +13,7 @@
 namespace atl::train {
 
 // What a command makes. A state is what a training has beside its --out.
-enum class OutputKind { kModel, kAdapter, kData, kState, kTokenizer };
+enum class OutputKind { kModel, kAdapter, kData, kCheckpoint, kTokenizer };
 
 // "a model"
 const char* name_of(OutputKind kind);
@@ -34,14 +34,14 @@ Status check_output(OutputKind kind, const std::filesystem::path& out, std::span
 bool holds_result(const RunConfig& config);
 
 // A warning when a model that was made has no tokenizer: later commands need one.
-void tell_missing_tokenizer(const std::filesystem::path& model);
+void warn_of_missing_tokenizer(const std::filesystem::path& model);
 
 // What a training finds at its --out.
 enum class TrainOutput {
-    kFree,      // begins there, in the place of what --overwrite gives up
-    kState,     // --resume: goes on
-    kNoState,   // --resume, but there is nothing to go on from: begins anew
-    kFinished,  // --resume, but the result is there, and the record of the run that made it
+    kFree,          // begins there, in the place of what --overwrite gives up
+    kCheckpoint,    // --resume: goes on
+    kNoCheckpoint,  // --resume, but there is nothing to go on from: begins anew
+    kFinished,      // --resume, but the result is there, and the record of the run that made it
 };
 
 // By that rule, and: a state that is there is neither gone over without --resume nor given up without --overwrite; and

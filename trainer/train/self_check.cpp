@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer/model/initialize.h"
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/run_memory.h"
 
 namespace atl::train {
 namespace {
@@ -112,7 +112,7 @@ class TinyRun {
         ATOLL_TRY(const model::ModelConfig config, model::parse_config(kTinyModel));
         ATOLL_TRY(model::Model model, model::make_model(config));
         std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model)));
-        parallel::LayoutOptions options;
+        parallel::RunMemoryOptions options;
         options.engine.largest = {kRows, kLength};
         options.optimizer = &run->optimizer_;
         ATOLL_TRY(run->memory_, parallel::RunMemory::allocate(backend, run->model_, options));
@@ -120,19 +120,19 @@ class TinyRun {
         return run;
     }
 
-    std::size_t group_count() const { return model_.groups.size(); }
-    const std::string& group_name(std::size_t group) const { return model_.groups[group].name; }
-    std::int64_t size(std::size_t group) const { return model_.groups[group].element_count; }
+    std::size_t unit_count() const { return model_.units.size(); }
+    const std::string& group_name(std::size_t unit) const { return model_.units[unit].name; }
+    std::int64_t size(std::size_t unit) const { return model_.units[unit].element_count; }
 
     // The mean loss of the batch; with its gradient in gradients().
     double loss() {
         memory_->engine().weights_changed();
         return memory_->engine().train(backend_, ranks_, memory_->batch().batch(), 1.0F / kTargets, true) / kTargets;
     }
-    std::vector<float> gradients(std::size_t group) { return read(memory_->store().gradients(group), size(group)); }
-    std::vector<float> weights(std::size_t group) { return read(memory_->store().weights(group), size(group)); }
-    void set_weights(std::size_t group, const std::vector<float>& values) {
-        backend_.copy_from_host(values.data(), parallel::flat_range(memory_->store().weights(group), 0, size(group)));
+    std::vector<float> gradients(std::size_t unit) { return read(memory_->store().gradients(unit), size(unit)); }
+    std::vector<float> weights(std::size_t unit) { return read(memory_->store().weights(unit), size(unit)); }
+    void set_weights(std::size_t unit, const std::vector<float>& values) {
+        backend_.copy_from_host(values.data(), parallel::flat_range(memory_->store().weights(unit), 0, size(unit)));
     }
 
   private:
@@ -147,14 +147,14 @@ class TinyRun {
     }
 
     void fill() {
-        for (std::size_t group = 0; group < group_count(); ++group) {
-            std::vector<float> values(static_cast<std::size_t>(size(group)));
-            for (const model::Parameter& parameter : model_.groups[group].parameters) {
+        for (std::size_t unit = 0; unit < unit_count(); ++unit) {
+            std::vector<float> values(static_cast<std::size_t>(size(unit)));
+            for (const model::Parameter& parameter : model_.units[unit].parameters) {
                 model::initialize(parameter, 1, 0,
                                   std::span(values).subspan(static_cast<std::size_t>(parameter.offset),
                                                             static_cast<std::size_t>(parameter.element_count())));
             }
-            set_weights(group, values);
+            set_weights(unit, values);
         }
         std::mt19937 random(3);
         std::vector<std::int32_t> ids(kRows * kLength);
@@ -167,15 +167,15 @@ class TinyRun {
     model::Model model_;
     optim::Optimizer optimizer_{optim::Kind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
-    parallel::RankGroups ranks_{*self_, {}};
+    parallel::ProcessGroups ranks_{*self_, {}};
     std::unique_ptr<parallel::RunMemory> memory_;
 };
 
 // (L(w + εd) − L(w − εd)) / 2ε against the gradient times d, for a direction d along the gradient with noise.
-CheckResult check_gradient(TinyRun& run, std::size_t group) {
+CheckResult check_gradient(TinyRun& run, std::size_t unit) {
     run.loss();
-    const std::vector<float> gradient = run.gradients(group);
-    const std::vector<float> weights = run.weights(group);
+    const std::vector<float> gradient = run.gradients(unit);
+    const std::vector<float> weights = run.weights(unit);
     double squares = 0;
     for (const float g : gradient) squares += static_cast<double>(g) * g;
     const double norm = std::sqrt(squares);
@@ -191,11 +191,11 @@ CheckResult check_gradient(TinyRun& run, std::size_t group) {
         for (std::size_t i = 0; i < moved.size(); ++i) {
             slope += static_cast<double>(gradient[i]) * std::abs(moved[i] - weights[i]) * (gradient[i] < 0 ? -1 : 1);
         }
-        run.set_weights(group, moved);
+        run.set_weights(unit, moved);
         reached[side] = run.loss();
     }
-    run.set_weights(group, weights);
-    return {"gradient of " + run.group_name(group), std::abs((reached[0] - reached[1]) / 2 - slope) / std::abs(slope),
+    run.set_weights(unit, weights);
+    return {"gradient of " + run.group_name(unit), std::abs((reached[0] - reached[1]) / 2 - slope) / std::abs(slope),
             1e-3};
 }
 
@@ -212,7 +212,7 @@ Status check_backend(kernels::Backend& backend, const std::function<void(const C
         tell(result);
     }
     ATOLL_TRY(const auto run, TinyRun::make(backend));
-    for (std::size_t group = 0; group < run->group_count(); ++group) tell(check_gradient(*run, group));
+    for (std::size_t unit = 0; unit < run->unit_count(); ++unit) tell(check_gradient(*run, unit));
     if (failures == 0) return {};
     return internal_error(std::to_string(failures) + " checks of " + backend.name() +
                           " failed: this machine computes wrong numbers");

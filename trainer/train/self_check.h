@@ -16,7 +16,7 @@ struct CheckResult {
 };
 
 // Matrix products (of one tile, and of several in every transposition) against plain fp64 loops, and the gradient of a
-// tiny model against finite differences along random directions, group by group. kInternal, once all are reported: some
+// tiny model against finite differences along random directions, unit by unit. kInternal, once all are reported: some
 // are not ok.
 Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report);
 

@@ -25,8 +25,8 @@ Status parse_and_plan(const Json& settings, int ranks) {
     const auto batch = plan_batch(config, ranks);
     if (!batch.ok()) return batch.error();
     if (const auto steps = plan_steps(config, 100, batch->global); !steps.ok()) return steps.error();
-    const auto group = plan_shard_group(config, ranks, ranks);
-    return group.ok() ? Status() : Status(group.error());
+    const auto unit = plan_shard_group(config, ranks, ranks);
+    return unit.ok() ? Status() : Status(unit.error());
 }
 
 // "--global-batch-size" and "steps (/tmp/x/run.json)" as keys.

@@ -8,9 +8,9 @@
 #include "shared/base/file.h"
 #include "shared/host/node.h"
 #include "shared/log/warn.h"
-#include "trainer/parallel/exact_squares.h"
-#include "trainer/parallel/gather_pieces.h"
-#include "trainer/train/identity.h"
+#include "trainer/parallel/exact_sum_of_squares.h"
+#include "trainer/parallel/gather_to_rank0.h"
+#include "trainer/train/run_fingerprint.h"
 
 namespace atl::train {
 namespace {
@@ -31,11 +31,11 @@ double max_over(comm::Comm& comm, double value) {
 
 // Beside --out; tells that a run was stopped, and which.
 std::filesystem::path exit_file(const std::filesystem::path& out) {
-    return checkpoint::state_file(out).parent_path().parent_path() / "exit.json";
+    return checkpoint::checkpoint_file(out).parent_path().parent_path() / "exit.json";
 }
 
 std::string run_name(const std::filesystem::path& out) {
-    return checkpoint::state_file(out).parent_path().stem().string();  // without .state
+    return checkpoint::checkpoint_file(out).parent_path().stem().string();  // without .state
 }
 
 // That of an earlier run into this `out`.
@@ -60,29 +60,29 @@ std::string way_to_save(const Status& failed) {
     return done + "--resume with --save-dtype bf16 or fp32 saves the model; without that it would fail again";
 }
 
-checkpoint::SaveWhere save_where(const TrainJob& job) {
-    const RunConfig& config = job.config;
+checkpoint::SaveWhere save_where(const PreparedRun& prepared) {
+    const RunConfig& config = prepared.config;
     return {config.model,
             config.out,
-            job.save_dtype,
-            job.directory.adapters ? &job.directory.adapters->options : nullptr,
-            {config.model, config.quantize, job.base_sha256}};
+            prepared.save_dtype,
+            prepared.directory.adapters ? &prepared.directory.adapters->options : nullptr,
+            {config.model, config.quantize, prepared.base_sha256}};
 }
 
 }  // namespace
 
-Trainer::Trainer(TrainJob& job, std::string identity, parallel::RunMemory& memory, kernels::Backend& backend,
+Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMemory& memory, kernels::Backend& backend,
                  comm::Comm& comm, const StopRequest& stop, double rank_peak_flops)
-    : job_(job),
-      identity_(std::move(identity)),
+    : prepared_(prepared),
+      fingerprint_(std::move(fingerprint)),
       memory_(memory),
       backend_(backend),
       comm_(comm),
-      ranks_(comm, memory.store().division()),
-      order_(job.data.rows, job.config.shuffle == "on", static_cast<std::uint64_t>(job.config.seed)),
+      ranks_(comm, memory.store().layout()),
+      order_(prepared.data.rows, prepared.config.shuffle == "on", static_cast<std::uint64_t>(prepared.config.seed)),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)) {
-    if (scales_loss()) progress_.loss_scale.scale = job_.config.loss_scale;
+    if (scales_loss()) progress_.loss_scale.scale = prepared_.config.loss_scale;
 }
 
 Status Trainer::run() {
@@ -96,16 +96,18 @@ Status Trainer::run() {
 
 Status Trainer::start() {
     const double began = now_s();
-    const auto load = job_.config.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
-    ATOLL_RETURN_IF_ERROR(load(job_.directory, memory_.store(), backend_, comm_));
+    const auto load =
+        prepared_.config.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
+    ATOLL_RETURN_IF_ERROR(load(prepared_.directory, memory_.store(), backend_, comm_));
     took_.save_s = now_s() - began;
-    ATOLL_TRY(saver_, checkpoint::WeightSaver::create(job_.directory.model, comm_, save_where(job_)));
+    ATOLL_TRY(saver_, checkpoint::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
-    job_.directory.close_files();
+    prepared_.directory.close_files();
     memory_.store().clear_moments(backend_);
-    if (job_.config.resume) {
-        ATOLL_TRY(const auto found, checkpoint::load_state(checkpoint::state_file(job_.config.out), memory_.store(),
-                                                           backend_, comm_, identity_, job_.config.deterministic));
+    if (prepared_.config.resume) {
+        ATOLL_TRY(const auto found,
+                  checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
+                                              backend_, comm_, fingerprint_, prepared_.config.deterministic));
         if (found) take_up(*found);
     }
     return {};
@@ -115,19 +117,20 @@ void Trainer::take_up(const checkpoint::Progress& progress) {
     progress_ = progress;
     saved_steps_ = progress.steps;
     if (comm_.rank() != 0) return;
-    log::warn("--resume: goes on after step " + std::to_string(progress.steps) + " of " + std::to_string(job_.steps));
+    log::warn("--resume: goes on after step " + std::to_string(progress.steps) + " of " +
+              std::to_string(prepared_.steps));
 }
 
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
 Status Trainer::take_output() {
-    ATOLL_RETURN_IF_ERROR(check_train_output(job_.config));  // again: the saver keeps others away only now
-    ATOLL_RETURN_IF_ERROR(remove_exit_file(job_.config.out));
-    ATOLL_RETURN_IF_ERROR(checkpoint::prepare_state(job_.config.out));
-    return job_.config.resume ? Status() : checkpoint::remove_state(job_.config.out);
+    ATOLL_RETURN_IF_ERROR(check_train_output(prepared_.config));  // again: the saver keeps others away only now
+    ATOLL_RETURN_IF_ERROR(remove_exit_file(prepared_.config.out));
+    ATOLL_RETURN_IF_ERROR(checkpoint::prepare_checkpoint(prepared_.config.out));
+    return prepared_.config.resume ? Status() : checkpoint::remove_checkpoint(prepared_.config.out);
 }
 
 Status Trainer::steps() {
-    while (progress_.steps < job_.steps && !stopped_) {
+    while (progress_.steps < prepared_.steps && !stopped_) {
         const double began = now_s();
         ATOLL_TRY(StepMetrics metrics, step(progress_.steps + 1));
         ++progress_.steps;
@@ -136,9 +139,9 @@ Status Trainer::steps() {
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
         const bool asked = (validates_after(progress_.steps) && !validate()) ||
                            must_stop(took_.needed_for_step(validates_after(progress_.steps + 1)));
-        stopped_ = asked && progress_.steps < job_.steps;
-        const bool save_now = job_.config.save_every > 0 && progress_.steps % job_.config.save_every == 0;
-        if (stopped_ || (save_now && progress_.steps < job_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
+        stopped_ = asked && progress_.steps < prepared_.steps;
+        const bool save_now = prepared_.config.save_every > 0 && progress_.steps % prepared_.config.save_every == 0;
+        if (stopped_ || (save_now && progress_.steps < prepared_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
     }
     return {};
 }
@@ -154,7 +157,7 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
                                            "; a smaller --lr, --max-grad-norm or a warm-up may help");
         return comm_.agree(error).error();  // one rank tells
     }
-    const double rate = job_.schedule.rate(number);
+    const double rate = prepared_.schedule.rate(number);
     const bool is_empty = sums.targets == 0;  // there is nothing to learn, and decay alone is no step
     if (!overflow && !is_empty) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
     progress_.loss_sum += sums.loss;
@@ -175,60 +178,61 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
 Status Trainer::update(double rate, double norm, double scale) {
     memory_.engine().gradients().share(ranks_);
     const Status updated =
-        memory_.store().update(backend_, ranks_.copy(), job_.optimizer,
+        memory_.store().update(backend_, ranks_.shard_group(), prepared_.optimizer,
                                {.step = progress_.updates() + 1,
                                 .learning_rate = rate,
-                                .gradient_scale = scale * optim::clip_factor(norm, job_.config.max_grad_norm),
-                                .decay_norms = !job_.config.no_decay_norms,
-                                .seed = static_cast<std::uint64_t>(job_.config.seed)});
+                                .gradient_scale = scale * optim::clip_factor(norm, prepared_.config.max_grad_norm),
+                                .decay_norms = !prepared_.config.no_decay_norms,
+                                .seed = static_cast<std::uint64_t>(prepared_.config.seed)});
     memory_.engine().weights_changed();
-    return job_.config.offload_optimizer == "nvme" ? comm_.agree(parallel::write_outcome(updated)) : updated;
+    return prepared_.config.offload_optimizer == "nvme" ? comm_.agree(parallel::write_outcome(updated)) : updated;
 }
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {
-    const BatchPlan& plan = job_.batch;
+    const BatchPlan& plan = prepared_.batch;
     const float scale = static_cast<float>(progress_.loss_scale.scale / nominal_targets());
     std::vector<double> losses;  // of the micro-steps
     double targets = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
         targets += static_cast<double>(
-            load_rows(memory_, backend_, job_.data.dataset, order_, position(number, micro), plan.micro, buffer_));
+            load_rows(memory_, backend_, prepared_.data.dataset, order_, position(number, micro), plan.micro, buffer_));
         losses.push_back(
             memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation));
     }
     memory_.engine().gradients().finish(backend_, ranks_);
-    const double loss = job_.config.deterministic ? parallel::sum_rows(comm_, losses)
-                                                  : sum_over(comm_, std::accumulate(losses.begin(), losses.end(), 0.0));
+    const double loss = prepared_.config.deterministic
+                            ? parallel::sum_rows(comm_, losses)
+                            : sum_over(comm_, std::accumulate(losses.begin(), losses.end(), 0.0));
     return StepSums{loss, sum_over(comm_, targets), gradient_squares()};
 }
 
 std::int64_t Trainer::position(std::int64_t step, std::int64_t micro) const {
-    const BatchPlan& plan = job_.batch;
+    const BatchPlan& plan = prepared_.batch;
     const std::int64_t begin = (step - 1) * plan.global;
-    if (job_.config.deterministic) return begin + micro * comm_.size() + comm_.rank();
+    if (prepared_.config.deterministic) return begin + micro * comm_.size() + comm_.rank();
     return begin + (comm_.rank() * plan.accumulation + micro) * plan.micro;
 }
 
 double Trainer::gradient_squares() {
     const parallel::ParameterStore& store = memory_.store();
-    parallel::ExactSquares exact;
+    parallel::ExactSumOfSquares exact;
     double squares = 0;
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        if (!store.trains(group)) continue;
-        const tensor::Tensor own = store.own_gradients(group);
-        if (job_.config.deterministic) {
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (!store.trains(unit)) continue;
+        const tensor::Tensor own = store.own_gradients(unit);
+        if (prepared_.config.deterministic) {
             exact.add(backend_, own);
         } else {
             squares += backend_.sum_of_squares(own);
         }
     }
-    if (!job_.config.deterministic) return sum_over(ranks_.by_shard(), squares);
+    if (!prepared_.config.deterministic) return sum_over(ranks_.world_by_shard(), squares);
     exact.combine(comm_);
     return exact.value();
 }
 
 double Trainer::nominal_targets() const {
-    return static_cast<double>(job_.batch.global * job_.seq_len());
+    return static_cast<double>(prepared_.batch.global * prepared_.seq_len());
 }
 
 std::int64_t Trainer::peak_bytes() const {
@@ -238,29 +242,30 @@ std::int64_t Trainer::peak_bytes() const {
 void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     metrics.peak_bytes = peak_bytes();
     metrics.tokens_per_s = nominal_targets() / step_s;
-    const double forward = job_.directory.model.forward_flops({job_.batch.global, job_.seq_len()});
+    const double forward = prepared_.directory.model.forward_flops({prepared_.batch.global, prepared_.seq_len()});
     if (peak_flops_ <= 0) return;
     // Forward, the gradient of the activations, and that of the weights unless they are frozen.
-    const double passes = job_.directory.adapters ? 2 : 3;
+    const double passes = prepared_.directory.adapters ? 2 : 3;
     metrics.mfu = passes * forward / (step_s * peak_flops_);
-    const double again =
-        parallel::recomputed_flops(job_.recompute, job_.directory.model, {job_.batch.global, job_.seq_len()});
+    const double again = parallel::recomputed_flops(prepared_.recompute, prepared_.directory.model,
+                                                    {prepared_.batch.global, prepared_.seq_len()});
     metrics.hfu = metrics.mfu * (1 + again / (passes * forward));
 }
 
 bool Trainer::validates_after(std::int64_t step) const {
-    const bool every = job_.config.eval_every > 0 && step % job_.config.eval_every == 0;
-    return job_.validation && (every || step == job_.steps);
+    const bool every = prepared_.config.eval_every > 0 && step % prepared_.config.eval_every == 0;
+    return prepared_.validation && (every || step == prepared_.steps);
 }
 
 bool Trainer::must_stop(double needed_s) {
-    return max_over(comm_, stop_.wanted(job_.config.time_limit, needed_s) ? 1 : 0) > 0;
+    return max_over(comm_, stop_.wanted(prepared_.config.time_limit, needed_s) ? 1 : 0) > 0;
 }
 
 bool Trainer::validate() {
     const double began = now_s();
     const auto stop = [&](double longest_s) { return must_stop(took_.needed_for_batch(longest_s)); };
-    const auto perplexity = evaluate_unless(stop, memory_, backend_, ranks_, *job_.validation, job_.batch.micro);
+    const auto perplexity =
+        evaluate_unless(stop, memory_, backend_, ranks_, *prepared_.validation, prepared_.batch.micro);
     took_.validation_s = now_s() - began;
     if (comm_.rank() != 0) return perplexity.has_value();
     if (perplexity) {
@@ -276,8 +281,8 @@ Status Trainer::save() {
     checkpoint::Progress progress = progress_;
     progress.wall_s += now_s() - started_s_;
     const double began = now_s();
-    Status saved = checkpoint::save_state(checkpoint::state_file(job_.config.out), memory_.store(), backend_, comm_,
-                                          progress, identity_);
+    Status saved = checkpoint::save_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
+                                               backend_, comm_, progress, fingerprint_);
     took_.save_s = now_s() - began;
     if (saved.ok()) saved_steps_ = progress_.steps;
     return saved;
@@ -309,9 +314,9 @@ Status Trainer::finish() {
     Status recorded;
     if (comm_.rank() == 0) {
         print_line(to_json_line(made));
-        const std::string& out = job_.config.out;
+        const std::string& out = prepared_.config.out;
         recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, run_name(out)) + "\n")
-                            : checkpoint::finish_state(out, identity_of_result(identity_, job_.config));
+                            : checkpoint::finish_checkpoint(out, result_fingerprint(fingerprint_, prepared_.config));
     }
     return comm_.agree(parallel::write_outcome(recorded));
 }
@@ -319,9 +324,9 @@ Status Trainer::finish() {
 // The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
 // replaced it would tell of that one.
 Status Trainer::save_result() {
-    const bool is_first = comm_.rank() == 0 && !holds_result(job_.config);
+    const bool is_first = comm_.rank() == 0 && !holds_result(prepared_.config);
     const auto record = [&] {
-        return checkpoint::write_finished(job_.config.out, identity_of_result(identity_, job_.config));
+        return checkpoint::write_finished(prepared_.config.out, result_fingerprint(fingerprint_, prepared_.config));
     };
     ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(is_first ? record() : Status())));
     return saver_->save(memory_.store(), backend_, comm_);
@@ -343,7 +348,7 @@ Status Trainer::keep_unsaved(const Status& failed) {
 Summary Trainer::summary() const {
     Summary summary;
     summary.steps = progress_.steps;
-    summary.samples = progress_.steps * job_.batch.global;
+    summary.samples = progress_.steps * prepared_.batch.global;
     summary.tokens = progress_.tokens;
     summary.loss = progress_.tokens > 0 ? progress_.loss_sum / static_cast<double>(progress_.tokens) : 0;
     summary.final_loss = progress_.final_loss;

@@ -3,18 +3,18 @@
 #include <optional>
 #include <string>
 
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
 #include "trainer/train/stop.h"
 
 namespace atl::train {
 
-// Runs a prepared job: steps, validations, state, the final model. Rank 0 prints.
+// Runs a prepared run: steps, validations, state, the final model. Rank 0 prints.
 class Trainer {
   public:
-    // `identity`: see identity_of(). rank_peak_flops: of this rank, for mfu; 0: unknown.
-    Trainer(TrainJob& job, std::string identity, parallel::RunMemory& memory, kernels::Backend& backend,
+    // `fingerprint`: see run_fingerprint(). rank_peak_flops: of this rank, for mfu; 0: unknown.
+    Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMemory& memory, kernels::Backend& backend,
             comm::Comm& comm, const StopRequest& stop, double rank_peak_flops);
 
     // The outcome is the same on every rank.
@@ -33,7 +33,7 @@ class Trainer {
     Result<StepMetrics> step(std::int64_t number);
     // `scale` makes the gradients those of the mean loss.
     Status update(double rate, double norm, double scale);
-    bool scales_loss() const { return job_.config.precision == "fp16"; }
+    bool scales_loss() const { return prepared_.config.precision == "fp16"; }
     struct StepSums {  // over all ranks
         double loss = 0;
         double targets = 0;
@@ -58,12 +58,12 @@ class Trainer {
     double nominal_targets() const;
     Summary summary() const;  // all ranks ask
 
-    TrainJob& job_;
-    std::string identity_;
+    PreparedRun& prepared_;
+    std::string fingerprint_;
     parallel::RunMemory& memory_;
     kernels::Backend& backend_;
     comm::Comm& comm_;
-    parallel::RankGroups ranks_;
+    parallel::ProcessGroups ranks_;
     dataset::RowOrder order_;
     dataset::Batch buffer_;
     const StopRequest& stop_;

@@ -58,8 +58,8 @@ Status init_model(const InitOptions& options) {
     ATOLL_TRY(const model::Model model, model::make_model(*config));
     const DType dtype = options.dtype.value_or(disk_dtype(config->dtype));
     std::vector<TensorSpec> specs;
-    for (const auto& group : model.groups)
-        for (const auto& parameter : group.parameters) specs.push_back({parameter.name, parameter.shape, dtype});
+    for (const auto& unit : model.units)
+        for (const auto& parameter : unit.parameters) specs.push_back({parameter.name, parameter.shape, dtype});
     SaveOptions save;
     save.base = options.tokenizer;
     save.config = options.config;
@@ -68,8 +68,8 @@ Status init_model(const InitOptions& options) {
     const auto all = static_cast<double>(model.parameter_count());
     double written = 0;
     const auto count = [&](std::size_t elements) { progress.at((written += static_cast<double>(elements)) / all); };
-    for (const auto& group : model.groups)
-        for (const auto& parameter : group.parameters)
+    for (const auto& unit : model.units)
+        for (const auto& parameter : unit.parameters)
             ATOLL_RETURN_IF_ERROR(write_parameter(parameter, options.seed, writer, count));
     return writer.finish();
 }

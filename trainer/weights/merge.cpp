@@ -33,9 +33,9 @@ Result<std::vector<float>> read_whole(const WeightReader& weights, const model::
 // The model's own parameters, or its adapters', in their order.
 std::vector<const model::Parameter*> parameters_of(const model::Model& model, bool adapters) {
     std::vector<const model::Parameter*> all;
-    for (const model::ParameterGroup& group : model.groups) {
-        if (group.is_adapter != adapters) continue;
-        for (const model::Parameter& parameter : group.parameters) all.push_back(&parameter);
+    for (const model::FsdpUnit& unit : model.units) {
+        if (unit.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : unit.parameters) all.push_back(&parameter);
     }
     return all;
 }

@@ -103,7 +103,7 @@ struct AttentionScratch {
     std::int64_t floats;                         // of all
 };
 
-inline AttentionScratch cut_scratch(std::int64_t keys, std::int64_t channels, bool backward, float* from) {
+inline AttentionScratch allocate_scratch(std::int64_t keys, std::int64_t channels, bool backward, float* from) {
     AttentionScratch s{};
     s.padded_keys = round_up(keys, kPanel);
     s.padded_channels = round_up(channels, kLanes);
@@ -128,7 +128,7 @@ inline AttentionScratch cut_scratch(std::int64_t keys, std::int64_t channels, bo
 }
 
 std::int64_t attention_scratch_floats(std::int64_t keys, std::int64_t head_channels, bool backward) {
-    return cut_scratch(keys, head_channels, backward, nullptr).floats;
+    return allocate_scratch(keys, head_channels, backward, nullptr).floats;
 }
 
 // Rows [first, first + rows) of one head and the keys that any of them sees, rounded out to panels.
@@ -180,7 +180,7 @@ inline float softmax_row(float* row, std::int64_t begin, std::int64_t end, const
 
 void attention_forward(const AttentionTask& task) {
     const std::int64_t channels = task.head_channels;
-    const AttentionScratch s = cut_scratch(task.key_count, channels, false, task.scratch);
+    const AttentionScratch s = allocate_scratch(task.key_count, channels, false, task.scratch);
     pack_transposed(task.keys, task.kv_stride, task.key_count, channels, s.keys_transposed);
     pack(task.values, task.kv_stride, task.key_count, channels, s.padded_channels, s.values);
     clear(s.values + task.key_count * s.padded_channels, (s.padded_keys - task.key_count) * s.padded_channels);
@@ -260,7 +260,7 @@ inline void backward_block(const AttentionTask& task, const AttentionScratch& s,
 
 void attention_backward(const AttentionTask& task) {
     const std::int64_t channels = task.head_channels, keys = task.key_count;
-    const AttentionScratch s = cut_scratch(keys, channels, true, task.scratch);
+    const AttentionScratch s = allocate_scratch(keys, channels, true, task.scratch);
     pack_transposed(task.keys, task.kv_stride, keys, channels, s.keys_transposed);
     pack_transposed(task.values, task.kv_stride, keys, channels, s.values_transposed);
     pack(task.keys, task.kv_stride, keys, channels, s.padded_channels, s.keys);

@@ -8,7 +8,7 @@
 #include "trainer/dataset/dataset.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/run_memory.h"
 #include "trainer/train/config.h"
 
 namespace atl::train {
@@ -21,19 +21,20 @@ struct CheckedData {
 
 // Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
 // is the model's, and some label counts. Each rank checks its part of the rows; all get the same outcome.
-struct DataChoice {
+struct DataSelection {
     std::string path;
     const char* flag = "";         // that names it, for messages
     std::int64_t samples_max = 0;  // rows used at most; 0: all
     bool join_documents = false;   // attention crosses the documents of a row
 };
 // --data with --train-samples, or --val-data with --val-samples.
-DataChoice training_data(const RunConfig& config);
-DataChoice validation_data(const RunConfig& config);
-Result<CheckedData> open_data(const DataChoice& choice, const checkpoint::ModelDirectory& directory, comm::Comm& comm);
+DataSelection training_data(const RunConfig& config);
+DataSelection validation_data(const RunConfig& config);
+Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
+                              comm::Comm& comm);
 
 // A training run, everything about it decided and checked.
-struct TrainJob {
+struct PreparedRun {
     RunConfig config;
     checkpoint::ModelDirectory directory;
     CheckedData data;
@@ -60,11 +61,11 @@ struct RankCounts {
 RankCounts rank_counts(comm::Comm& comm);
 
 // How the ranks of comm share a model that is only read. The same outcome on every rank.
-Result<parallel::Division> division_of(const RunConfig& config, comm::Comm& comm);
+Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Comm& comm);
 
 // Errors name the flag or the file. Every rank takes part and gets the same outcome.
-Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
-parallel::LayoutOptions layout_of(const TrainJob& job, int rank, int ranks);
+Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
+parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks);
 
 // Keeps the model's weights in the format that --precision names.
 Status set_precision(model::Model& model, const RunConfig& config);

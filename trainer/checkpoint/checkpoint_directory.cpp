@@ -6,13 +6,13 @@
 
 #include "shared/base/file.h"
 #include "shared/base/out_directory.h"
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace atl::checkpoint {
 namespace {
 
 std::filesystem::path finished_file(const std::filesystem::path& out) {
-    return state_file(out).parent_path() / "finished.json";
+    return checkpoint_file(out).parent_path() / "finished.json";
 }
 
 Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
@@ -27,45 +27,45 @@ Status remove_files(const std::filesystem::path& directory, const std::function<
 
 }  // namespace
 
-std::filesystem::path state_file(const std::filesystem::path& out) {
+std::filesystem::path checkpoint_file(const std::filesystem::path& out) {
     std::filesystem::path directory = (out.has_filename() ? out : out.parent_path());
     directory += ".state";
     return directory / "state.safetensors";
 }
 
-bool is_state_file(std::string_view name) {
+bool is_checkpoint_file(std::string_view name) {
     return name == "state.safetensors" || name == "finished.json";
 }
 
-Status prepare_state(const std::filesystem::path& out) {
-    const std::filesystem::path directory = state_file(out).parent_path();
+Status prepare_checkpoint(const std::filesystem::path& out) {
+    const std::filesystem::path directory = checkpoint_file(out).parent_path();
     std::error_code error;
     std::filesystem::create_directories(directory, error);
     if (error) return internal_error("cannot create " + directory.string() + ": " + error.message());
     if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
-    return remove_files(directory, [](std::string_view name) { return is_left_over(name, is_state_file); });
+    return remove_files(directory, [](std::string_view name) { return is_left_over(name, is_checkpoint_file); });
 }
 
-Status remove_state(const std::filesystem::path& out) {
-    return remove_files(state_file(out).parent_path(), is_state_file);
+Status remove_checkpoint(const std::filesystem::path& out) {
+    return remove_files(checkpoint_file(out).parent_path(), is_checkpoint_file);
 }
 
-Status write_finished(const std::filesystem::path& out, const std::string& identity) {
-    return write_file_atomic(finished_file(out), identity + "\n");
+Status write_finished(const std::filesystem::path& out, const std::string& fingerprint) {
+    return write_file_atomic(finished_file(out), fingerprint + "\n");
 }
 
-Status finish_state(const std::filesystem::path& out, const std::string& identity) {
-    ATOLL_RETURN_IF_ERROR(write_finished(out, identity));
+Status finish_checkpoint(const std::filesystem::path& out, const std::string& fingerprint) {
+    ATOLL_RETURN_IF_ERROR(write_finished(out, fingerprint));
     std::error_code error;
-    std::filesystem::remove(state_file(out), error);
-    return error ? internal_error("cannot remove " + state_file(out).string() + ": " + error.message()) : Status();
+    std::filesystem::remove(checkpoint_file(out), error);
+    return error ? internal_error("cannot remove " + checkpoint_file(out).string() + ": " + error.message()) : Status();
 }
 
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {
     std::error_code error;
     if (!std::filesystem::exists(finished_file(out), error)) return std::optional<std::string>();
-    ATOLL_TRY(std::string identity, read_file(finished_file(out)));
-    return std::optional(std::move(identity));
+    ATOLL_TRY(std::string fingerprint, read_file(finished_file(out)));
+    return std::optional(std::move(fingerprint));
 }
 
 }  // namespace atl::checkpoint

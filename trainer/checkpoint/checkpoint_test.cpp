@@ -1,9 +1,9 @@
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include "shared/base/file.h"
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/run_memory.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -32,13 +32,13 @@ TEST(StateTest, EveryNumberOfWhereARunStandsIsLoadedAgain) {
     const auto self = comm::make_self();
     const model::Model model = tiny_model();
     const optim::Optimizer optimizer;
-    parallel::LayoutOptions options;
+    parallel::RunMemoryOptions options;
     options.engine.largest = {1, 4};
     options.optimizer = &optimizer;
     const auto memory = parallel::RunMemory::allocate(*backend, model, options).value();
     memory->store().clear_moments(*backend);
-    ASSERT_TRUE(save_state(file, memory->store(), *backend, *self, progress, "{}").ok());
-    const auto loaded = load_state(file, memory->store(), *backend, *self, "{}", true);
+    ASSERT_TRUE(save_checkpoint(file, memory->store(), *backend, *self, progress, "{}").ok());
+    const auto loaded = load_checkpoint(file, memory->store(), *backend, *self, "{}", true);
     ASSERT_TRUE(loaded.ok() && loaded->has_value());
     EXPECT_TRUE(**loaded == progress);
 }

@@ -1,4 +1,4 @@
-#include "trainer/parallel/row_tree.h"
+#include "trainer/parallel/pairwise_sum.h"
 
 #include <bit>
 
@@ -6,15 +6,15 @@
 
 namespace atl::parallel {
 
-RowTree RowTree::lay_out(Arena& arena, const ParameterStore& store, std::int64_t rows) {
-    RowTree tree;
+PairwiseSum PairwiseSum::lay_out(Arena& arena, const ParameterStore& store, std::int64_t rows) {
+    PairwiseSum tree;
     tree.rows_ = rows;
-    tree.added_.assign(store.group_count(), 0);
+    tree.added_.assign(store.unit_count(), 0);
     const int levels = std::bit_width(static_cast<std::uint64_t>(rows - 1));
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         auto& partial = tree.partial_.emplace_back();
-        if (!store.trains(group)) continue;
-        const std::int64_t count = store.cut(group).whole / store.division().ranks;
+        if (!store.trains(unit)) continue;
+        const std::int64_t count = store.shard_spec(unit).whole / store.layout().ranks;
         for (int level = 0; level < levels; ++level) {
             partial.push_back(arena.allocate(tensor::Category::kGradients, tensor::DType::kF32, {count}));
         }
@@ -22,15 +22,15 @@ RowTree RowTree::lay_out(Arena& arena, const ParameterStore& store, std::int64_t
     return tree;
 }
 
-void RowTree::add(kernels::Backend& backend, std::size_t group, const Tensor& gradient, const Tensor& sum) {
-    const auto before = static_cast<std::uint64_t>(added_[group]++);  // its binary digits: which partial sums there are
-    const bool last = added_[group] == rows_;
+void PairwiseSum::add(kernels::Backend& backend, std::size_t unit, const Tensor& gradient, const Tensor& sum) {
+    const auto before = static_cast<std::uint64_t>(added_[unit]++);  // its binary digits: which partial sums there are
+    const bool last = added_[unit] == rows_;
     std::size_t level = 0;
     for (; (last ? before >> level : before >> level & 1) != 0; ++level) {
-        if ((before >> level & 1) != 0) backend.add(partial_[group][level], gradient, gradient);
+        if ((before >> level & 1) != 0) backend.add(partial_[unit][level], gradient, gradient);
     }
-    if (last) added_[group] = 0;
-    const Tensor& into = last ? sum : partial_[group][level];
+    if (last) added_[unit] = 0;
+    const Tensor& into = last ? sum : partial_[unit][level];
     if (into.data() != gradient.data()) backend.copy(gradient, into);
 }
 

@@ -9,13 +9,13 @@
 
 namespace atl::parallel {
 
-// Lends each block its groups' whole weights. Where every rank keeps them whole, those themselves; under full_shard
+// Lends each block its units' whole weights. Where every rank keeps them whole, those themselves; under full_shard
 // they are gathered into one of two buffers, so that the next block's gather runs while this block computes.
-class WeightGather {
+class ParameterGather {
   public:
-    static WeightGather lay_out(Arena& arena, const ParameterStore& store);
+    static ParameterGather lay_out(Arena& arena, const ParameterStore& store);
 
-    // The whole weights of the block's groups, in the order of Block::groups(); valid until another block is acquired
+    // The whole weights of the block's units, in the order of Block::units(); valid until another block is acquired
     // twice over. Waits for a gather that prefetch() began, or gathers now.
     std::span<const Tensor> acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
     // Begins the gather, unless the block's weights are there. Overwrites the buffer that was not acquired last.
@@ -27,7 +27,7 @@ class WeightGather {
     static constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
     struct Slot {
         std::size_t block = kNoBlock;
-        std::byte* buffer = nullptr;            // room for the whole groups of any block
+        std::byte* buffer = nullptr;            // room for the whole units of any block
         std::vector<Tensor> weights;            // views of it
         std::vector<comm::Transfer> transfers;  // under way
     };

@@ -1,20 +1,20 @@
-#include "trainer/parallel/layout.h"
+#include "trainer/parallel/run_memory.h"
 
 #include <utility>
 
 #include "shared/host/node.h"
-#include "trainer/parallel/gather_pieces.h"
+#include "trainer/parallel/gather_to_rank0.h"
 
 namespace atl::parallel {
 
-void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options) {
-    store_ = ParameterStore::lay_out(arena_, model, options.division, options.optimizer, options.offload_optimizer);
+void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options) {
+    store_ = ParameterStore::lay_out(arena_, model, options.layout, options.optimizer, options.offload_optimizer);
     engine_ = Engine::lay_out(arena_, backend, store_, options.engine);
     batch_ = model::BatchBuffers::allocate(arena_, backend, model.config, options.engine.largest);
 }
 
 plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Model& model,
-                                    const LayoutOptions& options) {
+                                    const RunMemoryOptions& options) {
     RunMemory memory(Arena::measuring());
     memory.lay_out(backend, model, options);
     plan::MemoryPlan plan = plan::plan_of(memory.arena_, host::resident_bytes());
@@ -23,7 +23,7 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
 }
 
 Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend, const model::Model& model,
-                                                       const LayoutOptions& options) {
+                                                       const RunMemoryOptions& options) {
     const plan::MemoryPlan plan = measure(backend, model, options);
     ATOLL_TRY(tensor::Memory block, backend.allocate(plan.arena_bytes));
     std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));

@@ -5,37 +5,37 @@
 #include <span>
 
 #include "trainer/model/generate.h"
-#include "trainer/parallel/weight_gather.h"
+#include "trainer/parallel/parameter_gather.h"
 
 namespace atl::parallel {
 
 // A run's weights as generation asks for them: those that every rank keeps whole, or one block's after the other,
 // gathered from the ranks of `copy`, of which all must generate alike. Not movable: its parts point to each other.
-class GatheredWeights final : public model::WeightSource {
+class GatheredWeightSource final : public model::WeightSource {
   public:
     // Room for them; the weights are zeros. kResourceExhausted: there is not that much memory. The references must
     // outlive it.
-    static Result<std::unique_ptr<GatheredWeights>> allocate(kernels::Backend& backend, const model::Model& model,
-                                                             const Division& division, comm::Comm& copy);
+    static Result<std::unique_ptr<GatheredWeightSource>> allocate(kernels::Backend& backend, const model::Model& model,
+                                                                  const ParallelLayout& layout, comm::Comm& copy);
 
     // What allocate() would take.
-    static std::int64_t need_bytes(const model::Model& model, const Division& division, comm::Comm& copy);
+    static std::int64_t need_bytes(const model::Model& model, const ParallelLayout& layout, comm::Comm& copy);
 
     ParameterStore& store() { return store_; }
     void begin_block(std::size_t block) override;
-    Tensor weights(std::size_t group) override;
+    Tensor weights(std::size_t unit) override;
 
   private:
-    GatheredWeights(const model::Model& model, comm::Comm& copy)
+    GatheredWeightSource(const model::Model& model, comm::Comm& copy)
         : model_(model), copy_(copy), arena_(Arena::measuring()) {}
-    void lay_out(const Division& division);
+    void lay_out(const ParallelLayout& layout);
 
     const model::Model& model_;
     kernels::Backend* backend_ = nullptr;  // null: only measured
     comm::Comm& copy_;
     Arena arena_;
     ParameterStore store_;
-    WeightGather gather_;
+    ParameterGather gather_;
     std::size_t block_ = 0;
     std::span<const Tensor> of_block_;
 };

@@ -1,4 +1,4 @@
-#include "trainer/train/fit.h"
+#include "trainer/train/memory_check.h"
 
 #include "shared/host/node.h"
 
@@ -6,19 +6,19 @@ namespace atl::train {
 namespace {
 
 // What helps a rank that needs more than its share.
-std::string way_out(const TrainJob& job, const plan::MemoryPlan& plan, kernels::Backend& backend, int ranks,
+std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, kernels::Backend& backend, int ranks,
                     std::int64_t limit_bytes) {
     const std::string program = plan::human_bytes(plan.program_bytes);
     const bool program_is_too_large = plan.program_bytes > limit_bytes;
-    if (job.unseen_bytes > plan.total_bytes() / 2 || (job.unseen_bytes > 0 && program_is_too_large)) {
+    if (prepared.unseen_bytes > plan.total_bytes() / 2 || (prepared.unseen_bytes > 0 && program_is_too_large)) {
         return "the program and MPI take " + program +
                " of it with so many ranks on one machine; --ranks-per-node says how many it has";
     }
     if (program_is_too_large) return "the program alone takes " + program;
     const auto need = [&](const plan::Settings& settings) {
-        return measure_with(job, settings, backend, 0, ranks).total_bytes();
+        return measure_with(prepared, settings, backend, 0, ranks).total_bytes();
     };
-    const auto nearest = plan::nearest_that_fits(settings_of(job), ranks, limit_bytes, need);
+    const auto nearest = plan::nearest_that_fits(settings_of(prepared), ranks, limit_bytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
     return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + plan::human_bytes(need(*nearest)) + ")";
 }
@@ -48,40 +48,41 @@ std::int64_t share_bytes(comm::Comm& comm) {
 
 }  // namespace
 
-plan::Settings settings_of(const TrainJob& job) {
-    return {.sharding = job.config.sharding,
-            .batch_size = job.batch.micro,
-            .grad_accum = job.batch.accumulation,
-            .activation_checkpointing = job.config.activation_checkpointing,
-            .offload_optimizer = job.config.offload_optimizer};
+plan::Settings settings_of(const PreparedRun& prepared) {
+    return {.sharding = prepared.config.sharding,
+            .batch_size = prepared.batch.micro,
+            .grad_accum = prepared.batch.accumulation,
+            .activation_checkpointing = prepared.config.activation_checkpointing,
+            .offload_optimizer = prepared.config.offload_optimizer};
 }
 
-plan::MemoryPlan measure_with(const TrainJob& job, const plan::Settings& settings, kernels::Backend& backend, int rank,
-                              int ranks) {
-    parallel::LayoutOptions options = layout_of(job, rank, ranks);
+plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings& settings, kernels::Backend& backend,
+                              int rank, int ranks) {
+    parallel::RunMemoryOptions options = run_memory_options(prepared, rank, ranks);
     const auto sharding = parallel::parse_sharding(settings.sharding);
     check(sharding.ok(), "a plan with a sharding that is not built");
-    options.division = parallel::divide(*sharding, rank, ranks, job.shard_group);
+    options.layout = parallel::parallel_layout(*sharding, rank, ranks, prepared.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
     const auto recompute = parallel::parse_recompute(settings.activation_checkpointing);
     check(recompute.ok(), "a plan with a recomputation that there is not");
     options.engine.recompute = *recompute;
     options.offload_optimizer = settings.offload_optimizer == "nvme";
-    plan::MemoryPlan plan = parallel::RunMemory::measure(backend, job.directory.model, options);
+    plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);
     plan.program_bytes +=
-        job.unseen_bytes + checkpoint::save_buffer_bytes(job.directory.model, job.directory.adapters.has_value());
+        prepared.unseen_bytes +
+        checkpoint::save_buffer_bytes(prepared.directory.model, prepared.directory.adapters.has_value());
     return plan;
 }
 
-Status judge(const TrainJob& job, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
-    const plan::MemoryPlan plan = measure_with(job, settings_of(job), backend, 0, ranks);
+Status check_memory(const PreparedRun& prepared, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
+    const plan::MemoryPlan plan = measure_with(prepared, settings_of(prepared), backend, 0, ranks);
     if (plan.total_bytes() <= limit_bytes) return {};
-    return too_much("this run", plan.total_bytes(), limit_bytes, way_out(job, plan, backend, ranks, limit_bytes));
+    return too_much("this run", plan.total_bytes(), limit_bytes, way_out(prepared, plan, backend, ranks, limit_bytes));
 }
 
-Status check_fits(const TrainJob& job, kernels::Backend& backend, comm::Comm& comm) {
-    return comm.agree(judge(job, backend, comm.size(), share_bytes(comm)));
+Status check_fits(const PreparedRun& prepared, kernels::Backend& backend, comm::Comm& comm) {
+    return comm.agree(check_memory(prepared, backend, comm.size(), share_bytes(comm)));
 }
 
 Status check_fits(std::int64_t rows, const std::function<std::int64_t(std::int64_t rows)>& need_bytes,

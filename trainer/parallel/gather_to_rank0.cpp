@@ -1,4 +1,4 @@
-#include "trainer/parallel/gather_pieces.h"
+#include "trainer/parallel/gather_to_rank0.h"
 
 #include <algorithm>
 
@@ -11,24 +11,24 @@ Status write_outcome(Status status) {
     return Error{ErrorCode::kInternal, status.error().message, status.error().field};
 }
 
-PieceGatherer::PieceGatherer(kernels::Backend& backend, comm::Comm& comm)
+GatherToRank0::GatherToRank0(kernels::Backend& backend, comm::Comm& comm)
     : backend_(backend),
       comm_(comm),
       buffer_(static_cast<std::size_t>(tensor::size_bytes(tensor::DType::kF32, kPieceElements))) {}
 
-Status PieceGatherer::gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t group,
+Status GatherToRank0::gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t unit,
                                    const std::function<void(std::span<const std::byte>)>& take) {
-    const GroupCut& cut = store.cut(group);
-    const std::int64_t width = tensor::size_bytes(store.dtype_of(saved, group));
-    const bool sharded = store.range_of(saved, group).count < cut.whole;
+    const ShardSpec& spec = store.shard_spec(unit);
+    const std::int64_t width = tensor::size_bytes(store.dtype_of(saved, unit));
+    const bool sharded = store.range_of(saved, unit).count < spec.whole;
     Status status;
-    for (std::int64_t at = 0; at < cut.element_count;) {
-        const std::int64_t owner = sharded ? at / cut.shard : 0;
-        const std::int64_t end = sharded ? std::min((owner + 1) * cut.shard, cut.element_count) : cut.element_count;
+    for (std::int64_t at = 0; at < spec.element_count;) {
+        const std::int64_t owner = sharded ? at / spec.shard : 0;
+        const std::int64_t end = sharded ? std::min((owner + 1) * spec.shard, spec.element_count) : spec.element_count;
         const std::int64_t count = std::min(kPieceElements, end - at);
         const std::span<std::byte> piece = std::span(buffer_).first(static_cast<std::size_t>(width * count));
         if (comm_.rank() == owner && status.ok()) {
-            status = store.read(backend_, saved, group, at - owner * cut.shard, piece);
+            status = store.read(backend_, saved, unit, at - owner * spec.shard, piece);
         }
         comm_.send(piece, static_cast<int>(owner), 0);
         if (comm_.rank() == 0) take(piece);
@@ -37,13 +37,14 @@ Status PieceGatherer::gather_bytes(ParameterStore& store, ParameterStore::Saved 
     return status;
 }
 
-Status PieceGatherer::gather_weights(ParameterStore& store, std::size_t group,
+Status GatherToRank0::gather_weights(ParameterStore& store, std::size_t unit,
                                      const std::function<void(std::span<const float>)>& take) {
-    const tensor::DType dtype = store.dtype_of(ParameterStore::Saved::kExactWeights, group);
+    const tensor::DType dtype = store.dtype_of(ParameterStore::Saved::kExactWeights, unit);
     const auto width = static_cast<std::size_t>(tensor::size_bytes(dtype));
-    return gather_bytes(store, ParameterStore::Saved::kExactWeights, group, [&](std::span<const std::byte> piece) {
+    return gather_bytes(store, ParameterStore::Saved::kExactWeights, unit, [&](std::span<const std::byte> piece) {
         widened_.resize(piece.size() / width);
-        weights::widen(weights::file_dtype(dtype), piece, widened_);  // who takes the values looks for those not finite
+        weights::widen(weights::file_dtype(dtype), piece,
+                       widened_);  // who takes the values patterns for those not finite
         take(widened_);
     });
 }

@@ -1,28 +1,28 @@
-#include "trainer/parallel/weight_gather.h"
+#include "trainer/parallel/parameter_gather.h"
 
 #include <algorithm>
 
 namespace atl::parallel {
 namespace {
 
-// How many bytes a group takes of a buffer that several groups share.
-std::int64_t room(const ParameterStore& store, std::size_t group) {
-    return tensor::aligned(tensor::size_bytes(store.storage(group), store.cut(group).whole));
+// How many bytes a unit takes of a buffer that several units share.
+std::int64_t room(const ParameterStore& store, std::size_t unit) {
+    return tensor::aligned(tensor::size_bytes(store.storage(unit), store.shard_spec(unit).whole));
 }
 
 }  // namespace
 
-WeightGather WeightGather::lay_out(Arena& arena, const ParameterStore& store) {
-    WeightGather gather;
+ParameterGather ParameterGather::lay_out(Arena& arena, const ParameterStore& store) {
+    ParameterGather gather;
     gather.store_ = &store;
     std::int64_t largest = 0;
     std::size_t groups_max = 0;
     for (const auto& block : store.model().blocks) {
         std::int64_t size = 0;
         std::vector<Tensor> resident;
-        for (const std::size_t group : block->groups()) {
-            size += room(store, group);
-            resident.push_back(store.weights(group));
+        for (const std::size_t unit : block->units()) {
+            size += room(store, unit);
+            resident.push_back(store.weights(unit));
         }
         largest = std::max(largest, size);
         groups_max = std::max(groups_max, resident.size());
@@ -37,12 +37,12 @@ WeightGather WeightGather::lay_out(Arena& arena, const ParameterStore& store) {
     return gather;
 }
 
-WeightGather::Slot* WeightGather::find(std::size_t block) {
+ParameterGather::Slot* ParameterGather::find(std::size_t block) {
     const auto found = std::ranges::find(slots_, block, &Slot::block);
     return found == slots_.end() ? nullptr : &*found;
 }
 
-void WeightGather::begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block) {
+void ParameterGather::begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block) {
     finish(comm, slot);
     // The device may still be writing the weights, or reading this slot for the block before. An event after that
     // block, waited for once the next one is asked for, would leave a GPU no gap between the two.
@@ -50,20 +50,20 @@ void WeightGather::begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot
     slot.block = block;
     slot.weights.clear();
     std::int64_t at = 0;
-    for (const std::size_t group : store_->model().blocks[block]->groups()) {
-        const Tensor whole(slot.buffer + at, store_->storage(group), {store_->cut(group).whole});
-        slot.transfers.push_back(comm.start_all_gather(store_->weights(group).bytes(), whole.bytes()));
+    for (const std::size_t unit : store_->model().blocks[block]->units()) {
+        const Tensor whole(slot.buffer + at, store_->storage(unit), {store_->shard_spec(unit).whole});
+        slot.transfers.push_back(comm.start_all_gather(store_->weights(unit).bytes(), whole.bytes()));
         slot.weights.push_back(whole);
-        at += room(*store_, group);
+        at += room(*store_, unit);
     }
 }
 
-void WeightGather::finish(comm::Comm& comm, Slot& slot) {
+void ParameterGather::finish(comm::Comm& comm, Slot& slot) {
     for (const comm::Transfer transfer : slot.transfers) comm.wait(transfer);
     slot.transfers.clear();
 }
 
-std::span<const Tensor> WeightGather::acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
+std::span<const Tensor> ParameterGather::acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
     if (!resident_.empty()) return resident_[block];
     Slot* slot = find(block);
     if (slot == nullptr) {
@@ -75,12 +75,12 @@ std::span<const Tensor> WeightGather::acquire(kernels::Backend& backend, comm::C
     return slot->weights;
 }
 
-void WeightGather::prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
+void ParameterGather::prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
     if (!resident_.empty() || find(block) != nullptr) return;
     begin(backend, comm, slots_[1 - last_], block);
 }
 
-void WeightGather::invalidate() {
+void ParameterGather::invalidate() {
     for (Slot& slot : slots_) {
         check(slot.transfers.empty(), "weights changed while they were being gathered");
         slot.block = kNoBlock;

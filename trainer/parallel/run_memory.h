@@ -11,9 +11,9 @@
 namespace atl::parallel {
 
 // What decides how a run's memory is laid out.
-struct LayoutOptions {
+struct RunMemoryOptions {
     EngineOptions engine;
-    Division division;
+    ParallelLayout layout;
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
     bool offload_optimizer = false;               // its masters and moments are in a file in offload_dir
     std::filesystem::path offload_dir = {};
@@ -25,9 +25,10 @@ class RunMemory {
     // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory. Other errors are
     // those of the file of an offloaded optimizer.
     static Result<std::unique_ptr<RunMemory>> allocate(kernels::Backend& backend, const model::Model& model,
-                                                       const LayoutOptions& options);
+                                                       const RunMemoryOptions& options);
     // What allocate() would take, exactly.
-    static plan::MemoryPlan measure(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options);
+    static plan::MemoryPlan measure(kernels::Backend& backend, const model::Model& model,
+                                    const RunMemoryOptions& options);
 
     ParameterStore& store() { return store_; }
     Engine& engine() { return engine_; }
@@ -35,7 +36,7 @@ class RunMemory {
 
   private:
     explicit RunMemory(Arena arena) : arena_(std::move(arena)) {}
-    void lay_out(kernels::Backend& backend, const model::Model& model, const LayoutOptions& options);
+    void lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options);
 
     Arena arena_;
     ParameterStore store_;

@@ -14,19 +14,19 @@ namespace atl::parallel {
 // much asked for means memory, and decides what the program exits with.
 Status write_outcome(Status status);
 
-// Hands a group's flat buffer to rank 0 piece by piece, whoever keeps it, so that no rank ever holds more than it
+// Hands a unit's flat buffer to rank 0 piece by piece, whoever keeps it, so that no rank ever holds more than it
 // keeps and one piece.
-class PieceGatherer {
+class GatherToRank0 {
   public:
-    PieceGatherer(kernels::Backend& backend, comm::Comm& comm);
+    GatherToRank0(kernels::Backend& backend, comm::Comm& comm);
 
-    // On rank 0, take() gets the group's real elements (without padding), in order. Every rank takes part, also after
+    // On rank 0, take() gets the unit's real elements (without padding), in order. Every rank takes part, also after
     // a failure of its own or of rank 0, which the others cannot see. Errors are this rank's alone: of reading what is
     // offloaded.
-    Status gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t group,
+    Status gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t unit,
                         const std::function<void(std::span<const std::byte>)>& take);
     // The same of the exact weights, widened to fp32.
-    Status gather_weights(ParameterStore& store, std::size_t group,
+    Status gather_weights(ParameterStore& store, std::size_t unit,
                           const std::function<void(std::span<const float>)>& take);
 
     static constexpr std::int64_t kPieceElements = std::int64_t{1} << 17;  // 512 KiB of fp32

@@ -1,4 +1,4 @@
-#include "trainer/train/identity.h"
+#include "trainer/train/run_fingerprint.h"
 
 #include <nlohmann/json.hpp>
 #include <span>
@@ -32,10 +32,10 @@ nlohmann::json mathematics_of(const model::ModelConfig& config) {
 }
 
 // The settings that the weights depend on, by their flags.
-nlohmann::json flags_of(const TrainJob& job) {
-    const RunConfig& config = job.config;
-    nlohmann::json flags = {{"steps", job.steps},
-                            {"global-batch-size", job.batch.global},
+nlohmann::json flags_of(const PreparedRun& prepared) {
+    const RunConfig& config = prepared.config;
+    nlohmann::json flags = {{"steps", prepared.steps},
+                            {"global-batch-size", prepared.batch.global},
                             {"shuffle", config.shuffle},
                             {"cross-document-attention", config.cross_document_attention},
                             {"seed", config.seed},
@@ -55,8 +55,8 @@ nlohmann::json flags_of(const TrainJob& job) {
                             {"loss-scale", config.loss_scale},
                             {"max-grad-norm", config.max_grad_norm},
                             {"quantize", config.quantize}};
-    if (!job.directory.adapters) return flags;
-    const model::LoraOptions& lora = job.directory.adapters->options;
+    if (!prepared.directory.adapters) return flags;
+    const model::LoraOptions& lora = prepared.directory.adapters->options;
     flags.update({{"lora-rank", lora.rank},
                   {"lora-alpha", lora.alpha},
                   {"lora-dropout", lora.dropout},
@@ -83,22 +83,22 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
     return digest;
 }
 
-Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm) {
-    const checkpoint::ModelDirectory& directory = job.directory;
-    ATOLL_TRY(const std::string rows, data_fingerprint(job.data.dataset, comm));
+Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm) {
+    const checkpoint::ModelDirectory& directory = prepared.directory;
+    ATOLL_TRY(const std::string rows, data_fingerprint(prepared.data.dataset, comm));
     nlohmann::json model = mathematics_of(directory.model.config);
     model["parameters"] = directory.model.parameter_count();
-    model["sha256"] = job.base_sha256;
+    model["sha256"] = prepared.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
     if (directory.adapters && directory.adapters->weights) {
-        ATOLL_TRY(adapter["sha256"], checkpoint::adapter_digest(directory, comm, job.config.broadcast_from_rank0));
+        ATOLL_TRY(adapter["sha256"], checkpoint::adapter_digest(directory, comm, prepared.config.broadcast_from_rank0));
     }
-    const nlohmann::json data = {{"sha256", rows}, {"rows", job.data.rows}, {"seq_len", job.seq_len()}};
-    return nlohmann::json{{"flags", flags_of(job)}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
+    const nlohmann::json data = {{"sha256", rows}, {"rows", prepared.data.rows}, {"seq_len", prepared.seq_len()}};
+    return nlohmann::json{{"flags", flags_of(prepared)}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
 }
 
-std::string identity_of_result(const std::string& identity, const RunConfig& config) {
-    nlohmann::json all = nlohmann::json::parse(identity);
+std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config) {
+    nlohmann::json all = nlohmann::json::parse(fingerprint);
     all["flags"]["save-dtype"] = config.save_dtype;
     return all.dump();
 }

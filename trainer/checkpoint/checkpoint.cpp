@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 #include <sys/stat.h>
 
@@ -16,7 +16,7 @@
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
 #include "shared/safetensors/file.h"
-#include "trainer/parallel/gather_pieces.h"
+#include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::checkpoint {
@@ -33,15 +33,15 @@ constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
 
 using Saved = parallel::ParameterStore::Saved;
 
-std::string tensor_name(std::size_t kind, const model::ParameterGroup& group) {
-    return std::string(kKinds[kind]) + "." + group.name;
+std::string tensor_name(std::size_t kind, const model::FsdpUnit& unit) {
+    return std::string(kKinds[kind]) + "." + unit.name;
 }
 
 std::size_t kind_count(const parallel::ParameterStore& store) {
     return 1 + static_cast<std::size_t>(store.moment_count());
 }
 
-// Elements [begin, begin + count) of a group that has element_count.
+// Elements [begin, begin + count) of a unit that has element_count.
 struct Kept {
     std::int64_t element_count;
     std::int64_t begin;
@@ -50,12 +50,12 @@ struct Kept {
 
 std::vector<safetensors::TensorInfo> tensors_of(const parallel::ParameterStore& store) {
     std::vector<safetensors::TensorInfo> tensors;
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        if (!store.trains(group)) continue;
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (!store.trains(unit)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
-            tensors.push_back({tensor_name(kind, store.model().groups[group]),
-                               weights::file_dtype(store.dtype_of(static_cast<Saved>(kind), group)),
-                               {store.cut(group).element_count},
+            tensors.push_back({tensor_name(kind, store.model().units[unit]),
+                               weights::file_dtype(store.dtype_of(static_cast<Saved>(kind), unit)),
+                               {store.shard_spec(unit).element_count},
                                0,
                                0});
         }
@@ -86,30 +86,30 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 }
 
 // Whether a run can go on with these values: finite, of weights also in the format that the model computes with.
-bool can_be_kept(const parallel::ParameterStore& store, Saved saved, std::size_t group,
+bool can_be_kept(const parallel::ParameterStore& store, Saved saved, std::size_t unit,
                  std::span<const std::byte> piece) {
-    const weights::DType dtype = weights::file_dtype(store.dtype_of(saved, group));
+    const weights::DType dtype = weights::file_dtype(store.dtype_of(saved, unit));
     std::vector<float> values(piece.size() / static_cast<std::size_t>(safetensors::size_bytes(dtype)));
     if (!weights::widen(dtype, piece, values)) return false;
     if (saved != Saved::kExactWeights) return true;
-    const weights::DType stored = weights::file_dtype(store.storage(group));
+    const weights::DType stored = weights::file_dtype(store.storage(unit));
     if (stored == dtype) return true;
     std::vector<std::byte> rounded(values.size() * static_cast<std::size_t>(safetensors::size_bytes(stored)));
     return weights::narrow(stored, values, rounded);
 }
 
 // Writes the tensors and, behind them, their digests.
-class StateWriter {
+class CheckpointWriter {
   public:
-    static Result<StateWriter> create(const std::filesystem::path& file, const parallel::ParameterStore& store,
-                                      const kernels::Backend& backend, const Progress& progress,
-                                      const std::string& identity) {
+    static Result<CheckpointWriter> create(const std::filesystem::path& file, const parallel::ParameterStore& store,
+                                           const kernels::Backend& backend, const Progress& progress,
+                                           const std::string& fingerprint) {
         const std::map<std::string, std::string> metadata = {{"schema", kSchema},
                                                              {"progress", progress_text(progress)},
-                                                             {"identity", identity},
+                                                             {"identity", fingerprint},
                                                              {"kernels", backend.name()}};
         ATOLL_TRY(auto writer, safetensors::Writer::create(file, tensors_of(store), metadata));
-        return StateWriter(std::move(writer), metadata_digest(metadata));
+        return CheckpointWriter(std::move(writer), metadata_digest(metadata));
     }
 
     Status append(std::span<const std::byte> piece) {
@@ -127,7 +127,7 @@ class StateWriter {
     }
 
   private:
-    StateWriter(safetensors::Writer writer, std::string metadata_digest)
+    CheckpointWriter(safetensors::Writer writer, std::string metadata_digest)
         : writer_(std::move(writer)), metadata_digest_(std::move(metadata_digest)) {
         tensor_.emplace();
     }
@@ -138,7 +138,7 @@ class StateWriter {
     std::string digests_;
 };
 
-// Hands over the elements of a group's tensor that `kept` keeps, a piece at a time, with the place of the first among
+// Hands over the elements of a unit's tensor that `kept` keeps, a piece at a time, with the place of the first among
 // them. Pages of a mapping would stay in memory beside what is made of them.
 Status read_pieces(const safetensors::File& file, const std::string& name, tensor::DType dtype, const Kept& kept,
                    const std::function<Status(std::int64_t at, std::span<const std::byte> piece)>& take) {
@@ -148,8 +148,8 @@ Status read_pieces(const safetensors::File& file, const std::string& name, tenso
                                 "the training state lacks '" + name + "' or has it in another size");
     }
     std::vector<std::byte> piece;
-    for (std::int64_t done = 0; done < kept.count; done += parallel::PieceGatherer::kPieceElements) {
-        const std::int64_t count = std::min(parallel::PieceGatherer::kPieceElements, kept.count - done);
+    for (std::int64_t done = 0; done < kept.count; done += parallel::GatherToRank0::kPieceElements) {
+        const std::int64_t count = std::min(parallel::GatherToRank0::kPieceElements, kept.count - done);
         piece.resize(static_cast<std::size_t>(tensor::size_bytes(dtype, count)));
         const std::int64_t begin = tensor::size_bytes(dtype, kept.begin + done);
         ATOLL_RETURN_IF_ERROR(file.read(*info, static_cast<std::uint64_t>(begin), piece));
@@ -159,11 +159,11 @@ Status read_pieces(const safetensors::File& file, const std::string& name, tenso
 }
 
 Status load_tensor(const safetensors::File& file, const std::string& name, parallel::ParameterStore& store, Saved saved,
-                   std::size_t group, const Kept& kept, kernels::Backend& backend) {
+                   std::size_t unit, const Kept& kept, kernels::Backend& backend) {
     const auto write = [&](std::int64_t at, std::span<const std::byte> piece) {
-        return store.write(backend, saved, group, at, piece);
+        return store.write(backend, saved, unit, at, piece);
     };
-    return read_pieces(file, name, store.dtype_of(saved, group), kept, write);
+    return read_pieces(file, name, store.dtype_of(saved, unit), kept, write);
 }
 
 // The weights that are rounded masters, from those.
@@ -179,22 +179,22 @@ Status load_rounded(const safetensors::File& file, const std::string& name, cons
     return read_pieces(file, name, tensor::DType::kF32, kept, round);
 }
 
-Status load_group(const safetensors::File& file, parallel::ParameterStore& store, std::size_t group,
-                  kernels::Backend& backend) {
+Status load_unit(const safetensors::File& file, parallel::ParameterStore& store, std::size_t unit,
+                 kernels::Backend& backend) {
     const auto real = [&](std::int64_t begin, std::int64_t count) {
-        const std::int64_t elements = store.cut(group).element_count;
+        const std::int64_t elements = store.shard_spec(unit).element_count;
         return Kept{elements, begin, std::clamp<std::int64_t>(elements - begin, 0, count)};
     };
     for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
         const auto saved = static_cast<Saved>(kind);
-        const parallel::ParameterStore::Range range = store.range_of(saved, group);
-        const std::string name = tensor_name(kind, store.model().groups[group]);
-        ATOLL_RETURN_IF_ERROR(load_tensor(file, name, store, saved, group, real(range.begin, range.count), backend));
+        const parallel::ParameterStore::Range range = store.range_of(saved, unit);
+        const std::string name = tensor_name(kind, store.model().units[unit]);
+        ATOLL_RETURN_IF_ERROR(load_tensor(file, name, store, saved, unit, real(range.begin, range.count), backend));
     }
-    if (!store.has_masters(group)) return {};
-    const std::string masters = tensor_name(0, store.model().groups[group]);
-    const tensor::Tensor& weights = store.weights(group);
-    return load_rounded(file, masters, weights, real(store.begin_of(weights, group), weights.element_count()), backend);
+    if (!store.has_masters(unit)) return {};
+    const std::string masters = tensor_name(0, store.model().units[unit]);
+    const tensor::Tensor& weights = store.weights(unit);
+    return load_rounded(file, masters, weights, real(store.begin_of(weights, unit), weights.element_count()), backend);
 }
 
 Result<safetensors::File> open_state(const std::filesystem::path& path) {
@@ -242,10 +242,10 @@ bool take(const json& object, const char* key, double& into) {
     return true;
 }
 
-Result<Progress> parse_progress(const safetensors::File& file, const std::string& identity) {
+Result<Progress> parse_progress(const safetensors::File& file, const std::string& fingerprint) {
     const std::string name = file.path().string();
     ATOLL_RETURN_IF_ERROR(check_metadata(file));
-    const std::string differing = differences(metadata_of(file, "identity"), identity);
+    const std::string differing = differences(metadata_of(file, "identity"), fingerprint);
     if (!differing.empty()) {
         return conflict("--resume: the run that saved " + name + " had " + differing +
                             "; go on with the same, or begin anew with --overwrite",
@@ -343,12 +343,12 @@ std::string differences(const std::string& had, const std::string& now) {
     return all;
 }
 
-Status save_state(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                  comm::Comm& comm, const Progress& progress, const std::string& identity) {
+Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                       comm::Comm& comm, const Progress& progress, const std::string& fingerprint) {
     Status status;
-    std::optional<StateWriter> writer;
+    std::optional<CheckpointWriter> writer;
     if (comm.rank() == 0) {
-        auto opened = StateWriter::create(file, store, backend, progress, identity);
+        auto opened = CheckpointWriter::create(file, store, backend, progress, fingerprint);
         if (opened.ok()) {
             writer.emplace(std::move(opened).value());
         } else {
@@ -356,21 +356,21 @@ Status save_state(const std::filesystem::path& file, parallel::ParameterStore& s
         }
     }
     ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(status)));
-    parallel::PieceGatherer pieces(backend, comm);
-    for (std::size_t group = 0; group < store.group_count(); ++group) {
-        if (!store.trains(group)) continue;
+    parallel::GatherToRank0 pieces(backend, comm);
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (!store.trains(unit)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
             const auto saved = static_cast<Saved>(kind);
             const auto append = [&](std::span<const std::byte> piece) {
                 if (!status.ok()) return;
                 status =
-                    can_be_kept(store, saved, group, piece)
+                    can_be_kept(store, saved, unit, piece)
                         ? writer->append(piece)
                         : invalid_argument("", "the state of step " + std::to_string(progress.steps) +
-                                                   " is not saved: '" + tensor_name(kind, store.model().groups[group]) +
+                                                   " is not saved: '" + tensor_name(kind, store.model().units[unit]) +
                                                    "' holds a value that is not finite");
             };
-            const Status read = pieces.gather_bytes(store, saved, group, append);
+            const Status read = pieces.gather_bytes(store, saved, unit, append);
             if (status.ok()) status = read;
             if (writer) writer->end_tensor();
         }
@@ -381,19 +381,19 @@ Status save_state(const std::filesystem::path& file, parallel::ParameterStore& s
     return comm.agree(parallel::write_outcome(status));
 }
 
-Result<std::optional<Progress>> load_state(const std::filesystem::path& file, parallel::ParameterStore& store,
-                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity,
-                                           bool deterministic) {
+Result<std::optional<Progress>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                                kernels::Backend& backend, comm::Comm& comm,
+                                                const std::string& fingerprint, bool deterministic) {
     ATOLL_TRY(const bool found, rank0_finds(file, comm));
     if (!found) return std::optional<Progress>();
     ATOLL_TRY(const auto opened, comm::agreed(comm, open_state(file)));
-    ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened, identity)));
+    ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened, fingerprint)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(comm.rank() == 0 ? check_kernels(opened, backend, deterministic) : Status()));
     Status status;
-    for (std::size_t group = 0; group < store.group_count() && status.ok(); ++group) {
-        if (store.trains(group)) status = load_group(opened, store, group, backend);
+    for (std::size_t unit = 0; unit < store.unit_count() && status.ok(); ++unit) {
+        if (store.trains(unit)) status = load_unit(opened, store, unit, backend);
     }
     ATOLL_RETURN_IF_ERROR(comm.agree(status));
     return std::optional<Progress>(progress);

@@ -1,4 +1,4 @@
-#include "trainer/parallel/exact_squares.h"
+#include "trainer/parallel/exact_sum_of_squares.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,7 +14,7 @@ constexpr int kExponentBias = 127;
 
 }  // namespace
 
-void ExactSquares::add(std::span<const float> values) {
+void ExactSumOfSquares::add(std::span<const float> values) {
     for (const float value : values) {
         const auto bits = std::bit_cast<std::uint32_t>(value);
         const std::uint32_t exponent = bits >> kMantissaBits & 0xFF;
@@ -24,7 +24,7 @@ void ExactSquares::add(std::span<const float> values) {
     }
 }
 
-void ExactSquares::add(kernels::Backend& backend, const tensor::Tensor& values) {
+void ExactSumOfSquares::add(kernels::Backend& backend, const tensor::Tensor& values) {
     constexpr std::int64_t kPiece = 1 << 16;
     std::vector<float> piece(static_cast<std::size_t>(std::min(kPiece, values.element_count())));
     for (std::int64_t at = 0; at < values.element_count(); at += kPiece) {
@@ -34,14 +34,14 @@ void ExactSquares::add(kernels::Backend& backend, const tensor::Tensor& values) 
     }
 }
 
-void ExactSquares::combine(comm::Comm& comm) {
+void ExactSumOfSquares::combine(comm::Comm& comm) {
     std::vector<Wide> all(sums_.size() * static_cast<std::size_t>(comm.size()));
     comm.all_gather(std::as_bytes(std::span(sums_)), std::as_writable_bytes(std::span(all)));
     sums_.fill(0);
     for (std::size_t i = 0; i < all.size(); ++i) sums_[i % sums_.size()] += all[i];
 }
 
-double ExactSquares::value() const {
+double ExactSumOfSquares::value() const {
     if (sums_.back() != 0) return std::numeric_limits<double>::infinity();
     double sum = 0;
     for (int exponent = 0; exponent < static_cast<int>(sums_.size()); ++exponent) {

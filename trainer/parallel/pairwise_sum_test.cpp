@@ -1,4 +1,4 @@
-#include "trainer/parallel/row_tree.h"
+#include "trainer/parallel/pairwise_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -7,17 +7,17 @@
 
 #include "trainer/comm/tree_sum.h"
 #include "trainer/model/config.h"
-#include "trainer/parallel/exact_squares.h"
+#include "trainer/parallel/exact_sum_of_squares.h"
 
 namespace atl::parallel {
 namespace {
 
-// One group of one element.
+// One unit of one element.
 model::Model model_of_one() {
     model::Model model;
     model::Parameter parameter;
     parameter.shape = {1};
-    model.groups.emplace_back().add(parameter);
+    model.units.emplace_back().add(parameter);
     return model;
 }
 
@@ -33,10 +33,10 @@ TEST(RowTreeTest, AddsAnyNumberOfRowsByTheTreeOverThem) {
     for (std::int64_t rows = 1; rows <= 20; ++rows) {
         Arena measured = Arena::measuring();
         const optim::Optimizer optimizer;
-        RowTree::lay_out(measured, ParameterStore::lay_out(measured, model, {}, &optimizer), rows);
+        PairwiseSum::lay_out(measured, ParameterStore::lay_out(measured, model, {}, &optimizer), rows);
         Arena arena(std::move((*backend)->allocate(measured.peak_bytes())).value());
         const ParameterStore store = ParameterStore::lay_out(arena, model, {}, &optimizer);
-        RowTree tree = RowTree::lay_out(arena, store, rows);
+        PairwiseSum tree = PairwiseSum::lay_out(arena, store, rows);
         for (int step = 0; step < 2; ++step) {
             std::vector<float> all;
             for (std::int64_t row = 0; row < rows; ++row) {
@@ -56,10 +56,10 @@ TEST(RowTreeTest, AddsAnyNumberOfRowsByTheTreeOverThem) {
 TEST(ExactSquaresTest, DoesNotDependOnTheOrder) {
     std::vector<float> values;
     for (int i = 0; i < 1000; ++i) values.push_back(std::ldexp(1.0F + static_cast<float>(i) * 0x1p-20F, i % 90 - 60));
-    ExactSquares forward;
+    ExactSumOfSquares forward;
     forward.add(values);
     const std::vector<float> reversed(values.rbegin(), values.rend());
-    ExactSquares backward;
+    ExactSumOfSquares backward;
     backward.add(std::span(reversed).first(300));
     backward.add(std::span(reversed).subspan(300));
     EXPECT_EQ(forward.value(), backward.value());
@@ -75,7 +75,7 @@ TEST(ExactSquaresTest, DoesNotDependOnTheOrder) {
 
 TEST(ExactSquaresTest, KeepsSubnormalsAndTellsInfinity) {
     const float tiny = std::numeric_limits<float>::denorm_min();
-    ExactSquares squares;
+    ExactSumOfSquares squares;
     squares.add(std::span(&tiny, 1));
     EXPECT_EQ(squares.value(), static_cast<double>(tiny) * static_cast<double>(tiny));
     const float nan = std::numeric_limits<float>::quiet_NaN();

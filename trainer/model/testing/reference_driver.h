@@ -22,18 +22,18 @@ struct PassOptions {
 // The simplest driver: all weights and gradients in host memory, one process, no optimizer. Tests and benchmarks
 // measure the blocks with it; the trainer's own driver shards. CPU backends only. Not enough memory is a programmer's
 // error here.
-class ResidentModel final : public WeightSource {
+class ReferenceDriver final : public WeightSource {
   public:
     // Weights are uninitialised.
-    ResidentModel(Model model, kernels::Backend& backend);
-    ~ResidentModel() override;
-    ResidentModel(ResidentModel&&) noexcept;
+    ReferenceDriver(Model model, kernels::Backend& backend);
+    ~ReferenceDriver() override;
+    ReferenceDriver(ReferenceDriver&&) noexcept;
 
     const Model& model() const { return model_; }
     // Of one parameter; empty when there is none of that name.
     std::span<float> weight(std::string_view name) { return find(name, weights_); }
     std::span<float> gradient(std::string_view name) { return find(name, gradients_); }
-    Tensor weights(std::size_t group) override;
+    Tensor weights(std::size_t unit) override;
 
     // One forward and backward pass: the mean loss over counted targets. The rows must be valid.
     double train(const BatchRows& rows, const PassOptions& options = {});
@@ -43,7 +43,7 @@ class ResidentModel final : public WeightSource {
   private:
     struct Memory;
     std::span<float> find(std::string_view name, std::vector<std::vector<float>>& buffers);
-    std::vector<GroupView> views(std::size_t block, const std::vector<bool>& accumulate);
+    std::vector<UnitView> views(std::size_t block, const std::vector<bool>& accumulate);
     // Memory for that shape, kept from pass to pass; with the rows loaded.
     double load(const BatchRows& rows);
 

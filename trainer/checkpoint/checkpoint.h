@@ -29,44 +29,44 @@ struct Progress {
 };
 
 // "OUT.state/state.safetensors".
-std::filesystem::path state_file(const std::filesystem::path& out);
+std::filesystem::path checkpoint_file(const std::filesystem::path& out);
 
 // Whether that directory has a file of this name.
-bool is_state_file(std::string_view name);
+bool is_checkpoint_file(std::string_view name);
 
 // Makes that directory and takes what a killed process left in it: a run that could not save there is told before its
 // first step. On one rank.
-Status prepare_state(const std::filesystem::path& out);
+Status prepare_checkpoint(const std::filesystem::path& out);
 
 // The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
-Status remove_state(const std::filesystem::path& out);
+Status remove_checkpoint(const std::filesystem::path& out);
 
 // A record of the run whose result is, or will be, in `out`: it says nothing where there is a state or no result. On
 // one rank.
-Status write_finished(const std::filesystem::path& out, const std::string& identity);
+Status write_finished(const std::filesystem::path& out, const std::string& fingerprint);
 
 // The same in the place of the state. On one rank.
-Status finish_state(const std::filesystem::path& out, const std::string& identity);
+Status finish_checkpoint(const std::filesystem::path& out, const std::string& fingerprint);
 
-// The identity in that record; absent: there is none.
+// The fingerprint in that record; absent: there is none.
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out);
 
-// What differs between the identity that a run had and this one, with both values: "--lr 0.001 (now 0.002),
+// What differs between the fingerprint that a run had and this one, with both values: "--lr 0.001 (now 0.002),
 // model.rope_theta 10000.0 (now 500.0)"; a key of "flags" is the name of a flag. Empty: nothing.
 std::string differences(const std::string& had, const std::string& now);
 
-// `identity` is a JSON object of objects of all that must be the same in the run that goes on. Appears whole or not at
-// all. kInvalidArgument: a value is not finite (a weight also in the format that the model computes with), so no run
+// `fingerprint` is a JSON object of objects of all that must be the same in the run that goes on. Appears whole or not
+// at all. kInvalidArgument: a value is not finite (a weight also in the format that the model computes with), so no run
 // could go on from it; what was there stays. Every rank takes part and gets the same outcome.
-Status save_state(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                  comm::Comm& comm, const Progress& progress, const std::string& identity);
+Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                       comm::Comm& comm, const Progress& progress, const std::string& fingerprint);
 
-// Absent: there is no such file, on rank 0. kConflict names what differs in the identity, with both values, or a rank
-// sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256 in
-// the file), or of another version. Other kernels than those of the run before are told on standard error, or with
+// Absent: there is no such file, on rank 0. kConflict names what differs in the fingerprint, with both values, or a
+// rank sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256
+// in the file), or of another version. Other kernels than those of the run before are told on standard error, or with
 // `deterministic` kConflict. Every rank takes part, reads the file and gets the same outcome.
-Result<std::optional<Progress>> load_state(const std::filesystem::path& file, parallel::ParameterStore& store,
-                                           kernels::Backend& backend, comm::Comm& comm, const std::string& identity,
-                                           bool deterministic);
+Result<std::optional<Progress>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                                kernels::Backend& backend, comm::Comm& comm,
+                                                const std::string& fingerprint, bool deterministic);
 
 }  // namespace atl::checkpoint

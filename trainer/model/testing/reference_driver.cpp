@@ -1,4 +1,4 @@
-#include "trainer/model/testing/resident_model.h"
+#include "trainer/model/testing/reference_driver.h"
 
 #include <algorithm>
 #include <numeric>
@@ -18,7 +18,7 @@ Tensor flat(std::vector<float>& values) {
 }  // namespace
 
 // What a pass needs for one shape of batch.
-struct ResidentModel::Memory {
+struct ReferenceDriver::Memory {
     Arena arena = Arena::measuring();
     BatchShape shape;
     BatchBuffers batch;
@@ -29,7 +29,7 @@ struct ResidentModel::Memory {
     void lay_out(const Model& model, kernels::Backend& backend) {
         batch = BatchBuffers::allocate(arena, backend, model.config, shape);
         const auto activation = [&] {
-            return arena.allocate(Category::kActivations, DType::kF32, {shape.rows(), model.config.hidden_size});
+            return arena.allocate(Category::kActivations, DType::kF32, {shape.tokens(), model.config.hidden_size});
         };
         std::int64_t scratch = 0;
         inputs.clear();
@@ -41,7 +41,7 @@ struct ResidentModel::Memory {
         }
         gradient = activation();
         spare = activation();
-        losses = arena.allocate(Category::kActivations, DType::kF32, {shape.rows()});
+        losses = arena.allocate(Category::kActivations, DType::kF32, {shape.tokens()});
         workspace = arena.allocate(Category::kWorkspace, DType::kF32, {scratch / tensor::size_bytes(DType::kF32)});
     }
 
@@ -50,25 +50,25 @@ struct ResidentModel::Memory {
     }
 };
 
-ResidentModel::ResidentModel(Model model, kernels::Backend& backend) : model_(std::move(model)), backend_(backend) {
-    for (const ParameterGroup& group : model_.groups) {
-        weights_.emplace_back(static_cast<std::size_t>(group.element_count));
-        gradients_.emplace_back(static_cast<std::size_t>(group.element_count));
+ReferenceDriver::ReferenceDriver(Model model, kernels::Backend& backend) : model_(std::move(model)), backend_(backend) {
+    for (const FsdpUnit& unit : model_.units) {
+        weights_.emplace_back(static_cast<std::size_t>(unit.element_count));
+        gradients_.emplace_back(static_cast<std::size_t>(unit.element_count));
     }
 }
 
-ResidentModel::~ResidentModel() = default;
-ResidentModel::ResidentModel(ResidentModel&&) noexcept = default;
+ReferenceDriver::~ReferenceDriver() = default;
+ReferenceDriver::ReferenceDriver(ReferenceDriver&&) noexcept = default;
 
-Tensor ResidentModel::weights(std::size_t group) {
-    return flat(weights_[group]);
+Tensor ReferenceDriver::weights(std::size_t unit) {
+    return flat(weights_[unit]);
 }
 
-std::span<float> ResidentModel::find(std::string_view name, std::vector<std::vector<float>>& buffers) {
-    for (std::size_t group = 0; group < model_.groups.size(); ++group) {
-        for (const Parameter& parameter : model_.groups[group].parameters) {
+std::span<float> ReferenceDriver::find(std::string_view name, std::vector<std::vector<float>>& buffers) {
+    for (std::size_t unit = 0; unit < model_.units.size(); ++unit) {
+        for (const Parameter& parameter : model_.units[unit].parameters) {
             if (parameter.name != name) continue;
-            return std::span(buffers[group])
+            return std::span(buffers[unit])
                 .subspan(static_cast<std::size_t>(parameter.offset),
                          static_cast<std::size_t>(parameter.element_count()));
         }
@@ -76,16 +76,16 @@ std::span<float> ResidentModel::find(std::string_view name, std::vector<std::vec
     return {};
 }
 
-std::vector<GroupView> ResidentModel::views(std::size_t block, const std::vector<bool>& accumulate) {
-    std::vector<GroupView> views;
-    for (const std::size_t group : model_.blocks[block]->groups()) {
-        views.emplace_back(model_.groups[group], flat(weights_[group]),
-                           model_.groups[group].frozen ? Tensor() : flat(gradients_[group]), accumulate[group]);
+std::vector<UnitView> ReferenceDriver::views(std::size_t block, const std::vector<bool>& accumulate) {
+    std::vector<UnitView> views;
+    for (const std::size_t unit : model_.blocks[block]->units()) {
+        views.emplace_back(model_.units[unit], flat(weights_[unit]),
+                           model_.units[unit].frozen ? Tensor() : flat(gradients_[unit]), accumulate[unit]);
     }
     return views;
 }
 
-double ResidentModel::load(const BatchRows& rows) {
+double ReferenceDriver::load(const BatchRows& rows) {
     if (memory_ == nullptr || memory_->shape != rows.shape) {
         memory_ = std::make_unique<Memory>();
         memory_->shape = rows.shape;
@@ -97,7 +97,7 @@ double ResidentModel::load(const BatchRows& rows) {
     return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
 }
 
-double ResidentModel::train(const BatchRows& rows, const PassOptions& options) {
+double ReferenceDriver::train(const BatchRows& rows, const PassOptions& options) {
     const double counted = load(rows);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();
@@ -105,7 +105,7 @@ double ResidentModel::train(const BatchRows& rows, const PassOptions& options) {
     const std::size_t first = model_.first_trained_block();
     const double divisor = options.loss_divisor > 0.0 ? options.loss_divisor : counted;
     const Loss loss{.token_losses = memory.losses, .gradient_scale = static_cast<float>(1.0 / divisor)};
-    std::vector<bool> accumulate(model_.groups.size(), options.accumulate);
+    std::vector<bool> accumulate(model_.units.size(), options.accumulate);
     const std::size_t last = model_.blocks.size() - 1;
     for (std::size_t index = 0; index < last; ++index) {
         model_.blocks[index]->forward(context, views(index, accumulate), memory.inputs[index], memory.inputs[index + 1],
@@ -120,18 +120,18 @@ double ResidentModel::train(const BatchRows& rows, const PassOptions& options) {
         }
         block.backward(context, views(index, accumulate), memory.inputs[index], memory.saved[index], memory.gradient,
                        memory.gradient, &loss);
-        for (const std::size_t group : block.groups()) accumulate[group] = true;
+        for (const std::size_t unit : block.units()) accumulate[unit] = true;
     }
     return backend_.sum(memory.losses) / counted;
 }
 
-double ResidentModel::evaluate(const BatchRows& rows) {
+double ReferenceDriver::evaluate(const BatchRows& rows) {
     const double counted = load(rows);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();
     const Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};
     const Loss loss{.token_losses = memory.losses};
-    const std::vector<bool> accumulate(model_.groups.size(), false);
+    const std::vector<bool> accumulate(model_.units.size(), false);
     for (std::size_t index = 0; index < model_.blocks.size(); ++index) {
         model_.blocks[index]->forward(context, views(index, accumulate), memory.spare, memory.spare, nullptr, &loss);
     }

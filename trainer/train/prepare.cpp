@@ -1,4 +1,4 @@
-#include "trainer/train/job.h"
+#include "trainer/train/prepare.h"
 
 #include <algorithm>
 #include <utility>
@@ -50,7 +50,7 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
 }
 
 // Their loss would be 0 and their perplexity 1, the best there is.
-Status check_targets(const DataChoice& choice, bool found, comm::Comm& comm) {
+Status check_targets(const DataSelection& choice, bool found, comm::Comm& comm) {
     double ranks = found ? 1 : 0;
     comm.all_reduce(std::span(&ranks, 1), comm::Reduction::kSum);
     if (ranks > 0) return {};
@@ -58,7 +58,7 @@ Status check_targets(const DataChoice& choice, bool found, comm::Comm& comm) {
         invalid_argument(choice.flag, "'" + choice.path + "' has no target: no label of its rows counts in the loss"));
 }
 
-Result<CheckedData> open_and_check(const DataChoice& choice, const checkpoint::ModelDirectory& directory,
+Result<CheckedData> open_and_check(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
                                    const comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
@@ -88,27 +88,29 @@ Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
                             .moments_dtype = moments};
 }
 
-Status settle(TrainJob& job, const RankCounts& counts) {
-    const RunConfig& config = job.config;
-    if (job.validation && job.validation->dataset.seq_len() != job.seq_len()) {
-        return invalid_argument("--val-data", "its rows have " + std::to_string(job.validation->dataset.seq_len()) +
-                                                  " tokens, those of --data " + std::to_string(job.seq_len()) +
+Status settle(PreparedRun& prepared, const RankCounts& counts) {
+    const RunConfig& config = prepared.config;
+    if (prepared.validation && prepared.validation->dataset.seq_len() != prepared.seq_len()) {
+        return invalid_argument("--val-data", "its rows have " +
+                                                  std::to_string(prepared.validation->dataset.seq_len()) +
+                                                  " tokens, those of --data " + std::to_string(prepared.seq_len()) +
                                                   ": tokenize both with one --seq-len, or use `eval` afterwards");
     }
-    ATOLL_TRY(job.batch, plan_batch(config, counts.ranks));
-    ATOLL_RETURN_IF_ERROR(check_micro_step(job.batch.micro, job.seq_len()));
-    ATOLL_TRY(job.steps, plan_steps(config, job.data.rows, job.batch.global));
-    if (job.validation && job.steps == 0)
+    ATOLL_TRY(prepared.batch, plan_batch(config, counts.ranks));
+    ATOLL_RETURN_IF_ERROR(check_micro_step(prepared.batch.micro, prepared.seq_len()));
+    ATOLL_TRY(prepared.steps, plan_steps(config, prepared.data.rows, prepared.batch.global));
+    if (prepared.validation && prepared.steps == 0)
         return invalid_argument("--val-data", "means nothing with --steps 0, which validates nothing: use `eval`");
-    ATOLL_TRY(job.optimizer, optimizer_of(config));
+    ATOLL_TRY(prepared.optimizer, optimizer_of(config));
     ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
-    job.schedule = {.decay = decay, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = job.steps};
-    ATOLL_RETURN_IF_ERROR(set_precision(job.directory.model, config));
-    ATOLL_TRY(job.sharding, parallel::parse_sharding(config.sharding));
-    ATOLL_TRY(job.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    ATOLL_TRY(job.recompute, parallel::parse_recompute(config.activation_checkpointing));
+    prepared.schedule = {
+        .decay = decay, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
+    ATOLL_RETURN_IF_ERROR(set_precision(prepared.directory.model, config));
+    ATOLL_TRY(prepared.sharding, parallel::parse_sharding(config.sharding));
+    ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
+    ATOLL_TRY(prepared.recompute, parallel::parse_recompute(config.activation_checkpointing));
     if (!config.save_dtype.empty()) {
-        ATOLL_TRY(job.save_dtype, weights::parse_float_dtype(config.save_dtype));
+        ATOLL_TRY(prepared.save_dtype, weights::parse_float_dtype(config.save_dtype));
     }
     return {};
 }
@@ -137,9 +139,9 @@ Result<checkpoint::ModelDirectory> open_with_adapters(const RunConfig& config) {
 // Its product has no higher rank than the matrix that it is added to.
 void warn_of_rank(const model::Model& model, std::int64_t rank) {
     std::int64_t least = rank;  // rows or columns
-    for (const model::ParameterGroup& group : model.groups) {
-        if (!group.is_adapter) continue;
-        for (const model::Parameter& parameter : group.parameters)  // [rank, columns] or [rows, rank]
+    for (const model::FsdpUnit& unit : model.units) {
+        if (!unit.is_adapter) continue;
+        for (const model::Parameter& parameter : unit.parameters)  // [rank, columns] or [rows, rank]
             least = std::min({least, parameter.shape[0], parameter.shape[1]});
     }
     if (least < rank)
@@ -148,10 +150,10 @@ void warn_of_rank(const model::Model& model, std::int64_t rank) {
 }
 
 // What to do that a step takes fewer rows.
-std::string smaller_step(const TrainJob& job) {
-    if (job.batch.micro * job.batch.accumulation == 1) return "start fewer ranks";
-    if (job.config.global_batch_size > 0) return "give a lower --global-batch-size";
-    return job.config.batch_size > 1 ? "give a lower --batch-size" : "give a lower --grad-accum";
+std::string smaller_step(const PreparedRun& prepared) {
+    if (prepared.batch.micro * prepared.batch.accumulation == 1) return "start fewer ranks";
+    if (prepared.config.global_batch_size > 0) return "give a lower --global-batch-size";
+    return prepared.config.batch_size > 1 ? "give a lower --batch-size" : "give a lower --grad-accum";
 }
 
 // Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
@@ -176,8 +178,8 @@ Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, 
 
 Status set_precision(model::Model& model, const RunConfig& config) {
     ATOLL_TRY(const tensor::DType storage, weights::parse_storage("--precision", config.precision));
-    for (model::ParameterGroup& group : model.groups) {
-        if (!group.is_adapter && !group.is_quantized()) group.storage = storage;
+    for (model::FsdpUnit& unit : model.units) {
+        if (!unit.is_adapter && !unit.is_quantized()) unit.storage = storage;
     }
     return {};
 }
@@ -196,21 +198,22 @@ Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Com
     return directory;
 }
 
-DataChoice training_data(const RunConfig& config) {
+DataSelection training_data(const RunConfig& config) {
     return {.path = config.data,
             .flag = "--data",
             .samples_max = config.train_samples,
             .join_documents = config.cross_document_attention == "on"};
 }
 
-DataChoice validation_data(const RunConfig& config) {
+DataSelection validation_data(const RunConfig& config) {
     return {.path = config.val_data,
             .flag = "--val-data",
             .samples_max = config.val_samples,
             .join_documents = config.cross_document_attention == "on"};
 }
 
-Result<CheckedData> open_data(const DataChoice& choice, const checkpoint::ModelDirectory& directory, comm::Comm& comm) {
+Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
+                              comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
     ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(choice, directory, comm)));
     ATOLL_TRY(const bool found, comm::agreed(comm, find_target(data, comm)));
@@ -218,11 +221,11 @@ Result<CheckedData> open_data(const DataChoice& choice, const checkpoint::ModelD
     return data;
 }
 
-Result<parallel::Division> division_of(const RunConfig& config, comm::Comm& comm) {
+Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Comm& comm) {
     ATOLL_TRY(const parallel::Sharding sharding, parallel::parse_sharding(config.sharding));
     const RankCounts counts = rank_counts(comm);
     ATOLL_TRY(const int shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    return parallel::divide(sharding, comm.rank(), comm.size(), shard_group);
+    return parallel::parallel_layout(sharding, comm.rank(), comm.size(), shard_group);
 }
 
 RankCounts rank_counts(comm::Comm& comm) {
@@ -231,7 +234,7 @@ RankCounts rank_counts(comm::Comm& comm) {
     return {comm.size(), static_cast<int>(on_node)};
 }
 
-Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
+Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(checkpoint::ModelDirectory directory, open_model(config, comm));
     load_digest();
@@ -240,28 +243,30 @@ Result<TrainJob> prepare_training(const RunConfig& config, comm::Comm& comm, con
     if (!config.val_data.empty()) {
         ATOLL_TRY(validation, open_data(validation_data(config), directory, comm));
     }
-    TrainJob job{.config = config,
-                 .directory = std::move(directory),
-                 .data = std::move(data),
-                 .validation = std::move(validation)};
-    ATOLL_RETURN_IF_ERROR(comm.agree(settle(job, counts)));
-    if (comm.rank() == 0 && job.batch.global > job.data.rows && job.steps > 0)
-        log::warn("a step takes " + std::to_string(job.batch.global) + " rows and there are " +
-                  std::to_string(job.data.rows) + ": each step sees rows several times; " + smaller_step(job));
-    return job;
+    PreparedRun prepared{.config = config,
+                         .directory = std::move(directory),
+                         .data = std::move(data),
+                         .validation = std::move(validation)};
+    ATOLL_RETURN_IF_ERROR(comm.agree(settle(prepared, counts)));
+    if (comm.rank() == 0 && prepared.batch.global > prepared.data.rows && prepared.steps > 0)
+        log::warn("a step takes " + std::to_string(prepared.batch.global) + " rows and there are " +
+                  std::to_string(prepared.data.rows) + ": each step sees rows several times; " +
+                  smaller_step(prepared));
+    return prepared;
 }
 
-parallel::LayoutOptions layout_of(const TrainJob& job, int rank, int ranks) {
-    parallel::LayoutOptions options;
-    options.engine = {.largest = {job.batch.micro, job.seq_len()},
-                      .train = true,
-                      .reduce = {job.batch.accumulation, job.config.deterministic ? job.batch.global : 0},
-                      .recompute = job.recompute,
-                      .seed = static_cast<std::uint64_t>(job.config.seed)};
-    options.division = parallel::divide(job.sharding, rank, ranks, job.shard_group);
-    options.optimizer = &job.optimizer;
-    options.offload_optimizer = job.config.offload_optimizer == "nvme";
-    options.offload_dir = job.config.offload_dir;
+parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks) {
+    parallel::RunMemoryOptions options;
+    options.engine = {
+        .largest = {prepared.batch.micro, prepared.seq_len()},
+        .train = true,
+        .reduce = {prepared.batch.accumulation, prepared.config.deterministic ? prepared.batch.global : 0},
+        .recompute = prepared.recompute,
+        .seed = static_cast<std::uint64_t>(prepared.config.seed)};
+    options.layout = parallel::parallel_layout(prepared.sharding, rank, ranks, prepared.shard_group);
+    options.optimizer = &prepared.optimizer;
+    options.offload_optimizer = prepared.config.offload_optimizer == "nvme";
+    options.offload_dir = prepared.config.offload_dir;
     return options;
 }
 

@@ -11,7 +11,7 @@ namespace atl::parallel {
 
 // A sum of squares without any rounding, so that it depends on nothing but the numbers: not on their order, nor on
 // which rank adds which. The square of a float's 24-bit mantissa is an integer; these are added up by exponent.
-class ExactSquares {
+class ExactSumOfSquares {
   public:
     // At most 2^80 numbers in all.
     void add(std::span<const float> values);

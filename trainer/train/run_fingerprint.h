@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "trainer/train/job.h"
+#include "trainer/train/prepare.h"
 
 namespace atl::train {
 
@@ -13,9 +13,9 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
 // All that must be the same in a run that goes on from another's state, as a JSON object of objects: "flags", the
 // "model"'s mathematics and digest, that of the "adapter" it begins with, the "data". Reads the data and that adapter.
 // Every rank takes part and gets the same outcome.
-Result<std::string> identity_of(const TrainJob& job, comm::Comm& comm);
+Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm);
 
 // The same of a run that is finished: what its result was saved in counts too. A state goes on to be saved in any.
-std::string identity_of_result(const std::string& identity, const RunConfig& config);
+std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config);
 
 }  // namespace atl::train
