@@ -87,7 +87,7 @@ class AggregationTest : public StackTest {
     std::optional<pg::Pool> pool_;
     std::optional<http::TestServer> server_;
     TemporaryDirectory directory_;
-    HeldWork held_;
+    LeaseHolder held_;
 };
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
@@ -110,7 +110,7 @@ TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
         "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
     service::AnswerCheck answers(definition().openapi);
-    for (const char* path : {"/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/events/parked",
+    for (const char* path : {"/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/dead-letters",
                              "/v1/aggregations/j1/3", "/v1/aggregations/j1/4", "/v1/aggregations/j1/x"}) {
         const auto answer = server_->client(auth::Role::kViewer).call(http::Method::kGet, path).value();
         EXPECT_EQ(answers.faults(http::Method::kGet, path, answer), std::vector<std::string>()) << answer.body;
@@ -150,14 +150,14 @@ TEST_F(AggregationTest, ParkedEventsAreShownAndOnlyWritersReplayThem) {
         "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
     auto viewer = server_->client(auth::Role::kViewer);
-    const Json parked = viewer.get_json("/v1/events/parked").value();
+    const Json parked = viewer.get_json("/v1/dead-letters").value();
     ASSERT_EQ(parked.at("items").size(), 1U);
     EXPECT_EQ(parked.at("items")[0].at("id"), "e1");
     EXPECT_EQ(parked.at("items")[0].at("error"), "why");
-    EXPECT_EQ(viewer.post_json("/v1/events/parked/e1/replay", Json::object()).error().code,
+    EXPECT_EQ(viewer.post_json("/v1/dead-letters/e1/replay", Json::object()).error().code,
               ErrorCode::kPermissionDenied);
     auto writer = server_->client(auth::Role::kOperator);
-    EXPECT_EQ(writer.post_json("/v1/events/parked/e1/replay", Json::object()).error().field, "e1");
+    EXPECT_EQ(writer.post_json("/v1/dead-letters/e1/replay", Json::object()).error().field, "e1");
 }
 
 TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddressIsRefused) {

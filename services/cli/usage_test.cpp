@@ -69,7 +69,7 @@ TEST(UsageTest, BadInputExitsWith2) {
              {"aggregate", "--out", there + "/out", absent},
              {"--token-file", absent, "job", "list"},
              {"--gateway", "coordinator:7400", "job", "list"},
-             {"reach", "--store", "ftp://coordinator"},
+             {"ping", "--store", "ftp://coordinator"},
              {"stage", "--store", "coordinator", "--version", "v", "--out", absent},
              {"--state", absent, "status"},
              {"up", "--state", there + "/stack", "--only", "none", "--port-base", "65530"},

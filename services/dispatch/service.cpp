@@ -15,8 +15,8 @@
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"
+#include "shared/service/dead_letters.h"
 #include "shared/service/idempotency.h"
-#include "shared/service/parked_events.h"
 
 namespace atl::dispatch {
 namespace {
@@ -77,26 +77,26 @@ class Service : public service::Running {
           brokers_(context.settings.kafka_brokers),
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer),
-          steps_(settings_, catalog_, issuer, context.pool),
+          runner_(settings_, catalog_, issuer, context.pool),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
-          workers_(context.pool, settings_, topics_, steps_, context.metrics, std::move(seams)),
+          workers_(context.pool, settings_, topics_, runner_, context.metrics, std::move(seams)),
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
                   const Status status = take_answer(transaction, topics_, event);
-                  workers_.poke();
+                  workers_.wake();
                   return status;
               },
               context.metrics, settings_.instance),
-          routing_{context.pool, catalog_, topics_, steps_, feed_, [this] { workers_.poke(); }} {
+          routing_{context.pool, catalog_, topics_, runner_, feed_, [this] { workers_.wake(); }} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);
         add_job_reading_routes(context.server, routing_);
-        service::add_parked_event_routes(context.server, context.pool, [this](const std::string& id) {
+        service::add_dead_letter_routes(context.server, context.pool, [this](const std::string& id) {
             const Status status = answers_.replay(id);
-            workers_.poke();
+            workers_.wake();
             return status;
         });
     }
@@ -113,7 +113,7 @@ class Service : public service::Running {
     std::string brokers_;
     Topics topics_;
     Catalog catalog_;
-    Steps steps_;
+    AttemptRunner runner_;
     EventFeed feed_;
     events::Relay relay_;
     WorkerPool workers_;

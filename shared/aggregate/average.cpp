@@ -47,7 +47,7 @@ const std::vector<Average::OutputFile>& Average::files() const {
 }
 
 Result<Average> Average::plan(std::vector<Input> inputs, const std::vector<double>& weights,
-                              const AverageOptions& options, std::optional<Start> start) {
+                              const AverageOptions& options, std::optional<RoundBase> start) {
     ATOLL_TRY(Plan plan, make_plan(std::move(inputs), weights, options, std::move(start)));
     plan.options.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
     return Average(std::make_unique<const Plan>(std::move(plan)));

@@ -39,16 +39,16 @@ struct Input {
 // An optimizer's step from the base against the pseudo-gradient base - mean (DiLoCo, https://arxiv.org/abs/2311.08105):
 // SGD with Nesterov momentum as PyTorch has it, each operation rounded to fp32:
 //   d = base - mean;  momentum' = beta momentum + d;  weights = base - rate (d + beta momentum')
-struct OuterStep {
+struct ServerOptimizer {
     double rate = 0.7;
     double beta = 0.9;
     std::optional<Input> momentum;  // what the step before left; none: zero
 };
 
 // What the inputs were trained from. Its tensors must have the inputs' names and shapes; floating types may differ.
-struct Start {
+struct RoundBase {
     Input base;
-    std::optional<OuterStep> outer;  // none: the result is the mean
+    std::optional<ServerOptimizer> outer;  // none: the result is the mean
 };
 
 // The momentum that an outer step leaves is among the output's files, as this and the weights' path; always F32.
@@ -76,7 +76,7 @@ class Average {
     // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
     // naming "lr" or "momentum" when the outer step's rate is not > 0 or its beta not in [0, 1).
     static Result<Average> plan(std::vector<Input> inputs, const std::vector<double>& weights,
-                                const AverageOptions& options = {}, std::optional<Start> start = {});
+                                const AverageOptions& options = {}, std::optional<RoundBase> start = {});
     Average(Average&&) noexcept;
     Average& operator=(Average&&) noexcept;
     ~Average();

@@ -99,14 +99,14 @@ Error blame(const Elements& which, Scratch& scratch) {
         status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
         if (!status.ok()) tell_fault(which.plan.options, i);
     }
-    if (status.ok() && (tensor.makes == Makes::kWeights || tensor.makes == Makes::kMomentum))
+    if (status.ok() && (tensor.makes == OutputKind::kWeights || tensor.makes == OutputKind::kMomentum))
         status = find_fault(which, which.plan.start->base, tensor.base, scratch);
     if (status.ok() && tensor.momentum)
         status = find_fault(which, *which.plan.start->outer->momentum, *tensor.momentum, scratch);
     if (!status.ok()) return status.error();
-    return invalid_argument(tensor.info.name, "the " + std::string(tensor.makes == Makes::kMean ? "mean" : "step") +
-                                                  " of tensor " + in_quotes(tensor.info.name) + " overflows " +
-                                                  safetensors::to_string(tensor.info.dtype));
+    return invalid_argument(
+        tensor.info.name, "the " + std::string(tensor.makes == OutputKind::kMean ? "mean" : "step") + " of tensor " +
+                              in_quotes(tensor.info.name) + " overflows " + safetensors::to_string(tensor.info.dtype));
 }
 
 Status widen(const Elements& which, const Input& input, const Place& place, std::span<float> into, Scratch& scratch) {
@@ -152,7 +152,7 @@ Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scrat
 
 // The weights that the outer step gives, or its new momentum.
 Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
-    const Start& start = *which.plan.start;
+    const RoundBase& start = *which.plan.start;
     ATOLL_TRY(const auto sum, sum_up(which, scratch));
     const std::span<float> base = std::span(scratch.base).first(which.count);
     const std::span<float> momentum = std::span(scratch.momentum).first(which.count);
@@ -162,7 +162,7 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
         ATOLL_RETURN_IF_ERROR(widen(which, *start.outer->momentum, *which.tensor.momentum, momentum, scratch));
     best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(start.outer->rate),
                             static_cast<float>(start.outer->beta), which.count);
-    const bool weights = which.tensor.makes == Makes::kWeights;
+    const bool weights = which.tensor.makes == OutputKind::kWeights;
     const DType dtype = which.tensor.info.dtype;
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
     // Unlike a mean, a step can leave the range of its type.
@@ -215,8 +215,8 @@ Scratch::Scratch(const Plan& plan)
 Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                      Scratch& scratch) {
     const Elements which{plan, tensor, first, into.size() / width_of(tensor.info.dtype)};
-    if (tensor.makes == Makes::kCopy) return copy(which, into, scratch);
-    if (tensor.makes != Makes::kMean) return step(which, into, scratch);
+    if (tensor.makes == OutputKind::kCopy) return copy(which, into, scratch);
+    if (tensor.makes != OutputKind::kMean) return step(which, into, scratch);
     return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : mean(which, into, scratch);
 }
 

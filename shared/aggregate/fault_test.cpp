@@ -7,7 +7,7 @@ namespace atl::aggregate {
 namespace {
 
 // Which input is blamed for an average, made as far as it goes; none: it succeeds or no input is at fault.
-std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<Start> start) {
+std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<RoundBase> start) {
     std::optional<std::size_t> input;
     AverageOptions options;
     options.on_fault = [&](std::size_t at) { input = at; };
@@ -26,11 +26,11 @@ std::vector<Input> three(std::size_t odd, const std::vector<TestTensor>& other,
     return inputs;
 }
 
-Start from(const std::vector<TestTensor>& base) {
+RoundBase from(const std::vector<TestTensor>& base) {
     return {input_of("base", {base}), {}};
 }
 
-const Start kStart = from({f32("w", {1, 2})});
+const RoundBase kStart = from({f32("w", {1, 2})});
 
 TEST(FaultTest, GoodInputsHaveNone) {
     EXPECT_FALSE(blamed(three(1, {f32("w", {5, 5})}), kStart));
@@ -78,7 +78,7 @@ TEST(FaultTest, ABrokenHeaderIsItsInputsFaultAndABrokenBaseNobodys) {
     auto inputs = three(3, {});
     inputs[1].files[0].bytes = std::make_shared<MemoryFile>("not a safetensors file");
     EXPECT_EQ(blamed(inputs, kStart), 1U);
-    Start broken = kStart;
+    RoundBase broken = kStart;
     broken.base.files[0].bytes = std::make_shared<MemoryFile>("not a safetensors file");
     EXPECT_FALSE(blamed(three(3, {}), broken));
 }

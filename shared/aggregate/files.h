@@ -27,8 +27,8 @@ struct WriteOptions {
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // bytes of the output, from one thread
 };
 
-// Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not at
-// all, also after a power cut: kConflict if it exists (an empty directory is replaced).
+// Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not
+// at all, also after a power cut: kConflict if it exists (an empty directory is replaced).
 Status write_average(const Average& average, const std::filesystem::path& first, const std::filesystem::path& out,
                      const WriteOptions& options = {});
 

@@ -8,11 +8,11 @@
 namespace atl::aggregate {
 namespace {
 
-Start start_from(Input base, std::optional<OuterStep> outer = {}) {
-    return Start{std::move(base), std::move(outer)};
+RoundBase start_from(Input base, std::optional<ServerOptimizer> outer = {}) {
+    return RoundBase{std::move(base), std::move(outer)};
 }
 
-std::string error_of(std::vector<Input> inputs, Start start) {
+std::string error_of(std::vector<Input> inputs, RoundBase start) {
     const std::vector<double> weights(inputs.size(), 1.0);
     const auto average = Average::plan(std::move(inputs), weights, {}, std::move(start));
     if (!average.ok()) return average.error().field + ": " + average.error().message;
@@ -49,7 +49,7 @@ std::vector<float> weights_after(double rate, double beta) {
         }
         const auto average =
             Average::plan(std::move(updates), {3, 1}, {},
-                          start_from(input_of("base", {{f32("w", weights)}}), OuterStep{rate, beta, momentum}));
+                          start_from(input_of("base", {{f32("w", weights)}}), ServerOptimizer{rate, beta, momentum}));
         EXPECT_TRUE(average.ok());
         if (!average.ok()) return weights;
         EXPECT_EQ(average->files().size(), 2U);
@@ -90,7 +90,7 @@ TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     std::vector<std::string> reference(2);
     for (const std::size_t block : {1U << 20, 8U, 10U, 1000U}) {
         const auto average =
-            Average::plan({update, update}, {1, 2}, {block}, start_from(base, OuterStep{0.7, 0.9, momentum}));
+            Average::plan({update, update}, {1, 2}, {block}, start_from(base, ServerOptimizer{0.7, 0.9, momentum}));
         ASSERT_TRUE(average.ok()) << average.error().message;
         for (std::size_t file = 0; file < 2; ++file) {
             Average::Workspace workspace(*average);
@@ -133,33 +133,34 @@ TEST(OuterStepTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {
 TEST(OuterStepTest, NaNInBaseOrMomentumIsNamed) {
     const Input update = input_of("update", {{f32("w", {1, 2})}});
     const Input spoilt = input_of("spoilt", {{f32("w", {1, NAN})}});
-    EXPECT_EQ(error_of({update}, start_from(spoilt, OuterStep{})),
+    EXPECT_EQ(error_of({update}, start_from(spoilt, ServerOptimizer{})),
               "w: tensor \"w\" of spoilt holds NaN or infinity at element 1");
-    EXPECT_EQ(error_of({update}, start_from(update, OuterStep{0.7, 0.9, spoilt})),
+    EXPECT_EQ(error_of({update}, start_from(update, ServerOptimizer{0.7, 0.9, spoilt})),
               "w: tensor \"w\" of spoilt holds NaN or infinity at element 1");
     const Input small = input_of("small", {{f16("w", {-6e4F})}});
     const Input large = input_of("large", {{f16("w", {6e4F})}});
-    EXPECT_EQ(error_of({small}, start_from(large, OuterStep{})), "w: the step of tensor \"w\" overflows F16");
+    EXPECT_EQ(error_of({small}, start_from(large, ServerOptimizer{})), "w: the step of tensor \"w\" overflows F16");
 }
 
 TEST(OuterStepTest, AMomentumOfAnotherModelIsRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
-    EXPECT_EQ(error_of({model}, start_from(model, OuterStep{0.7, 0.9, input_of("m", {{f32("v", {1, 2})}})})),
+    EXPECT_EQ(error_of({model}, start_from(model, ServerOptimizer{0.7, 0.9, input_of("m", {{f32("v", {1, 2})}})})),
               "w: m lacks tensor \"w\"");
-    EXPECT_EQ(error_of({model}, start_from(model, OuterStep{0.7, 0.9, input_of("m", {{f32("w", {1})}})})),
+    EXPECT_EQ(error_of({model}, start_from(model, ServerOptimizer{0.7, 0.9, input_of("m", {{f32("w", {1})}})})),
               "w: tensor \"w\" is F32[2] but F32[1] in m");
-    EXPECT_EQ(error_of({model}, start_from(model, OuterStep{0.7, 0.9, input_of("m", {{f16("w", {1, 2})}})})),
+    EXPECT_EQ(error_of({model}, start_from(model, ServerOptimizer{0.7, 0.9, input_of("m", {{f16("w", {1, 2})}})})),
               "w: tensor \"w\" is F32[2] but F16[2] in m");
 }
 
 TEST(OuterStepTest, RatesThatMeanNothingAreRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
     for (const double rate : {0.0, -1.0, std::nan(""), INFINITY + 0.0})
-        EXPECT_TRUE(error_of({model}, start_from(model, OuterStep{rate, 0.9, {}})).starts_with("lr: ")) << rate;
+        EXPECT_TRUE(error_of({model}, start_from(model, ServerOptimizer{rate, 0.9, {}})).starts_with("lr: ")) << rate;
     for (const double beta : {-0.1, 1.0, std::nan("")})
-        EXPECT_TRUE(error_of({model}, start_from(model, OuterStep{0.7, beta, {}})).starts_with("momentum: ")) << beta;
+        EXPECT_TRUE(error_of({model}, start_from(model, ServerOptimizer{0.7, beta, {}})).starts_with("momentum: "))
+            << beta;
     const TestTensor wide{"w", DType::kF64, {1}, bytes_of(std::vector<double>{1})};
-    EXPECT_EQ(error_of({input_of("a", {{wide}})}, start_from(input_of("b", {{wide}}), OuterStep{})),
+    EXPECT_EQ(error_of({input_of("a", {{wide}})}, start_from(input_of("b", {{wide}}), ServerOptimizer{})),
               "w: tensor \"w\" is F64: the outer step is in fp32");
 }
 

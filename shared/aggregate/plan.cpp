@@ -144,7 +144,7 @@ std::size_t at_fault(const Headers& headers, const std::string& tensor, std::siz
     return odd_one(headers, tensor, 0, other);
 }
 
-Status read_input(const Input& input, const std::optional<Start>& start, Headers& headers) {
+Status read_input(const Input& input, const std::optional<RoundBase>& start, Headers& headers) {
     std::vector<OpenedFile> other;
     std::vector<OpenedFile>& opened = headers.inputs.empty() ? headers.first : other;
     ATOLL_TRY(TensorMap tensors, read_tensors(input, opened));
@@ -177,7 +177,7 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
 }
 
 Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOptions& options,
-                             const std::optional<Start>& start) {
+                             const std::optional<RoundBase>& start) {
     Headers headers;
     std::vector<OpenedFile> unused;
     if (start) {
@@ -214,7 +214,7 @@ Status check_momentum(const TensorInfo& info, const Headers& headers, const Inpu
     return {};
 }
 
-Status check_makeable(const TensorInfo& info, const Headers& headers, const std::optional<Start>& start) {
+Status check_makeable(const TensorInfo& info, const Headers& headers, const std::optional<RoundBase>& start) {
     if (!is_floating(info.dtype) && !is_exact(info.dtype))
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " +
                                                safetensors::to_string(info.dtype) + ", which cannot be averaged");
@@ -228,18 +228,18 @@ Status check_makeable(const TensorInfo& info, const Headers& headers, const std:
 
 // Where one tensor of the output comes from; `begin`: in the output file.
 Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers,
-                           const std::optional<Start>& start) {
+                           const std::optional<RoundBase>& start) {
     ATOLL_RETURN_IF_ERROR(check_makeable(info, headers, start));
     Tensor tensor;
     tensor.info = info;
-    tensor.makes = is_floating(info.dtype) ? Makes::kMean : Makes::kCopy;
+    tensor.makes = is_floating(info.dtype) ? OutputKind::kMean : OutputKind::kCopy;
     tensor.begin = begin;
     tensor.end = begin + (info.end - info.begin);
     for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
     if (!start) return tensor;
     tensor.base = headers.base.at(info.name).place;
-    if (!start->outer || tensor.makes == Makes::kCopy) return tensor;
-    tensor.makes = Makes::kWeights;
+    if (!start->outer || tensor.makes == OutputKind::kCopy) return tensor;
+    tensor.makes = OutputKind::kWeights;
     if (start->outer->momentum && tensor.begin != tensor.end) {
         ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->outer->momentum));
         tensor.momentum = headers.momentum.at(info.name).place;
@@ -247,7 +247,7 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
     return tensor;
 }
 
-Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, const std::optional<Start>& start) {
+Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, const std::optional<RoundBase>& start) {
     PlannedFile planned;
     for (const TensorInfo& info : opened.header.tensors) {
         ATOLL_TRY(Tensor tensor, plan_tensor(info, opened.header.data_begin + info.begin, headers, start));
@@ -262,7 +262,7 @@ PlannedFile plan_momentum(const PlannedFile& weights) {
     PlannedFile planned;
     std::vector<TensorInfo> infos;
     for (const Tensor& tensor : weights.tensors) {
-        if (tensor.makes != Makes::kWeights) continue;
+        if (tensor.makes != OutputKind::kWeights) continue;
         planned.tensors.push_back(tensor);
         infos.push_back({tensor.info.name, DType::kF32, tensor.info.shape, 0, 0});
     }
@@ -271,7 +271,7 @@ PlannedFile plan_momentum(const PlannedFile& weights) {
     for (std::size_t i = 0; i < infos.size(); ++i) {
         Tensor& tensor = planned.tensors[i];
         tensor.info = infos[i];
-        tensor.makes = Makes::kMomentum;
+        tensor.makes = OutputKind::kMomentum;
         tensor.begin = end;
         tensor.end = end += infos[i].end - infos[i].begin;
     }
@@ -291,7 +291,7 @@ Result<std::vector<double>> normalise(const std::vector<double>& weights, std::s
     return shares;
 }
 
-Status check_outer(const OuterStep& outer) {
+Status check_outer(const ServerOptimizer& outer) {
     if (!(outer.rate > 0) || !std::isfinite(outer.rate))
         return invalid_argument("lr", "the outer rate must be finite and greater than 0");
     if (!(outer.beta >= 0 && outer.beta < 1))
@@ -314,7 +314,7 @@ void tell_fault(const AverageOptions& options, std::size_t input) {
 }
 
 Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, const AverageOptions& options,
-                       std::optional<Start> start) {
+                       std::optional<RoundBase> start) {
     if (inputs.empty()) return invalid_argument("inputs", "there is nothing to average");
     Plan plan;
     plan.options = options;

@@ -16,7 +16,7 @@ struct Place {
     safetensors::DType dtype = safetensors::DType::kF32;
 };
 
-enum class Makes {
+enum class OutputKind {
     kMean,
     kCopy,      // integers, the same in all inputs
     kWeights,   // the outer step
@@ -25,7 +25,7 @@ enum class Makes {
 
 struct Tensor {
     safetensors::TensorInfo info;  // in the output
-    Makes makes = Makes::kMean;
+    OutputKind makes = OutputKind::kMean;
     std::uint64_t begin = 0;  // bytes from the start of the output file
     std::uint64_t end = 0;
     std::vector<Place> inputs;      // one an input
@@ -41,7 +41,7 @@ struct PlannedFile {
 struct Plan {
     std::vector<Input> inputs;
     std::vector<double> shares;  // sum to one
-    std::optional<Start> start;
+    std::optional<RoundBase> start;
     AverageOptions options;
     std::vector<Average::OutputFile> files;
     std::vector<PlannedFile> planned;
@@ -49,7 +49,7 @@ struct Plan {
 
 // Reads only headers; errors as Average::plan().
 Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, const AverageOptions& options,
-                       std::optional<Start> start);
+                       std::optional<RoundBase> start);
 
 void tell_fault(const AverageOptions& options, std::size_t input);
 

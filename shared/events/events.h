@@ -59,8 +59,8 @@ class InboxConsumer {
                   Handler handler, metrics::Registry& metrics, std::string instance = {});
     ~InboxConsumer();
 
-    // Gives a parked event to the handler again and forgets it in the same transaction; from any thread. kNotFound:
-    // there is none of that id; the handler's error leaves it parked.
+    // Gives a dead letter to the handler again and forgets it in the same transaction; from any thread. kNotFound:
+    // there is none of that id; the handler's error leaves it there.
     Status replay(const std::string& event_id);
 
   private:
@@ -68,8 +68,8 @@ class InboxConsumer {
     std::jthread thread_;
 };
 
-// The parked events of all consumers of the connection's schema, oldest first, up to `limit`: {"consumer", "id",
+// The dead letters of all consumers of the connection's schema, oldest first, up to `limit`: {"consumer", "id",
 // "topic", "key", "value", "error", "failed_at"}.
-Result<std::vector<json::Json>> parked_events(pg::Connection& connection, std::int64_t limit);
+Result<std::vector<json::Json>> dead_letters(pg::Connection& connection, std::int64_t limit);
 
 }  // namespace atl::events

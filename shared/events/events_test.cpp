@@ -218,12 +218,12 @@ TEST_F(EventsTest, AParkedEventIsReplayedOnce) {
     });
     add_committed("a", 1);
     ASSERT_TRUE(eventually([&] { return count("inbox_failed") == 1; }));
-    auto& gauge = metrics_.gauge("atoll_inbox_parked", "", {{"consumer", group_}});
+    auto& gauge = metrics_.gauge("atoll_inbox_dead_letters", "", {{"consumer", group_}});
     EXPECT_TRUE(eventually([&] { return gauge.Value() == 1; }));
-    const auto parked = parked_events(*pool_->acquire().value(), 10).value();
-    ASSERT_EQ(parked.size(), 1U);
-    EXPECT_EQ(parked[0].at("error"), "n: not yet");
-    const std::string id = parked[0].at("id");
+    const auto letters = dead_letters(*pool_->acquire().value(), 10).value();
+    ASSERT_EQ(letters.size(), 1U);
+    EXPECT_EQ(letters[0].at("error"), "n: not yet");
+    const std::string id = letters[0].at("id");
     EXPECT_EQ(consumer_->replay(id).error().field, "n") << "it stays while its handler refuses it";
     EXPECT_EQ(count("inbox_failed"), 1);
     EXPECT_EQ(count("effect"), 0);

@@ -35,9 +35,9 @@ class InboxLoop {
           instance_(std::move(instance)),
           handled_(counter(metrics, "handled")),
           repeated_(counter(metrics, "repeated")),
-          parked_(counter(metrics, "parked")),
-          waiting_(metrics.gauge("atoll_inbox_parked", "Events that their handler refused and nobody has replayed",
-                                 {{"consumer", name_}})) {}
+          dead_lettered_(counter(metrics, "dead_lettered")),
+          waiting_(metrics.gauge("atoll_inbox_dead_letters",
+                                 "Events that their handler refused and nobody has replayed", {{"consumer", name_}})) {}
 
     void run(const std::stop_token& stop) {
         Backoff backoff;
@@ -55,11 +55,11 @@ class InboxLoop {
     Status replay(const std::string& event_id) {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
-        ATOLL_TRY(const auto parked,
+        ATOLL_TRY(const auto letter,
                   transaction.query("DELETE FROM inbox_failed WHERE consumer = $1 AND event_id = $2 RETURNING value",
                                     {name_, event_id}));
-        if (parked.empty()) return not_found("there is no parked event " + event_id, "id");
-        ATOLL_TRY(const auto value, json::parse(parked.text(0, "value")));
+        if (letter.empty()) return not_found("there is no dead letter " + event_id, "id");
+        ATOLL_TRY(const auto value, json::parse(letter.text(0, "value")));
         ATOLL_TRY(const Event event, from_json(value));
         ATOLL_RETURN_IF_ERROR(contained([&] { return handler_(transaction, event); }));
         return transaction.commit();
@@ -77,7 +77,7 @@ class InboxLoop {
             ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_, instance_));
         }
         prune();
-        count_parked();
+        count_dead_letters();
         ATOLL_TRY(const auto messages, consumer_->poll(kPollTimeout));
         std::map<std::pair<std::string, std::int32_t>, const kafka::Message*> last_done;
         for (const auto& message : messages) {
@@ -89,7 +89,7 @@ class InboxLoop {
         return {};
     }
 
-    // Until it took effect, was known already or is parked; false when asked to stop before.
+    // Until it took effect, was known already or becomes a dead letter; false when asked to stop before.
     bool deliver(const kafka::Message& message, const std::stop_token& stop) {
         Backoff backoff;
         while (!stop.stop_requested()) {
@@ -129,7 +129,7 @@ class InboxLoop {
 
     Status park(const kafka::Message& message, const std::string& why) {
         const std::string id = id_of(message);
-        spdlog::error("inbox of {}: parked event {}: {}", name_, id, why);
+        spdlog::error("inbox of {}: dead letter {}: {}", name_, id, why);
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
         ATOLL_RETURN_IF_ERROR(record(transaction, id));
@@ -138,7 +138,7 @@ class InboxLoop {
             " ON CONFLICT DO NOTHING",
             {name_, id, message.topic, shown(message.key), shown(message.value), json::printable(why)}));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
-        parked_.Increment();
+        dead_lettered_.Increment();
         return {};
     }
 
@@ -169,7 +169,7 @@ class InboxLoop {
         if (!rows.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, describe(rows.error()));
     }
 
-    void count_parked() {
+    void count_dead_letters() {
         if (Clock::now() < next_count_) return;
         next_count_ = Clock::now() + kCountInterval;
         auto lease = pool_.acquire();
@@ -186,7 +186,7 @@ class InboxLoop {
     const std::string instance_;
     prometheus::Counter& handled_;
     prometheus::Counter& repeated_;
-    prometheus::Counter& parked_;
+    prometheus::Counter& dead_lettered_;
     prometheus::Gauge& waiting_;
     std::optional<kafka::Consumer> consumer_;
     Clock::time_point next_prune_ = Clock::now();
@@ -206,7 +206,7 @@ Status InboxConsumer::replay(const std::string& event_id) {
     return loop_->replay(event_id);
 }
 
-Result<std::vector<json::Json>> parked_events(pg::Connection& connection, std::int64_t limit) {
+Result<std::vector<json::Json>> dead_letters(pg::Connection& connection, std::int64_t limit) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT consumer, event_id, topic, key, value, error, " + pg::rfc3339("failed_at") +
                                    " AS failed_at FROM inbox_failed"

@@ -12,7 +12,7 @@ std::string_view trim(std::string_view text) {
     return text;
 }
 
-Result<http::Response> in_transaction(pg::Pool& pool, const Work& work) {
+Result<http::Response> run_and_commit(pg::Pool& pool, const Work& work) {
     ATOLL_TRY(pg::Pool::Lease connection, pool.acquire());
     ATOLL_TRY(pg::Transaction transaction, pg::Transaction::begin(*connection));
     ATOLL_TRY(http::Response response, work(transaction));
@@ -22,8 +22,8 @@ Result<http::Response> in_transaction(pg::Pool& pool, const Work& work) {
 
 }  // namespace
 
-http::Response answer(pg::Pool& pool, const http::Request& request, const Work& work) {
-    auto response = in_transaction(pool, work);
+http::Response in_transaction(pg::Pool& pool, const http::Request& request, const Work& work) {
+    auto response = run_and_commit(pool, work);
     return response.ok() ? std::move(response).value() : http::Response::problem(response.error(), request.request_id);
 }
 

@@ -15,7 +15,7 @@ namespace atl::service {
 using Work = std::function<Result<http::Response>(pg::Transaction&)>;
 
 // Runs the work and commits; an Error rolls back and becomes the problem that is answered.
-http::Response answer(pg::Pool& pool, const http::Request& request, const Work& work);
+http::Response in_transaction(pg::Pool& pool, const http::Request& request, const Work& work);
 
 // The strong entity tag of a resource's revision: "7".
 std::string etag_of(std::int64_t revision);

@@ -60,7 +60,7 @@ class AnswerOnceTest : public StackTest {
     }
 
     http::Response create(const http::Request& request) {
-        return answer_once(*pool_, request, [&](pg::Transaction& transaction) -> Result<http::Response> {
+        return idempotent(*pool_, request, [&](pg::Transaction& transaction) -> Result<http::Response> {
             ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO effects VALUES ($1)", {request.body}));
             if (fail_) return conflict("not today");
             return http::Response::json(201, {{"number", ++number_}}).with("Location", "/v1/things/1");
@@ -95,7 +95,7 @@ TEST_F(AnswerOnceTest, WhatGoesBeforeIsDoneUntilThereIsAnAnswer) {
             ++asked;
             return world;
         };
-        return answer_once(*pool_, request("k1", "{}"), before, [](pg::Transaction&) -> Result<http::Response> {
+        return idempotent(*pool_, request("k1", "{}"), before, [](pg::Transaction&) -> Result<http::Response> {
             return http::Response::json(201, {{"number", 1}});
         });
     };

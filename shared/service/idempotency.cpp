@@ -98,25 +98,26 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_created_at ON idempotency (created_at);
 )";
 
-http::Response answer_once(pg::Pool& pool, const http::Request& request, const std::function<Status()>& before,
-                           const Work& work) {
+http::Response idempotent(pg::Pool& pool, const http::Request& request, const std::function<Status()>& before,
+                          const Work& work) {
     const auto answered = has_answer(pool, request);
     if (!answered.ok()) return http::Response::problem(answered.error(), request.request_id);
     if (*answered)
-        return answer_once(pool, request, [](pg::Transaction&) -> Result<http::Response> {
+        return idempotent(pool, request, [](pg::Transaction&) -> Result<http::Response> {
             return unavailable("the first answer has just been forgotten; repeat the request");
         });
     if (const Status status = before(); !status.ok())
         return http::Response::problem(status.error(), request.request_id);
-    return answer_once(pool, request, work);
+    return idempotent(pool, request, work);
 }
 
-http::Response answer_once(pg::Pool& pool, const http::Request& request, const Work& work) {
+http::Response idempotent(pg::Pool& pool, const http::Request& request, const Work& work) {
     std::string text = request.header("idempotency-key");
-    if (text.empty()) return answer(pool, request, work);
+    if (text.empty()) return in_transaction(pool, request, work);
     const auto key = key_of(request, std::move(text));
     if (!key.ok()) return http::Response::problem(key.error(), request.request_id);
-    return answer(pool, request, [&](pg::Transaction& transaction) { return first_or_kept(transaction, *key, work); });
+    return in_transaction(pool, request,
+                          [&](pg::Transaction& transaction) { return first_or_kept(transaction, *key, work); });
 }
 
 }  // namespace atl::service

@@ -66,13 +66,13 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"POST /v1/jobs/{id}/cancel", "ao"},
       {"POST /v1/jobs/{id}/pause", "ao"},
       {"POST /v1/jobs/{id}/resume", "ao"},
-      {"GET /v1/events/parked", "aov"},
-      {"POST /v1/events/parked/{id}/replay", "ao"}}},
+      {"GET /v1/dead-letters", "aov"},
+      {"POST /v1/dead-letters/{id}/replay", "ao"}}},
     {"aggregation",
      {{"GET /v1/aggregations", "aov"},
       {"GET /v1/aggregations/{job}/{round}", "aov"},
-      {"GET /v1/events/parked", "aov"},
-      {"POST /v1/events/parked/{id}/replay", "ao"}}}};
+      {"GET /v1/dead-letters", "aov"},
+      {"POST /v1/dead-letters/{id}/replay", "ao"}}}};
 
 char letter_of(Role role) {
     return auth::to_string(role)[0];

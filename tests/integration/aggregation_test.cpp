@@ -367,7 +367,8 @@ TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
         std::vector<aggregate::Input> updates;
         for (const std::string facility : {"karolina", "leonardo"})
             updates.push_back(aggregate::open_directory(root() / (facility + round)).value());
-        aggregate::Start begin{aggregate::open_directory(from).value(), aggregate::OuterStep{0.7, 0.6, momentum}};
+        aggregate::RoundBase begin{aggregate::open_directory(from).value(),
+                                   aggregate::ServerOptimizer{0.7, 0.6, momentum}};
         const auto step = aggregate::Average::plan(std::move(updates), {1, 1}, {}, std::move(begin)).value();
         from = root() / ("step" + round);
         ASSERT_TRUE(aggregate::write_average(step, root() / "base", from).ok());

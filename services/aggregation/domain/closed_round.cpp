@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "shared/aggregate/outer_settings.h"
+#include "shared/aggregate/server_optimizer.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -149,10 +149,10 @@ std::vector<double> weights_of(const ClosedRound& round) {
     return weights;
 }
 
-std::optional<aggregate::OuterStep> outer_of(const ClosedRound& round) {
+std::optional<aggregate::ServerOptimizer> outer_of(const ClosedRound& round) {
     const auto outer = round.strategy.find("outer");
     if (outer == round.strategy.end()) return std::nullopt;
-    return aggregate::OuterStep{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
+    return aggregate::ServerOptimizer{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
 }
 
 Json contributions_of(const ClosedRound& round) {

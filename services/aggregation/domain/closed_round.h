@@ -53,7 +53,7 @@ void leave_out(ClosedRound& round, const nlohmann::json& refused);
 std::vector<double> weights_of(const ClosedRound& round);
 
 // The optimizer of "outer": {"optimizer":"nesterov","lr":0.7,"momentum":0.9}, without its momentum; none: the mean.
-std::optional<aggregate::OuterStep> outer_of(const ClosedRound& round);
+std::optional<aggregate::ServerOptimizer> outer_of(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the mean, samples, tokens.
 nlohmann::json contributions_of(const ClosedRound& round);

@@ -40,7 +40,7 @@ Status take_event(pg::Transaction& transaction, const events::Event& event, cons
     if (event.type != "atoll.round.closed.v1") return {};
     auto round = parse_closed_round(event.data);
     if (!round.ok()) {
-        // Dispatch waits for an answer; only where it cannot be addressed is the event parked.
+        // Dispatch waits for an answer; only where it cannot be addressed does the event become a dead letter.
         const bool addressed = event.data.is_object() && event.data.contains("job") && event.data["job"].is_string() &&
                                event.data.contains("round") && event.data["round"].is_number_integer();
         if (!addressed) return round.error();

@@ -21,7 +21,7 @@ Result<std::int64_t> round_of(const std::string& text) {
 }
 
 Response get_one(pg::Pool& pool, const Request& request) {
-    return service::answer(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const auto round, round_of(request.param("round")));
         ATOLL_TRY(const auto aggregation, find_aggregation(transaction, request.param("job"), round));
         return Response::json(200, aggregation);
@@ -29,7 +29,7 @@ Response get_one(pg::Pool& pool, const Request& request) {
 }
 
 Response get_list(pg::Pool& pool, const Request& request) {
-    return service::answer(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const auto page, http::page_of(request));
         const auto job = request.query.find("job");
         ATOLL_TRY(auto items, list_aggregations(transaction, job == request.query.end() ? "" : job->second, page));
@@ -40,7 +40,7 @@ Response get_list(pg::Pool& pool, const Request& request) {
 }  // namespace
 
 void add_routes(http::Server& server, pg::Pool& pool, service::Replay replay) {
-    service::add_parked_event_routes(server, pool, std::move(replay));
+    service::add_dead_letter_routes(server, pool, std::move(replay));
     const auto readers = http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator, auth::Role::kViewer});
     server.route(http::Method::kGet, "/v1/aggregations", readers,
                  [&pool](const Request& request) { return get_list(pool, request); });

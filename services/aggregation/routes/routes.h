@@ -2,7 +2,7 @@
 
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
-#include "shared/service/parked_events.h"
+#include "shared/service/dead_letters.h"
 
 namespace atl::aggregation {
 

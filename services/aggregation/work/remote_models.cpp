@@ -68,9 +68,9 @@ Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool
 }
 
 // The base, with the outer step if there is one.
-Result<aggregate::Start> start_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                  const Manifest& base, std::size_t window_bytes) {
-    aggregate::Start start;
+Result<aggregate::RoundBase> round_base_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                           const Manifest& base, std::size_t window_bytes) {
+    aggregate::RoundBase start;
     start.base = input_of(store, name_of_base(round), base, window_bytes);
     start.outer = outer_of(round);
     if (!start.outer || round.momentum.empty()) return start;
@@ -96,7 +96,7 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + (outer_of(round) ? 2 : 0));
     ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
     ATOLL_TRY(std::vector<aggregate::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
-    ATOLL_TRY(aggregate::Start start, start_of(store, round, base, window_bytes));
+    ATOLL_TRY(aggregate::RoundBase start, round_base_of(store, round, base, window_bytes));
     aggregate::AverageOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;

@@ -42,22 +42,22 @@ Result<bool> in_transaction(pg::Pool& pool, const Work& work) {
 
 }  // namespace
 
-HeldWork::Holding::Holding(HeldWork& held) : held_(held), name_(held.prefix_ + new_id()) {
+LeaseHolder::Lease::Lease(LeaseHolder& held) : held_(held), name_(held.prefix_ + new_id()) {
     const std::lock_guard lock(held_.mutex_);
     held_.names_.insert(name_);
 }
 
-HeldWork::Holding::~Holding() {
+LeaseHolder::Lease::~Lease() {
     const std::lock_guard lock(held_.mutex_);
     held_.names_.erase(name_);
 }
 
-std::vector<std::string> HeldWork::names() const {
+std::vector<std::string> LeaseHolder::names() const {
     const std::lock_guard lock(mutex_);
     return {names_.begin(), names_.end()};
 }
 
-Worker::Worker(pg::Pool& pool, const Settings& settings, HeldWork& held, metrics::Registry& metrics)
+Worker::Worker(pg::Pool& pool, const Settings& settings, LeaseHolder& held, metrics::Registry& metrics)
     : pool_(pool),
       settings_(settings),
       held_(held),
@@ -67,7 +67,7 @@ Worker::Worker(pg::Pool& pool, const Settings& settings, HeldWork& held, metrics
       failures_(metrics.counter("atoll_aggregation_failures_total", "Work that failed, also when tried again")) {}
 
 Result<bool> Worker::work_once() {
-    const HeldWork::Holding holding(held_);
+    const LeaseHolder::Lease holding(held_);
     std::optional<Claim> claim;
     {
         ATOLL_TRY(auto lease, pool_.acquire());

@@ -17,21 +17,21 @@ namespace atl::aggregation {
 // The names under which this process leases work: one for each piece, as long as a thread has it in hand. What a thread
 // had to drop, because the database was away when it was to be saved or given back, is so never renewed again, and
 // somebody takes it over.
-class HeldWork {
+class LeaseHolder {
   public:
-    class Holding {
+    class Lease {
       public:
-        explicit Holding(HeldWork& held);
-        ~Holding();
-        Holding(const Holding&) = delete;
-        Holding& operator=(const Holding&) = delete;
+        explicit Lease(LeaseHolder& held);
+        ~Lease();
+        Lease(const Lease&) = delete;
+        Lease& operator=(const Lease&) = delete;
         const std::string& name() const { return name_; }
 
       private:
-        HeldWork& held_;
+        LeaseHolder& held_;
         const std::string name_;
     };
-    explicit HeldWork(std::string prefix = {}) : prefix_(std::move(prefix)) {}  // of the names
+    explicit LeaseHolder(std::string prefix = {}) : prefix_(std::move(prefix)) {}  // of the names
     std::vector<std::string> names() const;
 
   private:
@@ -43,7 +43,7 @@ class HeldWork {
 // Does leased work, one piece at a time. One thread. Holds no database connection while it reads and writes models.
 class Worker {
   public:
-    Worker(pg::Pool& pool, const Settings& settings, HeldWork& held, metrics::Registry& metrics);
+    Worker(pg::Pool& pool, const Settings& settings, LeaseHolder& held, metrics::Registry& metrics);
 
     // False if there was nothing to do. An Error: the database is not to be had; the lease of work taken by then runs
     // out.
@@ -64,7 +64,7 @@ class Worker {
 
     pg::Pool& pool_;
     const Settings& settings_;
-    HeldWork& held_;
+    LeaseHolder& held_;
     prometheus::Counter& parts_;
     prometheus::Counter& bytes_;
     prometheus::Counter& stale_;

@@ -30,7 +30,7 @@ class Workers {
     pg::Pool& pool_;
     const std::string conninfo_;
     const Settings settings_;
-    HeldWork held_;
+    LeaseHolder held_;
     metrics::Registry& metrics_;
     std::mutex mutex_;
     std::condition_variable_any woken_;

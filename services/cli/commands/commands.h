@@ -18,6 +18,6 @@ void add_event_commands(CLI::App& program, Context& context);     // events list
 void add_aggregate_command(CLI::App& program, Context& context);  // aggregate
 
 // The events that services refused, each with its "service".
-Result<nlohmann::json> parked_events(const Context& context);
+Result<nlohmann::json> dead_letters(const Context& context);
 
 }  // namespace atl::cli

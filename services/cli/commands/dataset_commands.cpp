@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "services/cli/commands/commands.h"
-#include "services/cli/farewell.h"
+#include "services/cli/interrupt.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"

@@ -19,27 +19,27 @@ constexpr const char* kEventsHelp =
   atoll events replay --all)";
 
 Status run_list_events(const Context& context) {
-    ATOLL_TRY(const nlohmann::json events, parked_events(context));
+    ATOLL_TRY(const nlohmann::json events, dead_letters(context));
     if (context.json) return print_json(events);
-    Table table({"service", "id", "parked at", "why"});
+    Table table({"service", "id", "since", "why"});
     for (const auto& event : events)
         table.add({text(event, "service"), text(event, "id"), text(event, "failed_at"), text(event, "error")});
-    std::cout << (events.empty() ? "no event is parked\n" : table.text());
+    std::cout << (events.empty() ? "there are no dead letters\n" : table.text());
     return {};
 }
 
 Status replay_event(const Context& context, const nlohmann::json& event) {
     ATOLL_TRY(http::Client client, context.client(text(event, "service")));
     const std::string id = text(event, "id");
-    ATOLL_RETURN_IF_ERROR(client.post_json("/v1/events/parked/" + segment(id) + "/replay", nlohmann::json::object()));
+    ATOLL_RETURN_IF_ERROR(client.post_json("/v1/dead-letters/" + segment(id) + "/replay", nlohmann::json::object()));
     std::cerr << "  replayed " << id << "\n";
     return {};
 }
 
 // Tries all that were asked for; the first error is the command's.
 Status run_replay(const Context& context, const std::vector<std::string>& ids, bool all) {
-    if (ids.empty() == !all) return invalid_argument("ID", "give the ids of parked events, or --all");
-    ATOLL_TRY(const nlohmann::json events, parked_events(context));
+    if (ids.empty() == !all) return invalid_argument("ID", "give the ids of dead letters, or --all");
+    ATOLL_TRY(const nlohmann::json events, dead_letters(context));
     Status result;
     std::size_t found = 0;
     for (const auto& event : events) {
@@ -48,17 +48,17 @@ Status run_replay(const Context& context, const std::vector<std::string>& ids, b
         const Status status = replay_event(context, event);
         if (result.ok()) result = status;
     }
-    if (found < ids.size()) return not_found("not all of these events are parked: see `atoll events list`", "ID");
+    if (found < ids.size()) return not_found("not all of these events are dead letters: see `atoll events list`", "ID");
     return result;
 }
 
 }  // namespace
 
-Result<nlohmann::json> parked_events(const Context& context) {
+Result<nlohmann::json> dead_letters(const Context& context) {
     nlohmann::json all = nlohmann::json::array();
     for (const char* service : {"dispatch", "aggregation"}) {  // those that consume events
         ATOLL_TRY(http::Client client, context.client(service));
-        ATOLL_TRY(const nlohmann::json page, client.get_json("/v1/events/parked"));
+        ATOLL_TRY(const nlohmann::json page, client.get_json("/v1/dead-letters"));
         for (nlohmann::json event : page.at("items")) {
             event["service"] = service;
             all.push_back(std::move(event));
@@ -70,14 +70,14 @@ Result<nlohmann::json> parked_events(const Context& context) {
 void add_event_commands(CLI::App& program, Context& context) {
     auto* events = program.add_subcommand("events", "events that a service refused")->footer(kEventsHelp);
     events->require_subcommand(1);
-    auto* list = events->add_subcommand("list", "what is parked, and why");
+    auto* list = events->add_subcommand("list", "the dead letters, and why");
     set_example(*list, "atoll events list");
     on_run(*list, context, [&context] { return run_list_events(context); });
-    auto* replay = events->add_subcommand("replay", "handle parked events again");
+    auto* replay = events->add_subcommand("replay", "handle dead letters again");
     const auto ids = std::make_shared<std::vector<std::string>>();
     const auto all = std::make_shared<bool>(false);
-    replay->add_option("ID", *ids, "of parked events");
-    replay->add_flag("--all", *all, "every parked event");
+    replay->add_option("ID", *ids, "of dead letters");
+    replay->add_flag("--all", *all, "every dead letter");
     set_example(*replay, "atoll events replay --all");
     on_run(*replay, context, [&context, ids, all] { return run_replay(context, *ids, *all); });
 }

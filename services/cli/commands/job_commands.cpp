@@ -10,7 +10,7 @@
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
 #include "services/cli/watch/job_watch.h"
-#include "services/cli/watch/training_numbers.h"
+#include "services/cli/watch/metrics_table.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
 

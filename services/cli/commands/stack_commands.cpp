@@ -133,9 +133,9 @@ nlohmann::json to_json(const stack::ComponentStatus& one) {
             {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"memory_bytes", one.memory_bytes}};
 }
 
-void note_parked_events(const Context& context) {
-    const auto events = parked_events(context);
-    if (events.ok() && !events->empty()) std::cout << events->size() << " events are parked: atoll events list\n";
+void note_dead_letters(const Context& context) {
+    const auto events = dead_letters(context);
+    if (events.ok() && !events->empty()) std::cout << events->size() << " events are dead letters: atoll events list\n";
 }
 
 // Fails when a component is not ready, so that scripts can ask.
@@ -152,7 +152,7 @@ Status run_status(const Context& context) {
                    runs ? human_bytes(one.memory_bytes) : "-", one.address});
     }
     std::cout << (context.json ? list.dump(2) + "\n" : table.text());
-    if (all_ready && !context.json) note_parked_events(context);
+    if (all_ready && !context.json) note_dead_letters(context);
     if (all_ready) return {};
     return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
                        "` starts what does not run; logs are in " + (context.state_directory / "logs").string());

@@ -18,7 +18,7 @@ namespace atl::cli {
 namespace {
 
 constexpr const char* kStageHelp =
-    R"(Makes a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
+    R"(OutputKind a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
 where it stopped. Example:
   atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token
 Exit status 75: the store is away or full, or this disk is; call it again later.)";
@@ -111,7 +111,7 @@ void on_transfer(CLI::App& command, Context& context, std::function<Status()> bo
     });
 }
 
-Status run_reach(const SiteOptions& given) {
+Status run_ping(const SiteOptions& given) {
     http::ClientOptions options;
     options.base_url = given.store;
     options.ca_file = given.ca_file;
@@ -148,11 +148,11 @@ void add_site_commands(CLI::App& program, Context& context) {
     stage->add_option("--out", stage_options->out, "the directory to make")->required();
     on_transfer(*stage, context, [&context, stage_options] { return run_stage(context, *stage_options); });
 
-    auto* reach = program.add_subcommand("reach", "try the way from this facility to the store");
-    const auto reach_options = std::make_shared<SiteOptions>();
-    add_address(*reach, *reach_options);
-    set_example(*reach, "atoll reach --store https://coordinator/store");
-    on_run(*reach, context, [reach_options] { return run_reach(*reach_options); });
+    auto* ping = program.add_subcommand("ping", "try the way from this facility to the store");
+    const auto ping_options = std::make_shared<SiteOptions>();
+    add_address(*ping, *ping_options);
+    set_example(*ping, "atoll ping --store https://coordinator/store");
+    on_run(*ping, context, [ping_options] { return run_ping(*ping_options); });
 
     auto* push = program.add_subcommand("push", "hand in an update from this facility")->footer(kPushHelp);
     const auto push_options = std::make_shared<SiteOptions>();

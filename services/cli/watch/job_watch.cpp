@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "services/cli/farewell.h"
+#include "services/cli/interrupt.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
-#include "services/cli/watch/job_course.h"
+#include "services/cli/watch/job_progress.h"
 
 namespace atl::cli {
 namespace {
@@ -19,11 +19,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kAwayMax{10};
 // A pause is seen within that time; no event tells how far an aggregation is.
-const char* events_query(const JobCourse& course) {
-    return course.aggregates() ? "/events?wait=1s&limit=500&after=" : "/events?wait=5s&limit=500&after=";
+const char* events_query(const JobProgress& progress) {
+    return progress.aggregates() ? "/events?wait=1s&limit=500&after=" : "/events?wait=5s&limit=500&after=";
 }
 
-// Shows the course as it goes, in one of three ways.
+// Shows the progress as it goes, in one of three ways.
 class Display {
   public:
     explicit Display(bool as_json) : as_json_(as_json), live_(!as_json && interactive()) {}
@@ -76,25 +76,25 @@ Result<json> get_patiently(http::Client& client, const std::string& path, Displa
 }
 
 // Pausing a job is no event of it.
-Status show_state(http::Client& client, const std::string& job_path, JobCourse& course, Display& display) {
+Status show_state(http::Client& client, const std::string& job_path, JobProgress& progress, Display& display) {
     ATOLL_TRY(const json job, get_patiently(client, job_path, display));
-    if (const std::string line = course.take_state(text(job, "state")); display.shows_lines() && !line.empty())
+    if (const std::string line = progress.take_state(text(job, "state")); display.shows_lines() && !line.empty())
         std::cout << line << std::endl;
     return {};
 }
 
 // Only to be looked at: what cannot be had is left out.
-void show_aggregation(http::Client& aggregations, const std::string& id, JobCourse& course) {
-    const auto now = aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(course.round()));
-    if (now.ok()) course.take_aggregation(*now);
+void show_aggregation(http::Client& aggregations, const std::string& id, JobProgress& progress) {
+    const auto now = aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(progress.round()));
+    if (now.ok()) progress.take_aggregation(*now);
 }
 
-Error unsuccessful(const JobCourse& course, const Display& display, const std::string& id) {
+Error unsuccessful(const JobProgress& progress, const Display& display, const std::string& id) {
     std::string what =
-        std::string("the job ") + (course.final_state() == "cancelled" ? "was " : "") + course.final_state();
-    const bool was_told = display.shows_lines() && course.has_told_error();
-    if (!was_told && !course.error().empty()) what += ": " + course.error();
-    if (course.final_state() == "failed") what += "\n  its tasks' own words: atoll job logs " + id;
+        std::string("the job ") + (progress.final_state() == "cancelled" ? "was " : "") + progress.final_state();
+    const bool was_told = display.shows_lines() && progress.has_told_error();
+    if (!was_told && !progress.error().empty()) what += ": " + progress.error();
+    if (progress.final_state() == "failed") what += "\n  its tasks' own words: atoll job logs " + id;
     return {ErrorCode::kInternal, what, ""};
 }
 
@@ -107,19 +107,19 @@ Status watch_job(const Context& context, const std::string& id) {
     ATOLL_TRY(const json job, client.get_json(job_path));
     say_on_interrupt("job " + id + " runs on without you\n  watch it again:  atoll job watch " + id +
                      "\n  end it:          atoll job cancel " + id);
-    JobCourse course(job);
+    JobProgress progress(job);
     Display display(context.json);
     std::string after = "0";
-    while (!course.ended()) {
-        ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(course) + segment(after), display));
-        for (const json& event : page.value("items", json::array())) display.event(event, course.take(event));
-        if (!course.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, course, display));
-        if (display.is_live() && course.aggregates()) show_aggregation(aggregations, id, course);
-        display.picture(course.picture());
+    while (!progress.ended()) {
+        ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(progress) + segment(after), display));
+        for (const json& event : page.value("items", json::array())) display.event(event, progress.take(event));
+        if (!progress.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, progress, display));
+        if (display.is_live() && progress.aggregates()) show_aggregation(aggregations, id, progress);
+        display.picture(progress.picture());
         after = next_cursor(page, after);
     }
-    if (course.final_state() == "completed") return {};
-    return unsuccessful(course, display, id);
+    if (progress.final_state() == "completed") return {};
+    return unsuccessful(progress, display, id);
 }
 
 }  // namespace atl::cli

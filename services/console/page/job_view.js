@@ -1,7 +1,7 @@
 // One job: what runs, its charts, the lineage of its model, its rounds. Follows the events for as long as it is shown.
 
 import {lineChart} from './chart.js';
-import {isFinished, newCourse, takeEvent, takeJob, takeRounds} from './course.js';
+import {isFinished, newProgress, applyEvent, applyJob, applyRounds} from './job_progress.js';
 import {badge, bar, digest, h, notice, refresh} from './dom.js';
 import {follow} from './follow.js';
 import {age, between, language, moment} from './format.js';
@@ -17,7 +17,7 @@ class JobView {
     constructor(view, id) {
         this.view = view;
         this.path = `/dispatch/v1/jobs/${encodeURIComponent(id)}`;
-        this.course = newCourse();
+        this.jobProgress = newProgress();
         this.languages = new Map(); // dataset -> language tag
         this.versions = [];
         this.versionsOfRounds = -1; // how many rounds had made a model when `versions` were read
@@ -39,15 +39,15 @@ class JobView {
     async load() {
         const rounds = this.view.api.all(`${this.path}/rounds`, {signal: this.view.signal});
         const [job, items] = await Promise.all([this.get(this.path), rounds]);
-        takeJob(this.course, job);
-        takeRounds(this.course, items);
+        applyJob(this.jobProgress, job);
+        applyRounds(this.jobProgress, items);
         await this.loadVersions(job);
         this.draw();
     }
 
     // The store's records of the model tell the weights. They are an addition: the view is right without them.
     async loadVersions(job) {
-        const made = [...this.course.rounds.values()].filter((round) => round.round > 0 && round.version).length;
+        const made = [...this.jobProgress.rounds.values()].filter((round) => round.round > 0 && round.version).length;
         if (made === this.versionsOfRounds || made === 0) return;
         try {
             const path = `/store/v1/models/${encodeURIComponent(job.output_model)}/versions`;
@@ -88,10 +88,10 @@ class JobView {
     // False when there is nothing more to come.
     takeEvents(events) {
         let isNews = false;
-        for (const event of events) isNews = takeEvent(this.course, event) || isNews;
+        for (const event of events) isNews = applyEvent(this.jobProgress, event) || isNews;
         if (isNews) this.mustLoad = true;
         this.drawSoon();
-        const isOver = events.length === 0 && isFinished(this.course.job.state);
+        const isOver = events.length === 0 && isFinished(this.jobProgress.job.state);
         this.view.say(isOver ? 'The job has ended: all of it is here.' : 'Live: follows the job\u2019s events.');
         return !isOver;
     }
@@ -101,7 +101,7 @@ class JobView {
         const over = new AbortController();
         this.view.signal.addEventListener('abort', () => over.abort());
         await poll({signal: over.signal, say: () => {}}, intervalMs, async () => {
-            const wasFinished = isFinished(this.course.job.state) && !this.mustLoad;
+            const wasFinished = isFinished(this.jobProgress.job.state) && !this.mustLoad;
             this.mustLoad = false;
             await this.load();
             if (wasFinished) over.abort();
@@ -116,26 +116,26 @@ class JobView {
     }
 
     draw() {
-        const {course, parts} = this;
+        const {jobProgress, parts} = this;
         const now = Date.now();
-        const {name, state, round, rounds} = course.job;
+        const {name, state, round, rounds} = jobProgress.job;
         this.view.title(`${name}, ${isFinished(state) ? state : `round ${round}/${rounds}`}`);
-        const took = between(course.job.created_at, course.job.finished_at, now);
-        refresh(parts.head, [course.job, took], () => this.head(took, now));
-        parts.now.hidden = isFinished(course.job.state);
-        const tasks = [...course.tasks.values()].map(({points, ...task}) => task);
-        refresh(parts.now, [course.job.round, [...course.rounds.values()].at(-1), tasks], () => nowTables(course));
-        const steps = lineage(course, this.versions);
-        refresh(parts.model, steps, () => lineageTable(course, steps));
-        refresh(parts.rounds, [[...course.rounds.values()], tasks, [...course.evaluations.values()]], () =>
-            roundsList(course, now)
+        const took = between(jobProgress.job.created_at, jobProgress.job.finished_at, now);
+        refresh(parts.head, [jobProgress.job, took], () => this.head(took, now));
+        parts.now.hidden = isFinished(jobProgress.job.state);
+        const tasks = [...jobProgress.tasks.values()].map(({points, ...task}) => task);
+        refresh(parts.now, [jobProgress.job.round, [...jobProgress.rounds.values()].at(-1), tasks], () => nowTables(jobProgress));
+        const steps = lineage(jobProgress, this.versions);
+        refresh(parts.model, steps, () => lineageTable(jobProgress, steps));
+        refresh(parts.rounds, [[...jobProgress.rounds.values()], tasks, [...jobProgress.evaluations.values()]], () =>
+            roundsList(jobProgress, now)
         );
         this.drawLoss();
         this.drawPerplexity();
     }
 
     head(took, now) {
-        const {job} = this.course;
+        const {job} = this.jobProgress;
         const fact = (name, ...value) => h('div', null, h('dt', null, name), h('dd', null, value));
         const {strategy, participants} = job.spec;
         return [
@@ -164,12 +164,12 @@ class JobView {
 
     // The colour of a facility, the same in every chart; beyond six they come again, dashed.
     styleOf(name) {
-        const index = facilitiesOf(this.course).indexOf(name);
+        const index = facilitiesOf(this.jobProgress).indexOf(name);
         return index < 0 ? 'global' : `c${index % colours}${index >= colours ? ' second' : ''}`;
     }
 
     drawLoss() {
-        const {series, starts} = lossSeries(this.course);
+        const {series, starts} = lossSeries(this.jobProgress);
         const width =
             this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
         refresh(this.parts.loss, [width, series], () => {
@@ -195,7 +195,7 @@ class JobView {
     }
 
     drawPerplexity() {
-        const panels = perplexityPanels(this.course);
+        const panels = perplexityPanels(this.jobProgress);
         const width =
             this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
         const isTwo = panels.length > 1 && width > 720;

@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {stepsOf, tasksOfRound} from './course.js';
+import {stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {between, bytes, count, moment, number} from './format.js';
 
@@ -12,14 +12,14 @@ function stateOf(task) {
     return [badge(task.state === 'running' ? (task.step ?? 'running') : task.state), error && notice(error, 'bad')];
 }
 
-function steps(course, task) {
+function steps(jobProgress, task) {
     const at = task.state === 'done' ? (task.metrics?.steps ?? task.progress?.step) : task.progress?.step;
     if (at === undefined || at === null) return '\u2013';
-    const all = stepsOf(course.job, task);
+    const all = stepsOf(jobProgress.job, task);
     return all > 0 ? [`${at}/${all} `, bar(at, all, `step ${at} of ${all} at ${task.facility}`)] : `${at}`;
 }
 
-function trainingRow(course, task) {
+function trainingRow(jobProgress, task) {
     // Of all steps, while it runs of the last.
     const speed = task.state === 'done' ? task.metrics?.tokens_per_s : task.progress?.tokens_per_s;
     return [
@@ -27,26 +27,26 @@ function trainingRow(course, task) {
         task.dataset ?? '\u2013',
         stateOf(task),
         `${task.attempt ?? '\u2013'}`,
-        steps(course, task),
+        steps(jobProgress, task),
         number(task.progress?.loss),
         count(speed),
     ];
 }
 
-function trainingTable(course, round) {
-    const tasks = tasksOfRound(course, round, 'train');
+function trainingTable(jobProgress, round) {
+    const tasks = tasksOfRound(jobProgress, round, 'train');
     if (tasks.length === 0) return null;
     const columns = ['Facility', 'Dataset', 'State', 'Attempt', 'Step', 'Last loss', 'Tokens/s'];
     return table(
         `Training in round ${round}`,
         columns,
-        tasks.map((task) => trainingRow(course, task))
+        tasks.map((task) => trainingRow(jobProgress, task))
     );
 }
 
 // Evaluations still to come, of whatever round: they run beside the training.
-function pendingEvaluations(course) {
-    const waiting = [...course.tasks.values()].filter(
+function pendingEvaluations(jobProgress) {
+    const waiting = [...jobProgress.tasks.values()].filter(
         (task) => task.kind === 'evaluate' && task.state !== 'done' && task.state !== 'cancelled'
     );
     if (waiting.length === 0) return null;
@@ -63,16 +63,16 @@ function pendingEvaluations(course) {
     ];
 }
 
-export function nowTables(course) {
-    const round = course.job.round;
-    const state = course.rounds.get(round)?.state;
-    const heading = h('h2', null, `Round ${round} of ${course.job.rounds} `, state && badge(state));
-    return [heading, trainingTable(course, round) ?? notice('No training has begun yet.'), pendingEvaluations(course)];
+export function nowTables(jobProgress) {
+    const round = jobProgress.job.round;
+    const state = jobProgress.rounds.get(round)?.state;
+    const heading = h('h2', null, `Round ${round} of ${jobProgress.job.rounds} `, state && badge(state));
+    return [heading, trainingTable(jobProgress, round) ?? notice('No training has begun yet.'), pendingEvaluations(jobProgress)];
 }
 
 // Perplexities of a round: a line a model, a column a place.
-function perplexities(course, round) {
-    const all = [...course.evaluations.values()].filter((one) => one.round === round);
+function perplexities(jobProgress, round) {
+    const all = [...jobProgress.evaluations.values()].filter((one) => one.round === round);
     if (all.length === 0) return null;
     const place = (one) => `${one.dataset} at ${one.facility}`;
     const places = [...new Set(all.map(place))].sort();
@@ -84,7 +84,7 @@ function perplexities(course, round) {
     return table(`Perplexity in round ${round}`, ['Perplexity of', ...places], rows);
 }
 
-function oneRound(course, round, now) {
+function oneRound(jobProgress, round, now) {
     const took =
         round.round > 0 && `${round.closed_at ? ' in' : ' for'} ${between(round.opened_at, round.closed_at, now)}`;
     const title = round.round === 0 ? 'Round 0, the base model ' : `Round ${round.round} `;
@@ -105,14 +105,14 @@ function oneRound(course, round, now) {
             `opened ${moment(round.opened_at)}`,
             round.deadline_at && `, deadline ${moment(round.deadline_at)}`
         ),
-        trainingTable(course, round.round),
-        perplexities(course, round.round)
+        trainingTable(jobProgress, round.round),
+        perplexities(jobProgress, round.round)
     );
 }
 
-export function roundsList(course, now) {
-    const rounds = [...course.rounds.values()].sort((a, b) => b.round - a.round);
-    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(course, round, now))];
+export function roundsList(jobProgress, now) {
+    const rounds = [...jobProgress.rounds.values()].sort((a, b) => b.round - a.round);
+    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(jobProgress, round, now))];
 }
 
 function contribution(one, round) {
@@ -143,9 +143,9 @@ function lineageRow(step) {
     ];
 }
 
-export function lineageTable(course, steps) {
-    const base = h('p', null, 'Base ', digest(course.job.base, 'base'));
-    const heading = h('h2', null, `Model ${course.job.output_model}`);
+export function lineageTable(jobProgress, steps) {
+    const base = h('p', null, 'Base ', digest(jobProgress.job.base, 'base'));
+    const heading = h('h2', null, `Model ${jobProgress.job.output_model}`);
     if (steps.length === 0) return [heading, base, notice('No round has made a model yet.')];
     const rows = [...steps].reverse().map(lineageRow);
     const columns = ['Round', 'Version', 'From', 'Updates'];

@@ -1,4 +1,4 @@
-// From a course to the lines of its charts. No DOM in here.
+// From a jobProgress to the lines of its charts. No DOM in here.
 
 // A participant's name: the facility, with the dataset where one facility takes part with several.
 function participantNames(tasks) {
@@ -10,15 +10,15 @@ function participantNames(tasks) {
     return (task) => (datasets.get(task.facility).size > 1 ? `${task.facility} ${task.dataset}` : task.facility);
 }
 
-function trainings(course) {
-    const tasks = [...course.tasks.values()].filter((task) => task.kind === 'train' && task.facility);
+function trainings(jobProgress) {
+    const tasks = [...jobProgress.tasks.values()].filter((task) => task.kind === 'train' && task.facility);
     return tasks.sort((a, b) => a.round - b.round);
 }
 
 // Facilities in a fixed order: each keeps its colour in every chart of the job.
-export function facilitiesOf(course) {
-    const named = course.job?.spec?.participants?.map((participant) => participant.facility) ?? [];
-    return [...new Set([...named, ...trainings(course).map((task) => task.facility)])];
+export function facilitiesOf(jobProgress) {
+    const named = jobProgress.job?.spec?.participants?.map((participant) => participant.facility) ?? [];
+    return [...new Set([...named, ...trainings(jobProgress).map((task) => task.facility)])];
 }
 
 // Where each round begins on an axis of steps over all rounds: as long as its longest training.
@@ -38,8 +38,8 @@ function roundStarts(tasks) {
 }
 
 // {series: [{name, facility, points: [{x: step over all rounds, y: loss}]}], starts: [[round, x]]}
-export function lossSeries(course) {
-    const tasks = trainings(course);
+export function lossSeries(jobProgress) {
+    const tasks = trainings(jobProgress);
     const starts = roundStarts(tasks);
     const nameOf = participantNames(tasks);
     const series = new Map();
@@ -54,9 +54,9 @@ export function lossSeries(course) {
 
 // One panel for each place of evaluation: [{dataset, facility, series: [{name, isGlobal,
 // points: [{x: round, y}]}]}]. The global line begins at round 0, the base model.
-export function perplexityPanels(course) {
+export function perplexityPanels(jobProgress) {
     const panels = new Map();
-    const ordered = [...course.evaluations.values()].sort((a, b) => a.round - b.round);
+    const ordered = [...jobProgress.evaluations.values()].sort((a, b) => a.round - b.round);
     for (const {round, facility, dataset, which, perplexity} of ordered) {
         if (!(perplexity > 0)) continue;
         const key = JSON.stringify([facility, dataset]);
@@ -76,15 +76,15 @@ export function perplexityPanels(course) {
 
 // The rounds that made a model, oldest first: [{round, parent, version, contributions: [{facility, version, weight,
 // tokens}]}]. `versions` are the store's records of the output model; without one the contributions are the updates.
-export function lineage(course, versions) {
+export function lineage(jobProgress, versions) {
     const records = new Map();
     for (const version of versions)
-        if (version.kind === 'global' && version.job === course.job?.id) records.set(version.round, version);
-    const closed = [...course.rounds.values()].filter((round) => round.round > 0 && round.version);
+        if (version.kind === 'global' && version.job === jobProgress.job?.id) records.set(version.round, version);
+    const closed = [...jobProgress.rounds.values()].filter((round) => round.round > 0 && round.version);
     return closed
         .sort((a, b) => a.round - b.round)
         .map((round) => {
-            const updates = trainings(course).filter((task) => task.round === round.round && task.version);
+            const updates = trainings(jobProgress).filter((task) => task.round === round.round && task.version);
             const contributions = records.get(round.round)?.contributions ?? updates;
             const total = contributions.reduce((sum, one) => sum + (one.weight ?? 0), 0);
             return {

@@ -1,37 +1,37 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {newCourse, takeJob, takeRounds} from '../page/course.js';
+import {newProgress, applyJob, applyRounds} from '../page/job_progress.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from '../page/series.js';
 
 function courseWith(rounds, job = {}) {
-    const course = newCourse();
-    takeJob(course, {id: 'j', spec: {participants: []}, ...job});
-    takeRounds(
-        course,
+    const jobProgress = newProgress();
+    applyJob(jobProgress, {id: 'j', spec: {participants: []}, ...job});
+    applyRounds(
+        jobProgress,
         rounds.map((round) => ({state: 'closed', base: '', version: '', tasks: [], evaluations: [], ...round}))
     );
-    return course;
+    return jobProgress;
 }
 function training(id, facility, dataset, more = {}) {
     return {id, kind: 'train', facility, dataset, state: 'done', attempt: 1, progress: null, ...more};
 }
 
 test('losses of several rounds follow one another on one axis of steps', () => {
-    const course = courseWith([
+    const jobProgress = courseWith([
         {round: 1, tasks: [training('1a', 'a', 'd'), training('1b', 'b', 'd')]},
         {round: 2, tasks: [training('2a', 'a', 'd')]},
     ]);
-    course.tasks.get('1a').points = [
+    jobProgress.tasks.get('1a').points = [
         {step: 1, loss: 3},
         {step: 4, loss: 2},
     ];
-    course.tasks.get('1b').points = [
+    jobProgress.tasks.get('1b').points = [
         {step: 1, loss: 5},
         {step: 9, loss: 4},
     ];
-    course.tasks.get('2a').points = [{step: 1, loss: 1}];
-    const {series, starts} = lossSeries(course);
+    jobProgress.tasks.get('2a').points = [{step: 1, loss: 1}];
+    const {series, starts} = lossSeries(jobProgress);
     assert.deepEqual(starts, [
         [1, 0],
         [2, 9],
@@ -48,29 +48,29 @@ test('losses of several rounds follow one another on one axis of steps', () => {
 });
 
 test('a facility that takes part with two datasets has two lines', () => {
-    const course = courseWith([
+    const jobProgress = courseWith([
         {round: 1, tasks: [training('1', 'a', 'd'), training('2', 'a', 'e'), training('3', 'b', 'd')]},
     ]);
-    for (const task of course.tasks.values()) task.points = [{step: 1, loss: 1}];
+    for (const task of jobProgress.tasks.values()) task.points = [{step: 1, loss: 1}];
     assert.deepEqual(
-        lossSeries(course).series.map((one) => one.name),
+        lossSeries(jobProgress).series.map((one) => one.name),
         ['a d', 'a e', 'b']
     );
-    assert.deepEqual(facilitiesOf(course), ['a', 'b']);
+    assert.deepEqual(facilitiesOf(jobProgress), ['a', 'b']);
 });
 
 test('nothing trained is no series', () => {
     assert.deepEqual(lossSeries(courseWith([{round: 1, tasks: [training('1', 'a', 'd')]}])).series, []);
-    assert.deepEqual(perplexityPanels(newCourse()), []);
+    assert.deepEqual(perplexityPanels(newProgress()), []);
 });
 
 test('a panel a place: the global line begins at the base, each update has its own', () => {
     const at = (which, perplexity, dataset = 'd') => ({facility: 'a', dataset, which, model: which, perplexity});
-    const course = courseWith([
+    const jobProgress = courseWith([
         {round: 1, evaluations: [at('global', 40), at('x', 30), at('a', 0)]},
         {round: 0, evaluations: [at('base', 90), at('base', 80, 'c')]},
     ]);
-    const panels = perplexityPanels(course);
+    const panels = perplexityPanels(jobProgress);
     assert.deepEqual(
         panels.map((panel) => panel.dataset),
         ['c', 'd']
@@ -93,7 +93,7 @@ test('a panel a place: the global line begins at the base, each update has its o
 });
 
 test("the lineage takes the weights of the store's records of this job", () => {
-    const course = courseWith([
+    const jobProgress = courseWith([
         {round: 0, base: 'b', version: 'b'},
         {round: 1, base: 'b', version: 'v1', tasks: [training('1', 'a', 'd', {version: 'u1', tokens: 10})]},
         {round: 2, base: 'v1', version: '', state: 'training'},
@@ -113,13 +113,13 @@ test("the lineage takes the weights of the store's records of this job", () => {
         },
     ];
     records.push({kind: 'global', job: 'another', round: 1, contributions: []});
-    const [only, ...more] = lineage(course, records);
+    const [only, ...more] = lineage(jobProgress, records);
     assert.equal(more.length, 0, 'neither the base nor an open round made one');
     assert.deepEqual([only.round, only.parent, only.version, only.size], [1, 'b', 'v1', 7]);
     assert.deepEqual(
         only.contributions.map((one) => one.share),
         [0.75, 0.25]
     );
-    const [without] = lineage(course, []);
+    const [without] = lineage(jobProgress, []);
     assert.deepEqual(without.contributions, [{facility: 'a', version: 'u1', tokens: 10, share: null}]);
 });

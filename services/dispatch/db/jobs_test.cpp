@@ -81,7 +81,7 @@ class JobsTest : public DispatchSchemaTest {
     }
     // The trainer's lines of every model.
     static Outcome evaluation_result(const Task& task) {
-        Watched watched;
+        Observed watched;
         watched.exit_code = 0;
         watched.lines.assign(task.params.at("models").size(),
                              Json{{"loss", 1.0 / 3}, {"perplexity", 1e5 / 3}, {"tokens", 123456789012345}}.dump());

@@ -6,7 +6,7 @@ namespace atl::dispatch {
 enum class BatchState {
     kQueued,
     kRunning,
-    kAbsent,  // a good answer that does not know the job: it ended, or was never there
+    kUnknownToQueue,  // a good answer that does not know the job: it ended, or was never there
 };
 
 }  // namespace atl::dispatch

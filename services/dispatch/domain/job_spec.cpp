@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "services/dispatch/domain/training_settings.h"
-#include "shared/aggregate/outer_settings.h"
+#include "shared/aggregate/server_optimizer.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {

@@ -147,8 +147,8 @@ Task new_task(Noise& noise) {
     return task;
 }
 
-Watched look(Noise& noise) {
-    Watched watched;
+Observed look(Noise& noise) {
+    Observed watched;
     watched.started = noise.one_in(2);
     for (std::size_t count = noise.below(5); count > 0; --count) watched.lines.push_back(noise.line());
     if (noise.one_in(3)) watched.exit_code = read_exit_code(noise.file());

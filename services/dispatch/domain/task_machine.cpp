@@ -49,13 +49,13 @@ void succeed(TaskChange& change, Json result) {
     add_event(change, "atoll.task.done.v1", {{"result", change.task.result}});
 }
 
-void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent, const Pace& pace) {
+void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent, const PollPolicy& poll_policy) {
     Task& task = change.task;
     task.attempt->error = why;
     const std::int64_t failed = task.attempt->failed_before + 1;
     if (failed < task.attempts_max && !is_permanent && !task.cancel_requested) {
         finish(change, TaskState::kPending, Step::kFailed);
-        change.next_in_ms = backoff_ms(failed, pace);
+        change.next_in_ms = backoff_ms(failed, poll_policy);
         add_event(change, "atoll.task.retrying.v1", {{"error", why}});
         return;
     }
@@ -115,7 +115,7 @@ void tell_steps(TaskChange& change, const std::vector<StepLine>& steps) {
     }
 }
 
-Status take_log(TaskChange& change, const Watched& watched) {
+Status take_log(TaskChange& change, const Observed& watched) {
     std::vector<StepLine> steps;
     const Status taken = take_lines(change.task, watched.lines, steps);
     tell_steps(change, steps);
@@ -154,43 +154,44 @@ Result<Json> evaluation_result(const Task& task) {
 
 // A run that stopped for time is no failure: the next attempt goes on from its state. One that made no step would never
 // end.
-void go_on_later(TaskChange& change, const Pace& pace) {
+void go_on_later(TaskChange& change, const PollPolicy& poll_policy) {
     if (!change.task.attempt->last_step)
-        return fail_attempt(change, "the trainer's time limit left no time for a step", false, pace);
+        return fail_attempt(change, "the trainer's time limit left no time for a step", false, poll_policy);
     finish(change, TaskState::kPending, Step::kDone);
 }
 
-void end_of_batch(TaskChange& change, const Watched& watched, const Pace& pace) {
+void end_of_batch(TaskChange& change, const Observed& watched, const PollPolicy& poll_policy) {
     Task& task = change.task;
     task.attempt->exit_code = watched.exit_code;
     if (*watched.exit_code != 0) {
         const std::string tail = watched.stderr_tail.empty() ? "" : ": " + watched.stderr_tail;
         const bool is_final = *watched.exit_code == kBadInput || *watched.exit_code == kNotEnoughMemory;
-        return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, is_final, pace);
+        return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, is_final, poll_policy);
     }
     if (task.kind == TaskKind::kTrain && !task.attempt->summary)
-        return fail_attempt(change, "the trainer ended without its summary line", false, pace);
-    if (task.kind == TaskKind::kTrain && task.attempt->summary->resumable) return go_on_later(change, pace);
+        return fail_attempt(change, "the trainer ended without its summary line", false, poll_policy);
+    if (task.kind == TaskKind::kTrain && task.attempt->summary->resumable) return go_on_later(change, poll_policy);
     if (task.kind != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
     auto result = evaluation_result(task);
-    if (!result.ok()) return fail_attempt(change, describe(result.error()), false, pace);
+    if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
     succeed(change, std::move(result).value());
 }
 
-void take_batch_answer(TaskChange& change, BatchState answer, std::int64_t asked_ms, const Pace& pace) {
+void take_batch_answer(TaskChange& change, BatchState answer, std::int64_t asked_ms, const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;
-    if (answer != BatchState::kAbsent) {
+    if (answer != BatchState::kUnknownToQueue) {
         attempt.absent_answers = 0;
         return;
     }
     if (attempt.absent_answers++ == 0) attempt.absent_since_ms = asked_ms;
-    if (attempt.absent_answers >= pace.absent_answers && asked_ms - attempt.absent_since_ms >= pace.absent_ms)
-        fail_attempt(change, "the batch job vanished without writing exit.json", false, pace);
+    if (attempt.absent_answers >= poll_policy.absent_answers &&
+        asked_ms - attempt.absent_since_ms >= poll_policy.absent_ms)
+        fail_attempt(change, "the batch job vanished without writing exit.json", false, poll_policy);
 }
 
-void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
-    change.next_in_ms = pace.poll_ms;
+void watch(TaskChange& change, const Observed& watched, const PollPolicy& poll_policy) {
+    change.next_in_ms = poll_policy.poll_ms;
     change.task.attempt->step_failures = 0;
     const bool starts = watched.started && change.task.attempt->step == Step::kQueued;
     const std::size_t results_before = change.task.attempt->results.size();
@@ -199,7 +200,7 @@ void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
         add_event(change, "atoll.task.running.v1");
     }
     if (const Status taken = take_log(change, watched); !taken.ok())
-        return fail_attempt(change, describe(taken.error()), false, pace);
+        return fail_attempt(change, describe(taken.error()), false, poll_policy);
     if (change.task.kind == TaskKind::kEvaluate && (starts || change.task.attempt->results.size() != results_before))
         tell_evaluation(change);
     if (!watched.log_is_drained) {
@@ -209,14 +210,14 @@ void watch(TaskChange& change, const Watched& watched, const Pace& pace) {
     change.task.attempt->undrained_looks = 0;
     if (watched.exit_code) {
         change.next_in_ms = 0;
-        return end_of_batch(change, watched, pace);
+        return end_of_batch(change, watched, poll_policy);
     }
-    if (watched.batch_answer) take_batch_answer(change, *watched.batch_answer, watched.batch_asked_ms, pace);
+    if (watched.queue_status) take_batch_answer(change, *watched.queue_status, watched.batch_asked_ms, poll_policy);
 }
 
 struct Applier {
     TaskChange& change;
-    const Pace& pace;
+    const PollPolicy& poll_policy;
     std::int64_t now_ms;
 
     void operator()(const Staged&) const { enter(change, Step::kSubmitting); }
@@ -224,34 +225,34 @@ struct Applier {
         change.task.attempt->batch_id = submitted.batch_id;
         enter(change, Step::kQueued);
         change.task.attempt->batch_asked_ms = now_ms;
-        change.next_in_ms = std::min<std::int64_t>(pace.poll_ms, 1000);
+        change.next_in_ms = std::min<std::int64_t>(poll_policy.poll_ms, 1000);
     }
-    void operator()(const Watched& watched) const { watch(change, watched, pace); }
+    void operator()(const Observed& watched) const { watch(change, watched, poll_policy); }
     void operator()(const Collected& collected) const { succeed(change, collected.result); }
-    void operator()(const Gone&) const { finish(change, TaskState::kCancelled, Step::kCancelled); }
-    void operator()(const Unknown& unknown) const {
+    void operator()(const Cancelled&) const { finish(change, TaskState::kCancelled, Step::kCancelled); }
+    void operator()(const Unreachable& unknown) const {
         Attempt& attempt = *change.task.attempt;
         attempt.error = unknown.why;
-        change.next_in_ms = backoff_ms(++attempt.step_failures, pace);
+        change.next_in_ms = backoff_ms(++attempt.step_failures, poll_policy);
     }
-    void operator()(const Refused& refused) const {
+    void operator()(const Rejected& refused) const {
         Attempt& attempt = *change.task.attempt;
         attempt.error = refused.why;
-        if (refused.is_permanent || refused.ends_attempt || ++attempt.step_failures >= pace.step_failures_max)
-            return fail_attempt(change, refused.why, refused.is_permanent, pace);
-        change.next_in_ms = backoff_ms(attempt.step_failures, pace);
+        if (refused.is_permanent || refused.ends_attempt || ++attempt.step_failures >= poll_policy.step_failures_max)
+            return fail_attempt(change, refused.why, refused.is_permanent, poll_policy);
+        change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
     }
 };
 
 }  // namespace
 
-std::int64_t backoff_ms(std::int64_t failures, const Pace& pace) {
+std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
     const std::int64_t doublings = std::clamp<std::int64_t>(failures - 1, 0, 20);
-    return std::min(pace.retry_ms << doublings, pace.retry_ms_max);
+    return std::min(poll_policy.retry_ms << doublings, poll_policy.retry_ms_max);
 }
 
-bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now_ms) {
-    return now_ms - attempt.batch_asked_ms >= pace.batch_poll_ms;
+bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
+    return now_ms - attempt.batch_asked_ms >= poll_policy.batch_poll_ms;
 }
 
 TaskChange begin_attempt(Task task) {
@@ -288,17 +289,17 @@ TaskChange give_up(Task task, const std::string& why) {
     return change;
 }
 
-TaskChange fail_step(Task task, const std::string& why, const Pace& pace) {
+TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_policy) {
     if (!task.attempt || task.state != TaskState::kRunning) return give_up(std::move(task), why);
     TaskChange change{std::move(task), {}, 0, true};
-    fail_attempt(change, why, false, pace);
+    fail_attempt(change, why, false, poll_policy);
     return change;
 }
 
-TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms) {
+TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms) {
     check(task.attempt.has_value(), "an outcome for a task without an attempt");
     TaskChange change{std::move(task), {}, 0, false};
-    std::visit(Applier{change, pace, now_ms}, outcome);
+    std::visit(Applier{change, poll_policy, now_ms}, outcome);
     return change;
 }
 

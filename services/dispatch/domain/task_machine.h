@@ -13,8 +13,8 @@
 //
 //   staging → submitting → queued → running → collecting → done
 //
-// A step that says nothing (Unknown) is repeated for as long as it takes; one that says no (Refused) is repeated a few
-// times, then fails the attempt; a failed attempt makes a new one until attempts_max.
+// A step that says nothing (Unreachable) is repeated for as long as it takes; one that says no (Rejected) is repeated a
+// few times, then fails the attempt; a failed attempt makes a new one until attempts_max.
 namespace atl::dispatch {
 
 struct Staged {};
@@ -22,31 +22,31 @@ struct Submitted {
     std::string batch_id;
 };
 // A look at an attempt that was submitted.
-struct Watched {
+struct Observed {
     bool started = false;
     std::optional<std::int64_t> exit_code;   // from exit.json
     std::vector<std::string> lines;          // new lines of stdout.jsonl
     std::int64_t log_offset = 0;             // after them
     bool log_is_drained = true;              // no more lines were there
     std::string stderr_tail;                 // why, when it ended with a failure: failure_text()
-    std::optional<BatchState> batch_answer;  // when the batch system was asked,
+    std::optional<BatchState> queue_status;  // when the batch system was asked,
     std::int64_t batch_asked_ms = 0;         // at this time
 };
 struct Collected {
     json::Json result;
 };
-struct Gone {};  // cancelled, and no process of it lives
-struct Unknown {
+struct Cancelled {};  // cancelled, and no process of it lives
+struct Unreachable {
     std::string why;
 };
-struct Refused {
+struct Rejected {
     std::string why;
     bool is_permanent = false;  // the input is wrong; repeating cannot help
     bool ends_attempt = false;  // what the attempt made is no good; only another one can help
 };
-using Outcome = std::variant<Staged, Submitted, Watched, Collected, Gone, Unknown, Refused>;
+using Outcome = std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected>;
 
-struct Pace {
+struct PollPolicy {
     std::int64_t poll_ms = 1000;         // between looks at a submitted attempt
     std::int64_t batch_poll_ms = 10000;  // between questions to the batch system
     std::int64_t absent_answers = 3;     // that many in a row, over absent_ms, before an attempt counts as lost
@@ -60,7 +60,7 @@ struct TaskChange {
     Task task;
     std::vector<DomainEvent> events;
     std::int64_t next_in_ms = 0;
-    bool is_news = false;  // more changed than the pace and the counters of the attempt
+    bool is_news = false;  // more changed than the timing and the counters of the attempt
 };
 
 // The next attempt of a pending task; it must be written down before its first step.
@@ -69,11 +69,11 @@ TaskChange begin_attempt(Task task);
 TaskChange cancel_idle(Task task);
 // A task whose site cannot be worked with at all.
 TaskChange give_up(Task task, const std::string& why);
-TaskChange apply(Task task, const Outcome& outcome, const Pace& pace, std::int64_t now_ms);
+TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms);
 // A step that cannot be done or whose outcome cannot be kept, whatever is tried: its attempt has failed.
-TaskChange fail_step(Task task, const std::string& why, const Pace& pace);
+TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_policy);
 
-bool should_ask_batch(const Attempt& attempt, const Pace& pace, std::int64_t now_ms);
-std::int64_t backoff_ms(std::int64_t failures, const Pace& pace);
+bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
+std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy);
 
 }  // namespace atl::dispatch

@@ -7,7 +7,7 @@ namespace {
 
 using json::Json;
 
-const Pace kPace;
+const PollPolicy kPollPolicy;
 
 Task train_task() {
     Task task;
@@ -40,8 +40,8 @@ std::vector<std::string> printed(const std::vector<Json>& lines) {
     return texts;
 }
 
-Watched ended(std::int64_t exit_code, const std::vector<Json>& lines = {}) {
-    Watched watched;
+Observed ended(std::int64_t exit_code, const std::vector<Json>& lines = {}) {
+    Observed watched;
     watched.started = true;
     watched.exit_code = exit_code;
     watched.lines = printed(lines);
@@ -52,14 +52,14 @@ Watched ended(std::int64_t exit_code, const std::vector<Json>& lines = {}) {
 const Json kSummary = {{"summary", true}, {"samples", 320}, {"tokens", 40960}, {"loss", 4.5}};
 
 // A run that made a step and stopped for time.
-Watched out_of_time() {
+Observed out_of_time() {
     return ended(0, {{{"step", 7}, {"loss", 5.0}}, {{"summary", true}, {"steps", 7}, {"resumable", true}}});
 }
 
 TEST(TaskMachineTest, ARunThatStoppedForTimeGoesOnInTheNextAttempt) {
     Task task = at_step(Step::kRunning);
     for (int attempt = 1; attempt <= 5; ++attempt) {  // more than attempts_max
-        const TaskChange change = apply(task, out_of_time(), kPace, 0);
+        const TaskChange change = apply(task, out_of_time(), kPollPolicy, 0);
         ASSERT_EQ(change.task.state, TaskState::kPending) << change.task.error;
         EXPECT_EQ(change.next_in_ms, 0);
         task = begin_attempt(change.task).task;
@@ -68,23 +68,23 @@ TEST(TaskMachineTest, ARunThatStoppedForTimeGoesOnInTheNextAttempt) {
         EXPECT_EQ(task.attempt->failed_before, 0);
         task.attempt->step = Step::kRunning;
     }
-    EXPECT_EQ(apply(task, ended(0, {kSummary}), kPace, 0).task.attempt->step, Step::kCollecting);
+    EXPECT_EQ(apply(task, ended(0, {kSummary}), kPollPolicy, 0).task.attempt->step, Step::kCollecting);
 }
 
 TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {
-    Task task = begin_attempt(apply(at_step(Step::kRunning), out_of_time(), kPace, 0).task).task;
+    Task task = begin_attempt(apply(at_step(Step::kRunning), out_of_time(), kPollPolicy, 0).task).task;
     task.attempt->step = Step::kRunning;
-    task = apply(task, ended(1), kPace, 0).task;
+    task = apply(task, ended(1), kPollPolicy, 0).task;
     ASSERT_EQ(task.state, TaskState::kPending) << "the first of two";
     task = begin_attempt(task).task;
     EXPECT_EQ(task.attempt->continues, 2) << "its process has ended, so its state may be used";
     task.attempt->step = Step::kRunning;
-    EXPECT_EQ(apply(task, ended(1), kPace, 0).task.state, TaskState::kFailed);
+    EXPECT_EQ(apply(task, ended(1), kPollPolicy, 0).task.state, TaskState::kFailed);
 }
 
 TEST(TaskMachineTest, ARunWithoutAStepInItsTimeFails) {
-    const Watched idle = ended(0, {{{"summary", true}, {"steps", 0}, {"resumable", true}}});
-    const Task task = apply(at_step(Step::kRunning), idle, kPace, 0).task;
+    const Observed idle = ended(0, {{{"summary", true}, {"steps", 0}, {"resumable", true}}});
+    const Task task = apply(at_step(Step::kRunning), idle, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kFailed);
     EXPECT_NE(task.attempt->error.find("time limit"), std::string::npos);
 }
@@ -92,32 +92,32 @@ TEST(TaskMachineTest, ARunWithoutAStepInItsTimeFails) {
 TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     Task task = train_task();
     EXPECT_EQ(operation_name(task), "atoll-t1-1");
-    task = apply(task, Staged{}, kPace, 0).task;
+    task = apply(task, Staged{}, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kSubmitting);
-    task = apply(task, Submitted{"123"}, kPace, 0).task;
+    task = apply(task, Submitted{"123"}, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kQueued);
     EXPECT_EQ(task.attempt->batch_id, "123");
-    Watched first;
+    Observed first;
     first.started = true;
     first.lines = printed({{{"step", 1}, {"loss", 9.5}, {"tokens_per_s", 100.0}}});
     first.log_offset = 40;
-    const TaskChange running = apply(task, first, kPace, 0);
+    const TaskChange running = apply(task, first, kPollPolicy, 0);
     EXPECT_EQ(running.task.attempt->step, Step::kRunning);
     EXPECT_EQ(running.task.attempt->log_offset, 40);
     ASSERT_EQ(running.events.size(), 2U);
     EXPECT_EQ(running.events[0].type, "atoll.task.running.v1");
     EXPECT_EQ(running.events[1].type, "atoll.task.progress.v1");
     EXPECT_EQ(running.events[1].data.at("loss"), 9.5);
-    task = apply(running.task, ended(0, {kSummary}), kPace, 0).task;
+    task = apply(running.task, ended(0, {kSummary}), kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kCollecting);
-    const TaskChange done = apply(task, Collected{{{"version", "v"}}}, kPace, 0);
+    const TaskChange done = apply(task, Collected{{{"version", "v"}}}, kPollPolicy, 0);
     EXPECT_EQ(done.task.state, TaskState::kDone);
     EXPECT_EQ(done.task.result.at("version"), "v");
     EXPECT_EQ(done.events.at(0).type, "atoll.task.done.v1");
 }
 
 TEST(TaskMachineTest, AFailedAttemptMakesANewOneUntilTheMaximum) {
-    const TaskChange first = apply(at_step(Step::kRunning), ended(1), kPace, 0);
+    const TaskChange first = apply(at_step(Step::kRunning), ended(1), kPollPolicy, 0);
     EXPECT_EQ(first.task.state, TaskState::kPending);
     EXPECT_GT(first.next_in_ms, 0);
     ASSERT_EQ(first.events.size(), 1U) << "whoever watches learns why there is another attempt";
@@ -126,25 +126,25 @@ TEST(TaskMachineTest, AFailedAttemptMakesANewOneUntilTheMaximum) {
     Task second = begin_attempt(first.task).task;
     EXPECT_EQ(operation_name(second), "atoll-t1-2");
     second.attempt->step = Step::kRunning;
-    Watched with_tail = ended(1);
+    Observed with_tail = ended(1);
     with_tail.stderr_tail = "out of luck";
-    const TaskChange last = apply(second, with_tail, kPace, 0);
+    const TaskChange last = apply(second, with_tail, kPollPolicy, 0);
     EXPECT_EQ(last.task.state, TaskState::kFailed);
     EXPECT_EQ(last.task.error, "leonardo: train of round 2 failed at attempt 2: exit code 1: out of luck");
     EXPECT_EQ(last.events.at(0).type, "atoll.task.failed.v1");
 }
 
 TEST(TaskMachineTest, BadInputIsNotTriedAgain) {
-    const TaskChange change = apply(at_step(Step::kRunning), ended(2), kPace, 0);
+    const TaskChange change = apply(at_step(Step::kRunning), ended(2), kPollPolicy, 0);
     EXPECT_EQ(change.task.state, TaskState::kFailed);
-    const TaskChange staging = apply(train_task(), Refused{"no such version", true}, kPace, 0);
+    const TaskChange staging = apply(train_task(), Rejected{"no such version", true}, kPollPolicy, 0);
     EXPECT_EQ(staging.task.state, TaskState::kFailed);
 }
 
 TEST(TaskMachineTest, WhatDoesNotFitIntoMemoryIsNotTriedAgain) {
-    Watched too_large = ended(3);
+    Observed too_large = ended(3);
     too_large.stderr_tail = "this run needs 70 GiB a rank and there are 60 GiB";
-    const TaskChange change = apply(at_step(Step::kRunning), too_large, kPace, 0);
+    const TaskChange change = apply(at_step(Step::kRunning), too_large, kPollPolicy, 0);
     EXPECT_EQ(change.task.state, TaskState::kFailed);
     EXPECT_EQ(change.task.error,
               "leonardo: train of round 2 failed at attempt 1: exit code 3: " + too_large.stderr_tail);
@@ -154,134 +154,135 @@ TEST(TaskMachineTest, SilenceNeverFailsAnAttemptAndIsAskedLessAndLess) {
     Task task = at_step(Step::kRunning);
     std::int64_t before = 0;
     for (int i = 0; i < 40; ++i) {
-        const TaskChange change = apply(task, Unknown{"no route"}, kPace, 0);
+        const TaskChange change = apply(task, Unreachable{"no route"}, kPollPolicy, 0);
         EXPECT_EQ(change.task.state, TaskState::kRunning);
         EXPECT_EQ(change.task.attempt->step, Step::kRunning);
         EXPECT_GE(change.next_in_ms, before);
-        EXPECT_LE(change.next_in_ms, kPace.retry_ms_max);
+        EXPECT_LE(change.next_in_ms, kPollPolicy.retry_ms_max);
         before = change.next_in_ms;
         task = change.task;
     }
-    EXPECT_EQ(before, kPace.retry_ms_max);
-    EXPECT_EQ(apply(task, Watched{}, kPace, 0).task.attempt->step_failures, 0) << "an answer ends the silence";
+    EXPECT_EQ(before, kPollPolicy.retry_ms_max);
+    EXPECT_EQ(apply(task, Observed{}, kPollPolicy, 0).task.attempt->step_failures, 0) << "an answer ends the silence";
 }
 
 TEST(TaskMachineTest, AStepThatIsRefusedIsRepeatedAFewTimes) {
     Task task = at_step(Step::kCollecting);
-    for (std::int64_t i = 1; i < kPace.step_failures_max; ++i) {
-        task = apply(task, Refused{"disk full"}, kPace, 0).task;
+    for (std::int64_t i = 1; i < kPollPolicy.step_failures_max; ++i) {
+        task = apply(task, Rejected{"disk full"}, kPollPolicy, 0).task;
         ASSERT_EQ(task.attempt->step, Step::kCollecting);
     }
-    task = apply(task, Refused{"disk full"}, kPace, 0).task;
+    task = apply(task, Rejected{"disk full"}, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kFailed);
     EXPECT_EQ(task.state, TaskState::kPending);
 }
 
-Watched answered(BatchState state, std::int64_t asked_ms) {
-    Watched watched;
-    watched.batch_answer = state;
+Observed answered(BatchState state, std::int64_t asked_ms) {
+    Observed watched;
+    watched.queue_status = state;
     watched.batch_asked_ms = asked_ms;
     return watched;
 }
 
 TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
     const auto after = [](const Task& task, BatchState state, std::int64_t asked_ms) {
-        return apply(task, answered(state, asked_ms), kPace, asked_ms).task;
+        return apply(task, answered(state, asked_ms), kPollPolicy, asked_ms).task;
     };
     Task task = at_step(Step::kRunning);
-    for (int i = 0; i < 10; ++i) task = after(task, BatchState::kAbsent, 1000);
+    for (int i = 0; i < 10; ++i) task = after(task, BatchState::kUnknownToQueue, 1000);
     EXPECT_EQ(task.state, TaskState::kRunning) << "many answers at once are one";
     task.attempt->absent_answers = 1;
-    task = after(task, BatchState::kAbsent, 1000 + kPace.absent_ms);
+    task = after(task, BatchState::kUnknownToQueue, 1000 + kPollPolicy.absent_ms);
     EXPECT_EQ(task.state, TaskState::kRunning) << "two answers are too few";
-    const Task found_again = after(task, BatchState::kRunning, 1000 + kPace.absent_ms);
-    EXPECT_EQ(after(found_again, BatchState::kAbsent, 9000 + kPace.absent_ms).state, TaskState::kRunning);
-    task = after(task, BatchState::kAbsent, 2000 + kPace.absent_ms);
+    const Task found_again = after(task, BatchState::kRunning, 1000 + kPollPolicy.absent_ms);
+    EXPECT_EQ(after(found_again, BatchState::kUnknownToQueue, 9000 + kPollPolicy.absent_ms).state, TaskState::kRunning);
+    task = after(task, BatchState::kUnknownToQueue, 2000 + kPollPolicy.absent_ms);
     EXPECT_EQ(task.state, TaskState::kPending);
     EXPECT_EQ(task.attempt->step, Step::kFailed);
 }
 
 TEST(TaskMachineTest, TheLogIsReadToItsEndBeforeTheExitCodeCounts) {
-    Watched more = ended(0, {});
+    Observed more = ended(0, {});
     more.log_is_drained = false;
-    Task task = apply(at_step(Step::kRunning), more, kPace, 0).task;
+    Task task = apply(at_step(Step::kRunning), more, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kRunning);
-    task = apply(task, ended(0, {kSummary}), kPace, 0).task;
+    task = apply(task, ended(0, {kSummary}), kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kCollecting);
 }
 
 TEST(TaskMachineTest, ALogWithoutEndIsReadAtThePaceOfPollsAndThenRefused) {
-    Watched more;
+    Observed more;
     more.log_is_drained = false;
     Task task = at_step(Step::kRunning);
     std::int64_t at_once = 0;
     std::int64_t wait = 0;
     for (int i = 0; i < 200; ++i) {
-        const TaskChange change = apply(task, more, kPace, 0);
+        const TaskChange change = apply(task, more, kPollPolicy, 0);
         wait = change.next_in_ms;
         at_once += wait == 0 ? 1 : 0;
         task = change.task;
     }
-    EXPECT_EQ(wait, kPace.poll_ms);
+    EXPECT_EQ(wait, kPollPolicy.poll_ms);
     EXPECT_LT(at_once, 100);
     EXPECT_GT(at_once, 10) << "what was written while nobody looked is read soon";
-    EXPECT_EQ(apply(apply(task, Watched{}, kPace, 0).task, more, kPace, 0).next_in_ms, 0) << "it was drained between";
+    EXPECT_EQ(apply(apply(task, Observed{}, kPollPolicy, 0).task, more, kPollPolicy, 0).next_in_ms, 0)
+        << "it was drained between";
     more.log_offset = (std::int64_t{1} << 30) + 1;
-    EXPECT_EQ(apply(task, more, kPace, 0).task.attempt->step, Step::kFailed);
+    EXPECT_EQ(apply(task, more, kPollPolicy, 0).task.attempt->step, Step::kFailed);
 }
 
 TEST(TaskMachineTest, AnEvaluationOfMoreModelsThanThereAreIsRefusedAtOnce) {
-    Watched lines;
+    Observed lines;
     lines.lines = printed({{{"perplexity", 1}}, {{"perplexity", 1}}});
     lines.log_is_drained = false;
-    const Task task = apply(evaluate_task(), lines, kPace, 0).task;
+    const Task task = apply(evaluate_task(), lines, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kRunning);
-    const Task refused = apply(task, lines, kPace, 0).task;
+    const Task refused = apply(task, lines, kPollPolicy, 0).task;
     EXPECT_EQ(refused.attempt->step, Step::kFailed);
     EXPECT_NE(refused.attempt->error.find("more than the 2 models"), std::string::npos) << refused.attempt->error;
 }
 
 TEST(TaskMachineTest, ATrainerWithoutItsSummaryHasFailed) {
-    const TaskChange change = apply(at_step(Step::kRunning), ended(0), kPace, 0);
+    const TaskChange change = apply(at_step(Step::kRunning), ended(0), kPollPolicy, 0);
     EXPECT_EQ(change.task.attempt->step, Step::kFailed);
 }
 
 TEST(TaskMachineTest, AnEvaluationSaysOfWhichModelsItHasResults) {
     Task queued = evaluate_task();
     queued.attempt->step = Step::kQueued;
-    Watched watched;
+    Observed watched;
     watched.started = true;
     watched.log_is_drained = true;
-    const TaskChange begun = apply(queued, watched, kPace, 0);
+    const TaskChange begun = apply(queued, watched, kPollPolicy, 0);
     ASSERT_EQ(begun.events.size(), 2U);
     EXPECT_EQ(begun.events[1].type, "atoll.task.evaluating.v1");
     EXPECT_EQ(begun.events[1].data.at("models"), 2);
     EXPECT_EQ(begun.events[1].data.at("models_done"), 0);
     EXPECT_EQ(begun.events[1].data.at("model"), "global");
     watched.lines = printed({{{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}}});
-    const TaskChange later = apply(begun.task, watched, kPace, 0);
+    const TaskChange later = apply(begun.task, watched, kPollPolicy, 0);
     ASSERT_EQ(later.events.size(), 1U);
     EXPECT_EQ(later.events[0].data.at("models_done"), 1);
     EXPECT_EQ(later.events[0].data.at("model"), "leonardo");
     EXPECT_TRUE(later.events[0].data.contains("dataset"));
     watched.lines = {};
-    EXPECT_TRUE(apply(later.task, watched, kPace, 0).events.empty()) << "nothing new";
+    EXPECT_TRUE(apply(later.task, watched, kPollPolicy, 0).events.empty()) << "nothing new";
 }
 
 TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
     const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}};
-    const TaskChange done = apply(evaluate_task(), ended(0, {line, line}), kPace, 0);
+    const TaskChange done = apply(evaluate_task(), ended(0, {line, line}), kPollPolicy, 0);
     ASSERT_EQ(done.task.state, TaskState::kDone) << done.task.error;
     EXPECT_EQ(done.task.result.at("evaluations").at(1).at("which"), "leonardo");
     EXPECT_EQ(done.task.result.at("evaluations").at(1).at("perplexity"), 7.4);
-    EXPECT_EQ(apply(evaluate_task(), ended(0, {line}), kPace, 0).task.attempt->step, Step::kFailed);
+    EXPECT_EQ(apply(evaluate_task(), ended(0, {line}), kPollPolicy, 0).task.attempt->step, Step::kFailed);
 }
 
 TEST(TaskMachineTest, WhatIsUnknownInATrainersLinesGoesNowhere) {
     Json summary = kSummary;
     summary["note"] = std::string("a\0b", 3);
     summary[std::string("a\0b", 3)] = 1;
-    const Task task = apply(at_step(Step::kRunning), ended(0, {summary}), kPace, 0).task;
+    const Task task = apply(at_step(Step::kRunning), ended(0, {summary}), kPollPolicy, 0).task;
     ASSERT_TRUE(task.attempt->summary);
     Json kept = kSummary;
     kept["resumable"] = false;
@@ -291,37 +292,38 @@ TEST(TaskMachineTest, WhatIsUnknownInATrainersLinesGoesNowhere) {
 TEST(TaskMachineTest, ALineThatNoTrainerCanHaveWrittenFailsTheAttemptByItsNumber) {
     Json summary = kSummary;
     summary["resumable"] = 1;
-    Watched before;
+    Observed before;
     before.lines = {"{\"step\":1,\"loss\":2.5}", "no JSON"};
-    const Task running = apply(at_step(Step::kRunning), before, kPace, 0).task;
+    const Task running = apply(at_step(Step::kRunning), before, kPollPolicy, 0).task;
     ASSERT_EQ(running.attempt->step, Step::kRunning);
-    const Task task = apply(running, ended(0, {{{"step", 2}, {"loss", 2.25}}, summary}), kPace, 0).task;
+    const Task task = apply(running, ended(0, {{{"step", 2}, {"loss", 2.25}}, summary}), kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kFailed);
     EXPECT_EQ(task.state, TaskState::kPending) << "another attempt may say something else";
     EXPECT_EQ(task.attempt->error, "line 4 of stdout.jsonl: resumable: must be true or false");
     EXPECT_EQ(task.attempt->last_step->step, 2) << "what came before it was taken";
-    const Task evaluation = apply(evaluate_task(), ended(0, {{{"perplexity", true}, {"loss", 2.0}}}), kPace, 0).task;
+    const Task evaluation =
+        apply(evaluate_task(), ended(0, {{{"perplexity", true}, {"loss", 2.0}}}), kPollPolicy, 0).task;
     EXPECT_EQ(evaluation.attempt->error, "line 1 of stdout.jsonl: perplexity: must be a number or null");
 }
 
 TEST(TaskMachineTest, AStepThatCannotBeDoneFailsItsAttemptAndThenItsTask) {
-    const TaskChange first = fail_step(at_step(Step::kRunning), "it cannot be read", kPace);
+    const TaskChange first = fail_step(at_step(Step::kRunning), "it cannot be read", kPollPolicy);
     EXPECT_EQ(first.task.state, TaskState::kPending);
     EXPECT_EQ(first.task.attempt->step, Step::kFailed);
     EXPECT_EQ(first.events.at(0).type, "atoll.task.retrying.v1");
-    EXPECT_EQ(fail_step(begin_attempt(first.task).task, "again", kPace).task.state, TaskState::kFailed);
-    EXPECT_EQ(fail_step(first.task, "it cannot be begun", kPace).task.state, TaskState::kFailed)
+    EXPECT_EQ(fail_step(begin_attempt(first.task).task, "again", kPollPolicy).task.state, TaskState::kFailed);
+    EXPECT_EQ(fail_step(first.task, "it cannot be begun", kPollPolicy).task.state, TaskState::kFailed)
         << "there is no attempt that could fail";
     Task cancelled = at_step(Step::kRunning);
     cancelled.cancel_requested = true;
-    EXPECT_EQ(fail_step(cancelled, "it cannot be cancelled", kPace).task.state, TaskState::kFailed);
+    EXPECT_EQ(fail_step(cancelled, "it cannot be cancelled", kPollPolicy).task.state, TaskState::kFailed);
 }
 
 TEST(TaskMachineTest, ACancelledTaskEndsOnceNothingOfItLives) {
     Task task = at_step(Step::kRunning);
     task.cancel_requested = true;
-    EXPECT_EQ(apply(task, Unknown{"no route"}, kPace, 0).task.state, TaskState::kRunning);
-    EXPECT_EQ(apply(task, Gone{}, kPace, 0).task.state, TaskState::kCancelled);
+    EXPECT_EQ(apply(task, Unreachable{"no route"}, kPollPolicy, 0).task.state, TaskState::kRunning);
+    EXPECT_EQ(apply(task, Cancelled{}, kPollPolicy, 0).task.state, TaskState::kCancelled);
 }
 
 }  // namespace

@@ -16,12 +16,12 @@ constexpr milliseconds kReconnectPause{500};
 // A notification can be lost with its connection only, yet a look now and then costs nothing.
 constexpr int kSlicesBetweenLooks = 100;
 
-void give(const EventFeed::Question& question, Result<EventPage> page) {
+void give(const EventFeed::Query& query, Result<EventPage> page) {
     const Status given = contained([&]() -> Status {
-        question.answer(std::move(page));
+        query.answer(std::move(page));
         return {};
     });
-    if (!given.ok()) spdlog::error("events of job {} could not be given: {}", question.job, describe(given.error()));
+    if (!given.ok()) spdlog::error("events of job {} could not be given: {}", query.job, describe(given.error()));
 }
 
 }  // namespace
@@ -36,13 +36,13 @@ EventFeed::~EventFeed() {
     thread_.request_stop();
     wake_.notify_all();
     thread_.join();
-    for (auto& question : questions_) give(question, unavailable("the service is stopping"));
+    for (auto& query : questions_) give(query, unavailable("the service is stopping"));
 }
 
-void EventFeed::ask(Question question) {
+void EventFeed::ask(Query query) {
     {
         const std::lock_guard lock(mutex_);
-        questions_.push_back(std::move(question));
+        questions_.push_back(std::move(query));
     }
     wake_.notify_all();
 }
@@ -50,7 +50,7 @@ void EventFeed::ask(Question question) {
 void EventFeed::stop_waiting() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (auto& question : questions_) question.deadline = {};
+    for (auto& query : questions_) query.deadline = {};
 }
 
 void EventFeed::run(const std::stop_token& stop) {
@@ -82,53 +82,53 @@ Status EventFeed::serve(const std::stop_token& stop) {
     return {};
 }
 
-std::vector<EventFeed::Question> EventFeed::take_due(bool all) {
+std::vector<EventFeed::Query> EventFeed::take_due(bool all) {
     const auto now = std::chrono::steady_clock::now();
-    std::vector<Question> due;
+    std::vector<Query> due;
     const std::lock_guard lock(mutex_);
-    for (auto question = questions_.begin(); question != questions_.end();) {
-        if (stopping_) question->deadline = now;
-        if (all || question->is_new || question->deadline <= now) {
-            due.push_back(std::move(*question));
-            question = questions_.erase(question);
+    for (auto query = questions_.begin(); query != questions_.end();) {
+        if (stopping_) query->deadline = now;
+        if (all || query->is_new || query->deadline <= now) {
+            due.push_back(std::move(*query));
+            query = questions_.erase(query);
         } else {
-            ++question;
+            ++query;
         }
     }
     return due;
 }
 
 Status EventFeed::answer_ready(pg::Connection& connection, bool all) {
-    std::vector<Question> due = take_due(all);
+    std::vector<Query> due = take_due(all);
     for (std::size_t i = 0; i < due.size(); ++i) {
-        Question& question = due[i];
-        auto page = contained([&] { return read_events(connection, question.job, question.after, question.limit); });
+        Query& query = due[i];
+        auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
         if (!page.ok() && page.error().code == ErrorCode::kUnavailable) {
             put_back({std::make_move_iterator(due.begin() + static_cast<std::ptrdiff_t>(i)),
                       std::make_move_iterator(due.end())});
             return page.error();
         }
         const bool must_answer = !page.ok() || !page->items.empty() || page->job_is_finished ||
-                                 question.deadline <= std::chrono::steady_clock::now();
+                                 query.deadline <= std::chrono::steady_clock::now();
         if (must_answer) {
-            give(question, std::move(page));
+            give(query, std::move(page));
             continue;
         }
-        question.is_new = false;
-        std::vector<Question> still_waiting;
-        still_waiting.push_back(std::move(question));
+        query.is_new = false;
+        std::vector<Query> still_waiting;
+        still_waiting.push_back(std::move(query));
         put_back(std::move(still_waiting));
     }
     return {};
 }
 
-void EventFeed::put_back(std::vector<Question> questions) {
+void EventFeed::put_back(std::vector<Query> questions) {
     const std::lock_guard lock(mutex_);
     std::move(questions.begin(), questions.end(), std::back_inserter(questions_));
 }
 
 void EventFeed::fail_late(const Error& error) {
-    for (auto& question : take_due(false)) give(question, error);
+    for (auto& query : take_due(false)) give(query, error);
 }
 
 }  // namespace atl::dispatch

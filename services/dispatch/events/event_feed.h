@@ -18,7 +18,7 @@ namespace atl::dispatch {
 // the time is over. One thread and one connection serve all who wait; Postgres' NOTIFY wakes them.
 class EventFeed {
   public:
-    struct Question {
+    struct Query {
         std::string job;
         std::int64_t after = 0;
         std::int64_t limit = 100;
@@ -30,24 +30,24 @@ class EventFeed {
     EventFeed(std::string conninfo, std::string schema);
     ~EventFeed();
 
-    void ask(Question question);
-    // From now on every question is answered with what there is.
+    void ask(Query query);
+    // From now on every query is answered with what there is.
     void stop_waiting();
 
   private:
     void run(const std::stop_token& stop);
     Status serve(const std::stop_token& stop);
     // The questions to look at now: all, or those that are new or whose time is over. The caller owns them.
-    std::vector<Question> take_due(bool all);
+    std::vector<Query> take_due(bool all);
     Status answer_ready(pg::Connection& connection, bool all);
-    void put_back(std::vector<Question> questions);
+    void put_back(std::vector<Query> questions);
     void fail_late(const Error& error);
 
     std::string conninfo_;
     std::string schema_;
     std::mutex mutex_;
     std::condition_variable_any wake_;
-    std::vector<Question> questions_;
+    std::vector<Query> questions_;
     bool stopping_ = false;
     std::jthread thread_;
 };

@@ -32,7 +32,7 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     for (const std::string& list :
          {std::string("/v1/facilities"), std::string("/v1/preparations"), std::string("/v1/jobs"),
           "/v1/jobs/" + job + "/rounds", "/v1/jobs/" + job + "/events", "/v1/jobs/" + job + "/logs?format=json",
-          std::string("/v1/events/parked")})
+          std::string("/v1/dead-letters")})
         EXPECT_FALSE(get(list).at("items").empty()) << list;
     get("/v1/facilities/leonardo");
     const std::string text = "/v1/jobs/" + job + "/logs";

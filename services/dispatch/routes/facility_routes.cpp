@@ -39,7 +39,7 @@ Status require_local_programs(const Facility& facility) {
 }
 
 Response post_facility(Routing& routing, const Request& request) {
-    return service::answer_once(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::idempotent(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(const Facility facility, parse_facility(body));
         ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
@@ -51,7 +51,7 @@ Response post_facility(Routing& routing, const Request& request) {
 }
 
 Response get_facilities(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
         std::vector<Json> items;
@@ -61,14 +61,14 @@ Response get_facilities(Routing& routing, const Request& request) {
 }
 
 Response get_facility(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
         return answer_one(200, stored, request);
     });
 }
 
 Response patch_facility(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
         ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
         ATOLL_TRY(const Json body, request.json());
@@ -88,7 +88,7 @@ Response patch_facility(Routing& routing, const Request& request) {
 }
 
 Response remove_facility(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(delete_facility(transaction.connection(), request.param("name")));
         return Response::empty(204);
     });

@@ -39,7 +39,7 @@ Result<std::int64_t> query_integer(const Request& request, const std::string& ke
 }
 
 Response get_jobs(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(auto items, job_list(transaction.connection(), page.after, page.limit + 1));
         return service::list(std::move(items), page, "id");
@@ -47,14 +47,14 @@ Response get_jobs(Routing& routing, const Request& request) {
 }
 
 Response get_job(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json job, job_view(transaction.connection(), request.param("id")));
         return Response::json(200, job);
     });
 }
 
 Response get_rounds(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(const std::int64_t after, query_integer(request, "after", -1, INT32_MAX));
         ATOLL_TRY(const Json rounds, rounds_view(transaction.connection(), request.param("id"), after, page.limit));
@@ -62,27 +62,27 @@ Response get_rounds(Routing& routing, const Request& request) {
     });
 }
 
-Result<EventFeed::Question> question_of(const Request& request) {
-    EventFeed::Question question;
-    question.job = request.param("id");
-    ATOLL_TRY(question.after, query_integer(request, "after", 0, INT64_MAX));
-    ATOLL_TRY(question.limit, query_integer(request, "limit", 100, 1000));
+Result<EventFeed::Query> question_of(const Request& request) {
+    EventFeed::Query query;
+    query.job = request.param("id");
+    ATOLL_TRY(query.after, query_integer(request, "after", 0, INT64_MAX));
+    ATOLL_TRY(query.limit, query_integer(request, "limit", 100, 1000));
     ATOLL_TRY(const std::int64_t wait_s, query_integer(request, "wait", 0, 3600, "s"));
-    question.limit = std::max<std::int64_t>(question.limit, 1);
-    question.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(std::min(wait_s, kWaitMax_s));
-    return question;
+    query.limit = std::max<std::int64_t>(query.limit, 1);
+    query.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(std::min(wait_s, kWaitMax_s));
+    return query;
 }
 
-// Runs on a listener's thread: hands the question on and returns.
+// Runs on a listener's thread: hands the query on and returns.
 void events(Routing& routing, const Request& request, const http::Responder& responder) {
-    auto question = question_of(request);
+    auto query = question_of(request);
     const std::string request_id = request.request_id;
-    if (!question.ok()) return responder.respond(Response::problem(question.error(), request_id));
-    question->answer = [responder, request_id](const Result<EventPage>& page) {
+    if (!query.ok()) return responder.respond(Response::problem(query.error(), request_id));
+    query->answer = [responder, request_id](const Result<EventPage>& page) {
         if (!page.ok()) return responder.respond(Response::problem(page.error(), request_id));
         responder.respond(Response::json(200, {{"items", page->items}, {"next", std::to_string(page->last)}}));
     };
-    routing.feed.ask(std::move(question).value());
+    routing.feed.ask(std::move(query).value());
 }
 
 struct LogPlace {

@@ -78,8 +78,8 @@ Response post_job(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };
-    Response response = service::answer_once(routing.pool, request, before, insert);
-    routing.poke();
+    Response response = service::idempotent(routing.pool, request, before, insert);
+    routing.wake();
     return response;
 }
 
@@ -103,12 +103,12 @@ Status resume(Routing&, pg::Transaction& transaction, const std::string& id) {
 http::Handler changing(Routing& routing, Status (*change)(Routing&, pg::Transaction&, const std::string&)) {
     return [&routing, change](const Request& request) {
         Response response =
-            service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+            service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
                 ATOLL_RETURN_IF_ERROR(change(routing, transaction, request.param("id")));
                 ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
                 return Response::json(200, view);
             });
-        routing.poke();
+        routing.wake();
         return response;
     };
 }

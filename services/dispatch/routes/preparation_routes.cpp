@@ -59,13 +59,13 @@ Response post_preparation(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
         return Response::json(202, view).with("Location", "/v1/preparations/" + id);
     };
-    Response response = service::answer_once(routing.pool, request, before, insert);
-    routing.poke();
+    Response response = service::idempotent(routing.pool, request, before, insert);
+    routing.wake();
     return response;
 }
 
 Response get_preparations(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const http::Page page, http::page_of(request));
         ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
         return service::list(std::move(items), page, "id");
@@ -73,7 +73,7 @@ Response get_preparations(Routing& routing, const Request& request) {
 }
 
 Response get_preparation(Routing& routing, const Request& request) {
-    return service::answer(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);
     });

@@ -5,7 +5,7 @@
 #include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/events.h"
 #include "services/dispatch/events/event_feed.h"
-#include "services/dispatch/work/steps.h"
+#include "services/dispatch/work/attempt_runner.h"
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
@@ -16,9 +16,9 @@ struct Routing {
     pg::Pool& pool;
     const Catalog& catalog;
     const Topics& topics;
-    Steps& steps;
+    AttemptRunner& steps;
     EventFeed& feed;
-    std::function<void()> poke;  // there is new work for the workers
+    std::function<void()> wake;  // there is new work for the workers
 };
 
 void add_facility_routes(http::Server& server, Routing& routing);

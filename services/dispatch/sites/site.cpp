@@ -116,11 +116,11 @@ Result<std::string> Site::submit(const BatchSubmission& submission) {
     return batch_->submit(*transport_, submission);
 }
 
-Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchOperation>& operations) {
+Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchJobRef>& operations) {
     return batch_->poll(*transport_, operations);
 }
 
-Status Site::cancel(const BatchOperation& operation) {
+Status Site::cancel(const BatchJobRef& operation) {
     return batch_->cancel(*transport_, operation);
 }
 

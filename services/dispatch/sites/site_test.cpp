@@ -129,7 +129,7 @@ TEST_F(SiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {
     EXPECT_TRUE(here().stage({"v"}, "job", "url", "token").ok());
     (void)here().push({attempt.string(), "m", "url", "token", json::Json::object()});
     EXPECT_TRUE(here().check("url").ok());
-    EXPECT_EQ(read_file(seen).value(), "stage=" + key + "\npush=" + key + "\nreach=" + key + "\n");
+    EXPECT_EQ(read_file(seen).value(), "stage=" + key + "\npush=" + key + "\nping=" + key + "\n");
 }
 
 TEST_F(SiteTest, AStoreThatIsAwayIsNoRefusal) {

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kFakeAtoll = R"sh(#!/bin/sh
 here=$(dirname "$0")
 verb=$1
-if [ "$verb" = reach ]; then
+if [ "$verb" = ping ]; then
     [ ! -e "$here/unreachable" ] || { echo "cannot reach $3" >&2; exit 1; }
     echo "$3 answers"
     exit

@@ -115,16 +115,15 @@ TEST_F(LyingSiteTest, AnAnswerThatCannotBeGivenKeepsNobodyElseFromTheirs) {
     EventFeed feed(conninfo_, "dispatch");
     std::atomic<bool> was_asked = false;
     std::atomic<bool> is_answered = false;
-    const auto question = [&](std::function<void(Result<EventPage>)> answer) {
-        return EventFeed::Question{
-            .job = job, .deadline = std::chrono::steady_clock::now(), .answer = std::move(answer)};
+    const auto query = [&](std::function<void(Result<EventPage>)> answer) {
+        return EventFeed::Query{.job = job, .deadline = std::chrono::steady_clock::now(), .answer = std::move(answer)};
     };
-    feed.ask(question([&](const Result<EventPage>&) {
+    feed.ask(query([&](const Result<EventPage>&) {
         was_asked = true;
         throw std::runtime_error("the client's text cannot be written");
     }));
     ASSERT_TRUE(eventually([&] { return was_asked.load(); }));
-    feed.ask(question([&](const Result<EventPage>& page) { is_answered = page.ok(); }));
+    feed.ask(query([&](const Result<EventPage>& page) { is_answered = page.ok(); }));
     EXPECT_TRUE(eventually([&] { return is_answered.load(); }));
 }
 

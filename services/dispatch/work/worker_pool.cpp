@@ -71,21 +71,21 @@ Status advance(pg::Transaction& transaction, const Topics& topics, const std::st
     return apply_decision(transaction, topics, view, advance_job(view, unix_now_ms()));
 }
 
-WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, Steps& steps,
+WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& steps,
                        metrics::Registry& metrics, WorkerSeams seams)
-    : pool_(pool), settings_(settings), topics_(topics), steps_(steps), metrics_(metrics), seams_(std::move(seams)) {
+    : pool_(pool), settings_(settings), topics_(topics), runner_(steps), metrics_(metrics), seams_(std::move(seams)) {
     threads_.emplace_back([this](const std::stop_token& stop) { keep(stop); });
     for (std::int64_t i = 0; i < settings.workers; ++i)
         threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
 WorkerPool::~WorkerPool() {
-    steps_.stop();
+    runner_.stop();
     for (auto& thread : threads_) thread.request_stop();
     threads_.clear();
 }
 
-void WorkerPool::poke() {
+void WorkerPool::wake() {
     {
         const std::lock_guard lock(mutex_);
         ++pokes_;
@@ -93,18 +93,18 @@ void WorkerPool::poke() {
     wake_.notify_one();
 }
 
-class WorkerPool::Holding {
+class WorkerPool::Lease {
   public:
-    Holding(WorkerPool& pool, const LeasedTask& leased) : pool_(pool), task_(leased.task.id) {
+    Lease(WorkerPool& pool, const LeasedTask& leased) : pool_(pool), task_(leased.task.id) {
         const std::lock_guard lock(pool_.mutex_);
         pool_.held_[task_] = leased.fence;
     }
-    ~Holding() {
+    ~Lease() {
         const std::lock_guard lock(pool_.mutex_);
         pool_.held_.erase(task_);
     }
-    Holding(const Holding&) = delete;
-    Holding& operator=(const Holding&) = delete;
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
 
   private:
     WorkerPool& pool_;
@@ -139,19 +139,19 @@ Result<bool> WorkerPool::work_once() {
     if (!leased) return false;
     std::int64_t next_in_ms = 0;
     {
-        const Holding holding(*this, *leased);
+        const Lease holding(*this, *leased);
         bool is_known = true;
         TaskChange change = step(*leased, is_known);
         ATOLL_RETURN_IF_ERROR(write(*leased, change, is_known));
         next_in_ms = change.next_in_ms;
     }
-    if (next_in_ms == 0) poke();
+    if (next_in_ms == 0) wake();
     return true;
 }
 
 Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_known) {
     if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
-    if (!is_known && steps_.is_stopped()) {
+    if (!is_known && runner_.is_stopped()) {
         // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
         ATOLL_TRY(auto connection, pool_.acquire());
         return release_lease(*connection, leased.task.id, leased.fence);
@@ -167,8 +167,8 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
     }
     ATOLL_RETURN_IF_ERROR(saved);
     ATOLL_TRY(auto connection, pool_.acquire());
-    const Pace& pace = steps_.pace(leased.facility);
-    return note_answer(*connection, leased.facility.name, is_known, pace.retry_ms, pace.retry_ms_max);
+    const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
+    return note_answer(*connection, leased.facility.name, is_known, poll_policy.retry_ms, poll_policy.retry_ms_max);
 }
 
 TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
@@ -189,13 +189,13 @@ TaskChange WorkerPool::take_step(const LeasedTask& leased, bool& is_known) {
     if (!has_live_attempt(task)) return task.cancel_requested ? cancel_idle(task) : begin_attempt(task);
     const std::int64_t now_ms = unix_now_ms();
     const Outcome outcome =
-        task.cancel_requested ? steps_.cancel(task, leased.facility) : steps_.run(task, leased.facility, now_ms);
-    if (const auto* unknown = std::get_if<Unknown>(&outcome)) {
+        task.cancel_requested ? runner_.cancel(task, leased.facility) : runner_.run(task, leased.facility, now_ms);
+    if (const auto* unknown = std::get_if<Unreachable>(&outcome)) {
         is_known = false;
         spdlog::warn("facility {}: {} of task {}: {}", task.facility, name_of_step(task), task.id, unknown->why);
     }
-    TaskChange change = apply(task, outcome, steps_.pace(leased.facility), now_ms);
-    const auto* watched = std::get_if<Watched>(&outcome);
+    TaskChange change = apply(task, outcome, runner_.poll_policy(leased.facility), now_ms);
+    const auto* watched = std::get_if<Observed>(&outcome);
     const bool is_running = watched != nullptr && !watched->exit_code;
     if (is_running && change.task.attempt->step == Step::kFailed) end_at_site(task, leased.facility);
     return change;
@@ -205,13 +205,13 @@ TaskChange WorkerPool::fail(const LeasedTask& leased, const std::string& why) {
     const std::string reason = shorten(json::printable(why), kGivenUpBytesMax);
     spdlog::error("task {}: {} gave up: {}", leased.task.id, name_of_step(leased.task), reason);
     if (may_run(leased.task)) end_at_site(leased.task, leased.facility);
-    return fail_step(leased.task, reason, steps_.pace(leased.facility));
+    return fail_step(leased.task, reason, runner_.poll_policy(leased.facility));
 }
 
 // What an attempt that failed before its batch job ended still has running there would keep the next one waiting.
 void WorkerPool::end_at_site(const Task& task, const Facility& facility) {
-    const auto ended = contained([&]() -> Result<Outcome> { return steps_.cancel(task, facility); });
-    const auto* unknown = ended.ok() ? std::get_if<Unknown>(&*ended) : nullptr;
+    const auto ended = contained([&]() -> Result<Outcome> { return runner_.cancel(task, facility); });
+    const auto* unknown = ended.ok() ? std::get_if<Unreachable>(&*ended) : nullptr;
     if (ended.ok() && unknown == nullptr) return;
     spdlog::warn("facility {}: task {} may go on there: {}", facility.name, task.id,
                  unknown != nullptr ? unknown->why : describe(ended.error()));

@@ -13,7 +13,7 @@
 #include "services/dispatch/db/events.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/settings.h"
-#include "services/dispatch/work/steps.h"
+#include "services/dispatch/work/attempt_runner.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
 
@@ -29,15 +29,15 @@ struct WorkerSeams {
 // leases, watches deadlines and counts. Any number of processes may run such a pool on one database.
 class WorkerPool {
   public:
-    WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, Steps& steps, metrics::Registry& metrics,
-               WorkerSeams seams = {});
+    WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& steps,
+               metrics::Registry& metrics, WorkerSeams seams = {});
     ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 
-    void poke();  // new work may be due
+    void wake();  // new work may be due
 
   private:
     // A task in this process's hands, whose lease the keeper renews.
-    class Holding;
+    class Lease;
 
     void work(const std::stop_token& stop);
     void keep(const std::stop_token& stop);
@@ -60,7 +60,7 @@ class WorkerPool {
     pg::Pool& pool_;
     const Settings& settings_;
     const Topics& topics_;
-    Steps& steps_;
+    AttemptRunner& runner_;
     metrics::Registry& metrics_;
     WorkerSeams seams_;
     std::mutex mutex_;

@@ -164,7 +164,7 @@ void add_routes(http::Server& server, pg::Pool& pool, const Settings& settings) 
     using Function = std::function<Result<Response>(Transaction&, const Request&)>;
     const auto add = [&](Method method, const char* pattern, http::Access access, const Function& function) {
         using Run = Response (*)(pg::Pool&, const Request&, const service::Work&);
-        const Run run = method == Method::kPost ? Run{service::answer_once} : Run{service::answer};
+        const Run run = method == Method::kPost ? Run{service::idempotent} : Run{service::in_transaction};
         server.route(method, pattern, access, [&pool, run, function](const Request& request) {
             return run(pool, request, [&](Transaction& transaction) { return function(transaction, request); });
         });

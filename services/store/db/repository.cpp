@@ -223,7 +223,7 @@ Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, 
     return {};
 }
 
-Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {
+Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {
     ATOLL_TRY(const auto noted,
               transaction.query("INSERT INTO uploads AS u (task, attempt, bytes, version) VALUES ($1, $2, 0, $3)"
                                 " ON CONFLICT (task, attempt) DO UPDATE SET version = excluded.version"
@@ -234,12 +234,13 @@ Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope
                     "manifest");
 }
 
-Status keep_blobs(pg::Transaction& transaction) {
+Status lock_blobs_shared(pg::Transaction& transaction) {
     ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock_shared(") + kSweepLock + ")"));
     return {};
 }
 
-Result<std::vector<std::string>> unneeded_blobs(pg::Transaction& transaction, const std::vector<std::string>& blobs) {
+Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
+                                                    const std::vector<std::string>& blobs) {
     ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock(") + kSweepLock + ")"));
     ATOLL_TRY(const auto rows, transaction.query("SELECT value FROM jsonb_array_elements_text($1::jsonb)"
                                                  " WHERE NOT EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)",

@@ -47,12 +47,13 @@ Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& sco
 Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
 
 // Notes which version an attempt hands in. kConflict: it has handed in another, and may have only one.
-Status note_handed_in(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);
+Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);
 
 // Held to the end of the transaction by who makes a version, from looking for its blobs on: none of them goes then.
-Status keep_blobs(pg::Transaction& transaction);
+Status lock_blobs_shared(pg::Transaction& transaction);
 // Which of these blobs no version needs, with nobody making one until the end of the transaction.
-Result<std::vector<std::string>> unneeded_blobs(pg::Transaction& transaction, const std::vector<std::string>& blobs);
+Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
+                                                    const std::vector<std::string>& blobs);
 
 // Whether one of these versions needs the blob.
 Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,

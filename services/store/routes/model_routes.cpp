@@ -64,7 +64,7 @@ void ModelRoutes::add_to(http::Server& server) {
 Result<Response> ModelRoutes::create_model(const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const NewModel model, parse_new_model(body));
-    return service::answer_once(pool_, request, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::idempotent(pool_, request, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_TRY(const Json created, insert_model(transaction, model, request.principal->subject));
         return Response::json(201, created);
     });
@@ -94,8 +94,8 @@ Result<Response> ModelRoutes::create_version(const Request& request) {
     const auth::Principal& writer = *request.principal;
     const auto save = [&](pg::Transaction& transaction) { return save_version(transaction, model, version, writer); };
     // An attempt's one version is its own key: whatever a facility sends again, no more is kept.
-    if (writer.role == Role::kFacility) return service::answer(pool_, request, save);
-    return service::answer_once(pool_, request, save);
+    if (writer.role == Role::kFacility) return service::in_transaction(pool_, request, save);
+    return service::idempotent(pool_, request, save);
 }
 
 // An update that could never be averaged with the others is no version.
@@ -118,11 +118,11 @@ Status ModelRoutes::check_parents(const NewVersion& version) {
 Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const std::string& model,
                                            const NewVersion& version, const auth::Principal& writer) {
     if (writer.role == Role::kFacility) {
-        ATOLL_RETURN_IF_ERROR(note_handed_in(transaction, *writer.scope, version.digest));
+        ATOLL_RETURN_IF_ERROR(record_submission(transaction, *writer.scope, version.digest));
         // A job's first update makes its output model, so that one that fails before leaves no empty model.
         ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, {}}, writer.subject));
     }
-    ATOLL_RETURN_IF_ERROR(keep_blobs(transaction));
+    ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, blobs_));  // once more: none has gone since, none goes now
     ATOLL_RETURN_IF_ERROR(blobs_.sync_names());
     ATOLL_TRY(InsertedVersion saved, insert_version(transaction, model, version, writer.subject));

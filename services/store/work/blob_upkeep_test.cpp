@@ -130,7 +130,7 @@ TEST_F(StoreTest, ASweepWaitsForWhoIsMakingAVersion) {
     auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
     auto connection = store_->pool().acquire().value();
     auto making = pg::Transaction::begin(*connection).value();
-    ASSERT_TRUE(keep_blobs(making).ok());  // as a request does before it looks for its blobs
+    ASSERT_TRUE(lock_blobs_shared(making).ok());  // as a request does before it looks for its blobs
     std::atomic<bool> swept = false;
     std::jthread sweeping([&] {
         EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 0);

@@ -20,7 +20,7 @@ Result<std::int64_t> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std
     if (old.empty()) return 0;
     ATOLL_TRY(auto connection, pool.acquire());
     ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
-    ATOLL_TRY(const std::vector<std::string> unneeded, unneeded_blobs(transaction, old));
+    ATOLL_TRY(const std::vector<std::string> unneeded, unreferenced_blobs(transaction, old));
     std::int64_t count = 0;
     for (const std::string& sha256 : unneeded) {
         const auto removed = blobs.remove_if_older(sha256, age);

@@ -9,12 +9,12 @@
 #include <optional>
 #include <thread>
 
-#include "services/cli/farewell.h"
+#include "services/cli/interrupt.h"
 #include "services/stack/layout.h"
 #include "shared/base/file.h"
 #include "tests/e2e/demo/corpus.h"
-#include "tests/e2e/demo/course.h"
 #include "tests/e2e/demo/federation.h"
+#include "tests/e2e/demo/job_progress.h"
 #include "tests/e2e/demo/process.h"
 #include "tests/e2e/demo/report.h"
 #include "tests/e2e/demo/scenario.h"
@@ -92,7 +92,7 @@ class Demo {
     Status train(const std::string& base, const std::string& data, const std::string& out, const Json& settings);
     Status tokenize(const Tokens& tokens);
     Json job_spec(const std::string& name, const std::vector<const Site*>& participants) const;
-    Result<Course> follow(const std::string& id);
+    Result<JobProgress> follow(const std::string& id);
 
     Options options_;
     Report report_;
@@ -211,33 +211,33 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
     return spec;
 }
 
-Result<Course> Demo::follow(const std::string& id) {
+Result<JobProgress> Demo::follow(const std::string& id) {
     std::map<std::string, std::string> languages;
     for (const Site& site : sites()) languages[site.dataset] = site.language;
-    Course course(std::move(languages));
+    JobProgress progress(std::move(languages));
     ATOLL_TRY(const std::string state, coordinator_->follow(id, kJobTimeout, [&](const Json& event) {
-        const std::string line = course.take(event);
+        const std::string line = progress.take(event);
         if (line.empty()) return;
         fmt::print("   {}\n", line);
         std::fflush(stdout);
     }));
     if (state != "completed") return internal_error("job " + id + " ended as " + state);
-    return course;
+    return progress;
 }
 
 Status Demo::federate() {
     std::vector<const Site*> participants;
     for (const Site& site : sites()) participants.push_back(&site);
     ATOLL_TRY(report_.job, coordinator_->submit(job_spec("fortunes", participants)));
-    ATOLL_TRY(const Course course, follow(report_.job));
-    for (const auto& [number, round] : course.rounds()) {
+    ATOLL_TRY(const JobProgress progress, follow(report_.job));
+    for (const auto& [number, round] : progress.rounds()) {
         if (number == 0) {
             report_.base = round.perplexity.at("base");
             continue;
         }
         RoundReport row{number, round.model, round.perplexity.at("global"), {}};
         for (const Site& site : sites()) {
-            const Course::Training& training = round.training.at(site.facility);
+            const JobProgress::Training& training = round.training.at(site.facility);
             row.facilities.push_back({site.facility,
                                       site.language,
                                       training.steps,
@@ -261,9 +261,9 @@ Status Demo::train_alone() {
     }
     // One after the other: the second one's events wait meanwhile.
     for (std::size_t i = 0; i < ids.size(); ++i) {
-        ATOLL_TRY(const Course course, follow(ids[i]));
+        ATOLL_TRY(const JobProgress progress, follow(ids[i]));
         for (RoundReport& row : report_.rounds)
-            row.facilities[i].solo = course.rounds().at(row.round).perplexity.at("global");
+            row.facilities[i].solo = progress.rounds().at(row.round).perplexity.at("global");
     }
     return {};
 }

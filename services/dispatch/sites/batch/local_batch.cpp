@@ -33,7 +33,7 @@ class LocalBatch : public BatchSystem {
         return id;
     }
 
-    Result<std::vector<BatchState>> poll(Transport& transport, const std::vector<BatchOperation>& operations) override {
+    Result<std::vector<BatchState>> poll(Transport& transport, const std::vector<BatchJobRef>& operations) override {
         std::vector<std::string> directories;
         for (const auto& operation : operations) directories.push_back(operation.directory);
         ATOLL_TRY(const CommandResult result,
@@ -44,13 +44,13 @@ class LocalBatch : public BatchSystem {
         for (std::string line; std::getline(lines, line);) {
             if (line == "queued") states.push_back(BatchState::kQueued);
             if (line == "running") states.push_back(BatchState::kRunning);
-            if (line == "absent") states.push_back(BatchState::kAbsent);
+            if (line == "absent") states.push_back(BatchState::kUnknownToQueue);
         }
         if (states.size() != operations.size()) return unavailable("the local batch system's answer is incomplete");
         return states;
     }
 
-    Status cancel(Transport& transport, const BatchOperation& operation) override {
+    Status cancel(Transport& transport, const BatchJobRef& operation) override {
         ATOLL_TRY(
             const CommandResult result,
             transport.run({std::string(kSitesBatchScriptsLocalCancelSh), {operation.directory, operation.name}, {}}));

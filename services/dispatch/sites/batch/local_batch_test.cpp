@@ -41,7 +41,7 @@ class BabblingTransport : public Transport {
 
 class LocalBatchTest : public testing::Test {
   protected:
-    BatchOperation operation(const std::string& name) const {
+    BatchJobRef operation(const std::string& name) const {
         return {"atoll-" + work_.path().filename().string() + "-" + name,
                 (work_.path() / "tasks" / name / "1").string()};
     }
@@ -85,7 +85,7 @@ TEST_F(LocalBatchTest, SubmittingAgainAfterALostAnswerGivesTheSameJob) {
     ASSERT_TRUE(second.ok()) << second.error().message;
     EXPECT_EQ(*second, *third);
     let_go();
-    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kAbsent; }));
+    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kUnknownToQueue; }));
     EXPECT_EQ(lines("runs"), "a\n");
 }
 
@@ -95,7 +95,7 @@ TEST_F(LocalBatchTest, ManySubmittersAtOnceMakeOneJob) {
         threads.emplace_back([&] { EXPECT_TRUE(batch_->submit(transport_, submission("a")).ok()); });
     threads.clear();
     let_go();
-    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kAbsent; }));
+    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kUnknownToQueue; }));
     EXPECT_EQ(lines("runs"), "a\n");
 }
 
@@ -106,7 +106,7 @@ TEST_F(LocalBatchTest, OneSlotRunsOneJobAtATime) {
     EXPECT_EQ(state("b"), BatchState::kQueued);
     EXPECT_EQ(lines("runs"), "a\n");
     let_go();
-    EXPECT_TRUE(eventually([&] { return state("b") == BatchState::kAbsent; }));
+    EXPECT_TRUE(eventually([&] { return state("b") == BatchState::kUnknownToQueue; }));
     EXPECT_EQ(lines("runs"), "a\nb\n");
 }
 
@@ -125,7 +125,7 @@ TEST_F(LocalBatchTest, ACancelledJobIsGoneWithItsChildren) {
     ASSERT_TRUE(batch_->submit(transport_, submission("a")).ok());
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
     ASSERT_TRUE(batch_->cancel(transport_, operation("a")).ok());
-    EXPECT_EQ(state("a"), BatchState::kAbsent);
+    EXPECT_EQ(state("a"), BatchState::kUnknownToQueue);
     EXPECT_EQ(lines("ended"), "");
     ASSERT_TRUE(batch_->submit(transport_, submission("b")).ok());
     EXPECT_TRUE(eventually([&] { return state("b") == BatchState::kRunning; })) << "the slot stayed taken";
@@ -134,12 +134,12 @@ TEST_F(LocalBatchTest, ACancelledJobIsGoneWithItsChildren) {
 TEST_F(LocalBatchTest, ASubmissionThatComesAfterItsCancellationStartsNothing) {
     ASSERT_TRUE(batch_->cancel(transport_, operation("a")).ok());
     EXPECT_EQ(batch_->submit(transport_, submission("a")).error().code, ErrorCode::kConflict);
-    EXPECT_EQ(state("a"), BatchState::kAbsent);
+    EXPECT_EQ(state("a"), BatchState::kUnknownToQueue);
     EXPECT_EQ(lines("runs"), "");
 }
 
 TEST_F(LocalBatchTest, AnOperationNobodySubmittedIsAbsent) {
-    EXPECT_EQ(state("c"), BatchState::kAbsent);
+    EXPECT_EQ(state("c"), BatchState::kUnknownToQueue);
 }
 
 TEST_F(LocalBatchTest, WhatASiteSaysIsKeptAsText) {

@@ -19,7 +19,7 @@ for program in "$2" "$3"; do
     fi
 done
 if command -v "$2" >/dev/null 2>&1; then
-    if answer=$("$2" reach --store "$4" 2>&1 </dev/null); then
+    if answer=$("$2" ping --store "$4" 2>&1 </dev/null); then
         say ok store "$answer"
     else
         say fail store "$(printf '%s' "$answer" | tr '\n\t' '  ')"

@@ -143,7 +143,7 @@ TEST_F(SshTransportTest, AConnectionThatBreaksInTheMiddleIsUnknown) {
 
 TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     const auto batch = make_local_batch(1, file("work"));
-    const BatchOperation operation{"atoll-a-1", file("work") + "/tasks/a/1"};
+    const BatchJobRef operation{"atoll-a-1", file("work") + "/tasks/a/1"};
     const std::string script = "echo run >>" + file("runs") + "\nwhile [ ! -e " + file("go") +
                                " ]; do sleep 0.02; done\n: >" + file("ended") + "\n";
     ASSERT_TRUE(batch->submit(*transport_, {operation, script}).ok());

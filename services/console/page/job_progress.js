@@ -1,9 +1,9 @@
-// A job's course, folded from what dispatch tells: the job, its rounds (the whole state at one moment) and its events
+// A job's progress, folded from what dispatch tells: the job, its rounds (the whole state at one moment) and its events
 // (what happens, step by step). Any of them may come again or late. No DOM in here.
 
 const pointsOfTaskMax = 400;
 
-export function newCourse() {
+export function newProgress() {
     return {
         job: null,
         cursor: 0, // number of the last event taken
@@ -22,27 +22,27 @@ export function shortType(type) {
     return type.replace(/^atoll\./, '').replace(/\.v\d+$/, '');
 }
 
-export function takeJob(course, job) {
-    course.job = job;
+export function applyJob(jobProgress, job) {
+    jobProgress.job = job;
 }
 
 // `items` of GET /v1/jobs/{id}/rounds.
-export function takeRounds(course, items) {
+export function applyRounds(jobProgress, items) {
     for (const {tasks, evaluations, ...round} of items) {
-        course.rounds.set(round.round, {...round});
-        for (const task of tasks) takeTask(course, round.round, task);
-        for (const evaluation of evaluations) takeEvaluation(course, round.round, evaluation);
+        jobProgress.rounds.set(round.round, {...round});
+        for (const task of tasks) applyTask(jobProgress, round.round, task);
+        for (const evaluation of evaluations) applyEvaluation(jobProgress, round.round, evaluation);
     }
 }
 
-function taskOf(course, id, round) {
-    if (!course.tasks.has(id))
-        course.tasks.set(id, {id, round, points: [], pointStride: 1, pointsSkipped: 0, progress: null});
-    return course.tasks.get(id);
+function taskOf(jobProgress, id, round) {
+    if (!jobProgress.tasks.has(id))
+        jobProgress.tasks.set(id, {id, round, points: [], pointStride: 1, pointsSkipped: 0, progress: null});
+    return jobProgress.tasks.get(id);
 }
 
-function takeTask(course, round, task) {
-    const known = taskOf(course, task.id, round);
+function applyTask(jobProgress, round, task) {
+    const known = taskOf(jobProgress, task.id, round);
     const {points, progress, attempt} = known;
     Object.assign(known, task);
     // An event may have told of a later step than this answer, which was on its way meanwhile.
@@ -53,33 +53,33 @@ function takeTask(course, round, task) {
     known.points = points;
 }
 
-function takeEvaluation(course, round, evaluation) {
+function applyEvaluation(jobProgress, round, evaluation) {
     const {facility, dataset, which} = evaluation;
-    course.evaluations.set(JSON.stringify([round, facility, dataset, which]), {...evaluation, round});
+    jobProgress.evaluations.set(JSON.stringify([round, facility, dataset, which]), {...evaluation, round});
 }
 
 // Takes one event. True when it tells of more than it holds: the rounds should be read again.
-export function takeEvent(course, event) {
-    if (event.number <= course.cursor) return false;
-    course.cursor = event.number;
+export function applyEvent(jobProgress, event) {
+    if (event.number <= jobProgress.cursor) return false;
+    jobProgress.cursor = event.number;
     const type = shortType(event.type);
     if (type === 'task.progress') {
-        takeProgress(course, event.data);
+        applyStep(jobProgress, event.data);
         return false;
     }
     if (type === 'task.done')
         for (const one of event.data.result?.evaluations ?? [])
-            takeEvaluation(course, event.data.round, {
+            applyEvaluation(jobProgress, event.data.round, {
                 facility: event.data.facility,
                 dataset: event.data.dataset,
                 ...one,
             });
-    if (type.startsWith('job.') && course.job && isFinished(type.slice(4))) course.job.state = type.slice(4);
+    if (type.startsWith('job.') && jobProgress.job && isFinished(type.slice(4))) jobProgress.job.state = type.slice(4);
     return true;
 }
 
-function takeProgress(course, data) {
-    const task = taskOf(course, data.task, data.round);
+function applyStep(jobProgress, data) {
+    const task = taskOf(jobProgress, data.task, data.round);
     const attempt = data.attempt ?? 1;
     if (attempt < (task.pointsAttempt ?? 1)) return;
     if (attempt > (task.pointsAttempt ?? 1)) Object.assign(task, {points: [], pointStride: 1, pointsSkipped: 0});
@@ -106,8 +106,8 @@ function addPoint(task, point) {
     task.pointStride *= 2;
 }
 
-export function tasksOfRound(course, round, kind) {
-    const tasks = [...course.tasks.values()].filter((task) => task.round === round && task.kind === kind);
+export function tasksOfRound(jobProgress, round, kind) {
+    const tasks = [...jobProgress.tasks.values()].filter((task) => task.round === round && task.kind === kind);
     const name = (task) => `${task.facility} ${task.dataset}`;
     return tasks.sort((a, b) => name(a).localeCompare(name(b)));
 }

@@ -14,7 +14,7 @@ namespace {
 using http::Method;
 using json::Json;
 
-class CourseTest : public DispatchTest {
+class JobLifecycleTest : public DispatchTest {
   protected:
     void set(const std::string& file, const std::string& text = "") { std::ofstream(fake(file)) << text; }
     std::vector<std::string> event_types(const std::string& job) {
@@ -59,7 +59,7 @@ class CourseTest : public DispatchTest {
     std::set<std::string> lost_;
 };
 
-TEST_F(CourseTest, AJobRunsThroughItsRounds) {
+TEST_F(JobLifecycleTest, AJobRunsThroughItsRounds) {
     begin();
     Json request = job_request(2);
     request["evaluation"] = {{"models", "all"}};
@@ -90,7 +90,7 @@ TEST_F(CourseTest, AJobRunsThroughItsRounds) {
     for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
 }
 
-TEST_F(CourseTest, AFinishedJobLeavesItsLogsAndNoModels) {
+TEST_F(JobLifecycleTest, AFinishedJobLeavesItsLogsAndNoModels) {
     begin();
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "completed"));
@@ -103,7 +103,7 @@ TEST_F(CourseTest, AFinishedJobLeavesItsLogsAndNoModels) {
     EXPECT_EQ(logs.find("\"step\":1,"), std::string::npos) << "only the tail";
 }
 
-TEST_F(CourseTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) {
+TEST_F(JobLifecycleTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) {
     begin();
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "completed"));
@@ -124,7 +124,7 @@ TEST_F(CourseTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) {
     EXPECT_EQ(answer.at("next"), nullptr);
 }
 
-TEST_F(CourseTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
+TEST_F(JobLifecycleTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
     begin({.lose_result = [this](const Task& task) {
         const std::lock_guard lock(mutex_);
         const std::string step = task.attempt ? to_string(task.attempt->step) : "beginning";
@@ -140,7 +140,7 @@ TEST_F(CourseTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) 
     EXPECT_EQ(count(event_types(job), "atoll.task.done.v1"), 2U);
 }
 
-TEST_F(CourseTest, ATrainingThatRunsOutOfTimeGoesOnFromItsState) {
+TEST_F(JobLifecycleTest, ATrainingThatRunsOutOfTimeGoesOnFromItsState) {
     begin();
     set("train.limited");  // one step a run
     Json request = job_request(1);
@@ -162,7 +162,7 @@ TEST_F(CourseTest, ATrainingThatRunsOutOfTimeGoesOnFromItsState) {
     EXPECT_EQ(aggregation_->closed_rounds()[0].at("updates")[0].at("samples"), 48) << "of the whole run";
 }
 
-TEST_F(CourseTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
+TEST_F(JobLifecycleTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
     begin();
     set("push.refuses", "tensor \"model.norm.weight\" of out holds NaN or infinity at element 3");
     const std::string job = submit(job_request(1));
@@ -172,7 +172,7 @@ TEST_F(CourseTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
     EXPECT_TRUE(aggregation_->closed_rounds().empty());
 }
 
-TEST_F(CourseTest, ARoundWhoseClosingGotLostIsToldAgain) {
+TEST_F(JobLifecycleTest, ARoundWhoseClosingGotLostIsToldAgain) {
     begin();
     aggregation_->set_losing(1);
     const std::string job = submit(job_request(1));
@@ -191,7 +191,7 @@ TEST_F(CourseTest, ARoundWhoseClosingGotLostIsToldAgain) {
     EXPECT_EQ(count(event_types(job), "atoll.round.closed.v1"), 1U) << "it closed once";
 }
 
-TEST_F(CourseTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReasonAndTheJobGoesOn) {
+TEST_F(JobLifecycleTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReasonAndTheJobGoesOn) {
     begin();
     aggregation_->set_refused("karolina");
     Json request = job_request(2);
@@ -211,7 +211,7 @@ TEST_F(CourseTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReasonAndThe
     EXPECT_EQ(count(event_types(job), "atoll.task.refused.v1"), 2U);
 }
 
-TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
+TEST_F(JobLifecycleTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     begin();
     set("stage.waits");
     const std::string job = submit(job_request(1));
@@ -224,7 +224,7 @@ TEST_F(CourseTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     EXPECT_TRUE(reaches(job, "completed"));
 }
 
-TEST_F(CourseTest, ALeaseThatWasGivenBackIsNotRenewed) {
+TEST_F(JobLifecycleTest, ALeaseThatWasGivenBackIsNotRenewed) {
     begin();
     set("stage.waits");
     submit(job_request(1));
@@ -240,7 +240,7 @@ TEST_F(CourseTest, ALeaseThatWasGivenBackIsNotRenewed) {
     EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until IS NOT NULL")->size(), 0);
 }
 
-TEST_F(CourseTest, ADuplicateAnswerOfAggregationHasOneEffect) {
+TEST_F(JobLifecycleTest, ADuplicateAnswerOfAggregationHasOneEffect) {
     begin();
     aggregation_->set_copies(3);
     const std::string job = submit(job_request(2));
@@ -251,7 +251,7 @@ TEST_F(CourseTest, ADuplicateAnswerOfAggregationHasOneEffect) {
     EXPECT_EQ(trainings().size(), 4U);
 }
 
-TEST_F(CourseTest, AFailedAggregationFailsTheJob) {
+TEST_F(JobLifecycleTest, AFailedAggregationFailsTheJob) {
     begin();
     aggregation_->set_failing();
     const std::string job = submit(job_request(1));
@@ -259,7 +259,7 @@ TEST_F(CourseTest, AFailedAggregationFailsTheJob) {
     EXPECT_EQ(get("/v1/jobs/" + job).at("error"), "aggregation of round 1 failed: made to fail");
 }
 
-TEST_F(CourseTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
+TEST_F(JobLifecycleTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     begin();
     set("train.exits", "1");
     Json request = job_request(1);
@@ -270,7 +270,7 @@ TEST_F(CourseTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     EXPECT_NE(error.find("failed at attempt 2: exit code 1: made to fail"), std::string::npos) << error;
 }
 
-TEST_F(CourseTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
+TEST_F(JobLifecycleTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
     begin();
     set("eval.endless");
     Json request = job_request(1);
@@ -286,7 +286,7 @@ TEST_F(CourseTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
     std::filesystem::remove(fake("eval.endless"));
 }
 
-TEST_F(CourseTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService) {
+TEST_F(JobLifecycleTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService) {
     begin();
     set("train.waits");
     const std::string job = submit(job_request(1));
@@ -303,7 +303,7 @@ TEST_F(CourseTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService
     std::filesystem::remove(fake("train.waits"));
 }
 
-TEST_F(CourseTest, AnUpdateThatTheStoreDoesNotKnowIsNotTaken) {
+TEST_F(JobLifecycleTest, AnUpdateThatTheStoreDoesNotKnowIsNotTaken) {
     begin();
     const std::string unknown(64, 'c');
     set("push.says", unknown);
@@ -317,7 +317,7 @@ TEST_F(CourseTest, AnUpdateThatTheStoreDoesNotKnowIsNotTaken) {
     EXPECT_TRUE(aggregation_->closed_rounds().empty());
 }
 
-TEST_F(CourseTest, NumbersThatATrainingCannotHaveMadeWeighNothing) {
+TEST_F(JobLifecycleTest, NumbersThatATrainingCannotHaveMadeWeighNothing) {
     begin();
     set("train.samples", "49");
     Json request = job_request(1);
@@ -331,7 +331,7 @@ TEST_F(CourseTest, NumbersThatATrainingCannotHaveMadeWeighNothing) {
     EXPECT_TRUE(lines("push").empty()) << "nothing travelled";
 }
 
-TEST_F(CourseTest, BadInputIsTriedOnce) {
+TEST_F(JobLifecycleTest, BadInputIsTriedOnce) {
     begin();
     set("train.exits", "2");
     const std::string job = submit(job_request(1));
@@ -340,7 +340,7 @@ TEST_F(CourseTest, BadInputIsTriedOnce) {
     EXPECT_NE(error.find("failed at attempt 1: exit code 2"), std::string::npos) << error;
 }
 
-TEST_F(CourseTest, ACancelledJobKillsWhatRuns) {
+TEST_F(JobLifecycleTest, ACancelledJobKillsWhatRuns) {
     begin();
     set("train.waits");
     const std::string job = submit(job_request(1));
@@ -356,7 +356,7 @@ TEST_F(CourseTest, ACancelledJobKillsWhatRuns) {
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 409);
 }
 
-TEST_F(CourseTest, APausedJobStartsNothingUntilItIsResumed) {
+TEST_F(JobLifecycleTest, APausedJobStartsNothingUntilItIsResumed) {
     begin();
     set("train.waits");
     const std::string job = submit(job_request(1));
@@ -374,7 +374,7 @@ TEST_F(CourseTest, APausedJobStartsNothingUntilItIsResumed) {
     EXPECT_TRUE(reaches(job, "completed"));
 }
 
-TEST_F(CourseTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {
+TEST_F(JobLifecycleTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {
     begin();
     set("train.waits");
     Json request = job_request(1);
@@ -395,7 +395,7 @@ TEST_F(CourseTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {
     EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
 }
 
-TEST_F(CourseTest, AQuorumJobCompletesAlthoughAFacilityIsLost) {
+TEST_F(JobLifecycleTest, AQuorumJobCompletesAlthoughAFacilityIsLost) {
     begin();
     // Whatever is tried there ends without a clear answer.
     std::filesystem::create_directories(work_dir("karolina"));
@@ -427,7 +427,7 @@ TEST_F(CourseTest, AQuorumJobCompletesAlthoughAFacilityIsLost) {
     EXPECT_EQ(rounds[2].at("evaluations").size(), 1U) << "of the global model at the living facility";
 }
 
-TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
+TEST_F(JobLifecycleTest, APreparationRegistersAVersionAndItsCopy) {
     begin();
     for (const char* split : {"train", "validation"}) {
         const auto left = work_dir("karolina") / "datasets/it/2" / split;  // of an earlier stack
@@ -445,7 +445,7 @@ TEST_F(CourseTest, APreparationRegistersAVersionAndItsCopy) {
     EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";
 }
 
-TEST_F(CourseTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
+TEST_F(JobLifecycleTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
     begin();
     const std::string first = prepare();
     const std::string again = prepare();
@@ -455,7 +455,7 @@ TEST_F(CourseTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
         EXPECT_NE(entry.path().filename(), "out") << entry.path();
 }
 
-TEST_F(CourseTest, AFailedPreparationLeavesItsLogsAndNothingElse) {
+TEST_F(JobLifecycleTest, AFailedPreparationLeavesItsLogsAndNothingElse) {
     begin();
     set("tokenize.exits", "1");
     const std::string path = prepare("failed");
@@ -469,7 +469,7 @@ TEST_F(CourseTest, AFailedPreparationLeavesItsLogsAndNothingElse) {
     EXPECT_EQ(get("/v1/preparations").at("items").size(), 1U);
 }
 
-TEST_F(CourseTest, EventsAreWaitedForAndReadOnFromACursor) {
+TEST_F(JobLifecycleTest, EventsAreWaitedForAndReadOnFromACursor) {
     begin();
     set("train.waits");
     Json request = job_request(1);

@@ -1,4 +1,4 @@
-#include "services/cli/watch/training_numbers.h"
+#include "services/cli/watch/metrics_table.h"
 
 #include <nlohmann/json.hpp>
 

@@ -8,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "services/cli/watch/evaluation_course.h"
+#include "services/cli/watch/evaluation_progress.h"
 
 namespace atl::cli {
 
 // What a job's events tell, gathered for `job watch`. Events may come twice and may be of a kind we do not know.
-class JobCourse {
+class JobProgress {
   public:
     // `job`: the resource as GET /v1/jobs/{id} gives it.
-    explicit JobCourse(const nlohmann::json& job);
+    explicit JobProgress(const nlohmann::json& job);
 
     // Takes one event; returns a line for people, empty if it is not worth one.
     std::string take(const nlohmann::json& event);
@@ -63,7 +63,7 @@ class JobCourse {
     std::string name_;
     std::int64_t rounds_ = 0;
     std::vector<std::string> participants_;  // facilities
-    EvaluationCourse evaluations_;
+    EvaluationProgress evaluations_;
     Phase phase_ = Phase::kNone;
     std::string phase_since_;  // RFC 3339; empty: not known
     std::size_t updates_ = 0;  // of the round that is aggregated

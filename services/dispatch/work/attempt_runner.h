@@ -11,7 +11,7 @@
 #include "services/dispatch/domain/update_check.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/sites/site.h"
-#include "services/dispatch/work/batch_answers.h"
+#include "services/dispatch/work/queue_status_cache.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"
 
@@ -19,11 +19,11 @@ namespace atl::dispatch {
 
 // Does single steps of tasks at their facilities. Every step can be repeated: what it leaves behind is found again.
 // Thread-safe. Holds on to what it is given.
-class Steps {
+class AttemptRunner {
   public:
-    Steps(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool);
+    AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool);
 
-    // Ends the scripts that run, for good: their outcome is Unknown.
+    // Ends the scripts that run, for good: their outcome is Unreachable.
     void stop() { stop_.request_stop(); }
     bool is_stopped() const { return stop_.stop_requested(); }
 
@@ -33,7 +33,7 @@ class Steps {
     Result<std::vector<SiteCheck>> check_facility(const Facility& facility) {
         return site(facility).check(settings_.store_url_for_sites);
     }
-    const Pace& pace(const Facility& facility) const;
+    const PollPolicy& poll_policy(const Facility& facility) const;
 
     // The step that the task's attempt stands at.
     Outcome run(const Task& task, const Facility& facility, std::int64_t now_ms);
@@ -44,7 +44,7 @@ class Steps {
     Outcome stage(const Task& task, Site& site);
     Outcome submit(const Task& task, Site& site);
     Outcome watch(const Task& task, Site& site, std::int64_t now_ms);
-    Result<BatchAnswer> batch_answer(const Task& task, Site& site, std::int64_t now_ms);
+    Result<QueueStatus> queue_status(const Task& task, Site& site, std::int64_t now_ms);
     Outcome collect(const Task& task, Site& site);
     Outcome push_update(const Task& task, Site& site);
     // The most samples and tokens that a training task's settings and data allow.
@@ -57,14 +57,14 @@ class Steps {
     const Catalog& catalog_;
     auth::Issuer issuer_;
     pg::Pool& pool_;
-    BatchAnswers batch_answers_;
+    QueueStatusCache queue_status_;
     std::stop_source stop_;
     std::mutex mutex_;
-    struct Way {
+    struct Connection {
         TransportSpec spec;
         std::shared_ptr<Transport> transport;
     };
-    std::map<std::string, Way> ways_;  // by facility
+    std::map<std::string, Connection> connections_;  // by facility
 };
 
 }  // namespace atl::dispatch

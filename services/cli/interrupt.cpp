@@ -1,4 +1,4 @@
-#include "services/cli/farewell.h"
+#include "services/cli/interrupt.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "services/cli/watch/evaluation_course.h"
+#include "services/cli/watch/evaluation_progress.h"
 
 #include <fmt/format.h>
 
@@ -24,16 +24,16 @@ std::string name_of(std::int64_t round) {
 
 }  // namespace
 
-EvaluationCourse::EvaluationCourse(const json& spec) {
+EvaluationProgress::EvaluationProgress(const json& spec) {
     for (const json& site : spec.value("evaluation", json::object()).value("at", json::array()))
         columns_.push_back(column_of(site));
 }
 
-void EvaluationCourse::begin(std::int64_t round) {
+void EvaluationProgress::begin(std::int64_t round) {
     for (const std::string& column : columns_) sites_[{round, column}];
 }
 
-void EvaluationCourse::take(const std::string& what, const json& data) {
+void EvaluationProgress::take(const std::string& what, const json& data) {
     const auto at = sites_.find({data.value("round", std::int64_t{0}), column_of(data)});
     if (at == sites_.end()) return;  // a round that has ended came again
     Site& site = at->second;
@@ -45,7 +45,7 @@ void EvaluationCourse::take(const std::string& what, const json& data) {
     }
 }
 
-std::string EvaluationCourse::table() const {
+std::string EvaluationProgress::table() const {
     std::map<std::int64_t, std::pair<std::size_t, std::size_t>> ended;  // round -> sites that ended, sites
     Table table({"evaluating", "on", "state", "models", "now"});
     std::size_t rows = 0;

@@ -1,4 +1,4 @@
-#include "tests/e2e/demo/course.h"
+#include "tests/e2e/demo/job_progress.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@ namespace atl::demo {
 
 using json::Json;
 
-std::string Course::take(const Json& event) {
+std::string JobProgress::take(const Json& event) {
     const std::string type = event.value("type", "");
     const Json& data = event.at("data");
     if (type == "atoll.task.progress.v1") return take_progress(data);
@@ -20,7 +20,7 @@ std::string Course::take(const Json& event) {
     return {};
 }
 
-std::string Course::take_progress(const Json& data) {
+std::string JobProgress::take_progress(const Json& data) {
     Training& training = rounds_[data.at("round").get<std::int64_t>()].training[data.at("facility")];
     const auto step = data.at("step").get<std::int64_t>();
     if (step <= training.steps) {
@@ -32,7 +32,7 @@ std::string Course::take_progress(const Json& data) {
     return {};
 }
 
-std::string Course::take_trained(const Json& data) {
+std::string JobProgress::take_trained(const Json& data) {
     const auto round = data.at("round").get<std::int64_t>();
     const std::string facility = data.at("facility");
     Training& training = rounds_[round].training[facility];
@@ -43,7 +43,7 @@ std::string Course::take_trained(const Json& data) {
                        training.steps, training.mean_loss(), training.tokens_per_s);
 }
 
-void Course::take_results(const Json& data) {
+void JobProgress::take_results(const Json& data) {
     Round& round = rounds_[data.at("round").get<std::int64_t>()];
     const std::string& language = languages_.at(data.at("dataset"));
     for (const Json& evaluation : data.at("result").at("evaluations")) {
@@ -53,7 +53,7 @@ void Course::take_results(const Json& data) {
     }
 }
 
-std::string Course::evaluated_line(std::int64_t number) {
+std::string JobProgress::evaluated_line(std::int64_t number) {
     std::string line = fmt::format("round {:>2}  perplexity (it, cs):", number);
     for (const auto& [which, perplexity] : rounds_[number].perplexity)
         line += fmt::format("  {} {:.1f}, {:.1f}", which, perplexity.it, perplexity.cs);

@@ -1,4 +1,4 @@
-#include "services/dispatch/work/steps.h"
+#include "services/dispatch/work/attempt_runner.h"
 
 #include <limits>
 
@@ -27,13 +27,13 @@ std::string reason_of(const Error& error) {
 Outcome outcome_of(const Error& error) {
     std::string why = reason_of(error);
     if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
-        return Unknown{std::move(why)};
-    return Refused{std::move(why), error.code == ErrorCode::kInvalidArgument};
+        return Unreachable{std::move(why)};
+    return Rejected{std::move(why), error.code == ErrorCode::kInvalidArgument};
 }
 
 // What the site handed in cannot be used.
 Outcome no_good(const Error& error) {
-    return Refused{reason_of(error), false, true};
+    return Rejected{reason_of(error), false, true};
 }
 
 std::vector<std::string> versions_needed(const Task& task) {
@@ -62,7 +62,7 @@ std::string directory_of(const Task& task, const Site& site) {
     return site.task_directory(task.id, task.attempt->number);
 }
 
-BatchOperation operation_of(const Task& task, const Site& site) {
+BatchJobRef job_ref_of(const Task& task, const Site& site) {
     return {operation_name(task), directory_of(task, site)};
 }
 
@@ -87,23 +87,23 @@ std::string script_of(const Task& task, const Site& site) {
 
 }  // namespace
 
-Steps::Steps(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool)
+AttemptRunner::AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool)
     : settings_(settings), catalog_(catalog), issuer_(std::move(issuer)), pool_(pool) {}
 
-Site Steps::site(const Facility& facility) {
+Site AttemptRunner::site(const Facility& facility) {
     const std::lock_guard lock(mutex_);
-    Way& way = ways_[facility.name];
+    Connection& way = connections_[facility.name];
     if (way.transport == nullptr || way.spec != facility.transport)
         way = {facility.transport, make_transport(facility.transport, settings_.control_directory, stop_.get_token())};
     // At a remote site nothing is known of our own directories: there the programs are found in PATH.
     return Site(facility, way.transport, facility.transport.kind == "local" ? settings_.programs : "");
 }
 
-const Pace& Steps::pace(const Facility& facility) const {
+const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
     return facility.transport.kind == "ssh" ? settings_.ssh_pace : settings_.local_pace;
 }
 
-Outcome Steps::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
+Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
     Site at = site(facility);
     switch (task.attempt->step) {
         case Step::kStaging:
@@ -121,16 +121,16 @@ Outcome Steps::run(const Task& task, const Facility& facility, std::int64_t now_
             break;
     }
     check(false, "a step of an attempt that has ended");
-    return Unknown{};
+    return Unreachable{};
 }
 
-Outcome Steps::cancel(const Task& task, const Facility& facility) {
+Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
     Site at = site(facility);
-    const Status status = at.cancel(operation_of(task, at));
-    return status.ok() ? Outcome(Gone{}) : Outcome(Unknown{reason_of(status.error())});
+    const Status status = at.cancel(job_ref_of(task, at));
+    return status.ok() ? Outcome(Cancelled{}) : Outcome(Unreachable{reason_of(status.error())});
 }
 
-Result<std::string> Steps::facility_token(const Task& task, std::vector<std::string> read_versions) const {
+Result<std::string> AttemptRunner::facility_token(const Task& task, std::vector<std::string> read_versions) const {
     auth::Principal principal;
     principal.subject = task.facility;
     principal.role = auth::Role::kFacility;
@@ -145,7 +145,7 @@ Result<std::string> Steps::facility_token(const Task& task, std::vector<std::str
     return issuer_.issue(std::move(principal), kTokenLife);
 }
 
-Outcome Steps::stage(const Task& task, Site& site) {
+Outcome AttemptRunner::stage(const Task& task, Site& site) {
     const auto digests = versions_needed(task);
     const auto token = facility_token(task, digests);
     if (!token.ok()) return outcome_of(token.error());
@@ -153,61 +153,61 @@ Outcome Steps::stage(const Task& task, Site& site) {
     return status.ok() ? Outcome(Staged{}) : outcome_of(status.error());
 }
 
-Outcome Steps::submit(const Task& task, Site& site) {
-    const auto id = site.submit({operation_of(task, site), script_of(task, site)});
+Outcome AttemptRunner::submit(const Task& task, Site& site) {
+    const auto id = site.submit({job_ref_of(task, site), script_of(task, site)});
     return id.ok() ? Outcome(Submitted{*id}) : outcome_of(id.error());
 }
 
-Outcome Steps::watch(const Task& task, Site& site, std::int64_t now_ms) {
+Outcome AttemptRunner::watch(const Task& task, Site& site, std::int64_t now_ms) {
     const std::string directory = directory_of(task, site);
     auto probe = site.probe(directory, task.attempt->log_offset);
     if (!probe.ok()) return outcome_of(probe.error());
-    Watched watched{probe->started,
-                    probe->exit_code,
-                    std::move(probe->lines),
-                    probe->log_offset,
-                    probe->log_is_drained,
-                    {},
-                    std::nullopt,
-                    0};
+    Observed watched{probe->started,
+                     probe->exit_code,
+                     std::move(probe->lines),
+                     probe->log_offset,
+                     probe->log_is_drained,
+                     {},
+                     std::nullopt,
+                     0};
     if (watched.exit_code && *watched.exit_code != 0 && watched.log_is_drained) {
         const auto tail = site.tail(directory + "/stderr.log", kStderrBytes);
         if (!tail.ok()) return outcome_of(tail.error());
         watched.stderr_tail = failure_text(*tail, kFailureBytesMax);
     }
-    if (!watched.exit_code && should_ask_batch(*task.attempt, pace(site.facility()), now_ms)) {
-        const auto answer = batch_answer(task, site, now_ms);
+    if (!watched.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
+        const auto answer = queue_status(task, site, now_ms);
         if (!answer.ok()) return outcome_of(answer.error());
-        watched.batch_answer = answer->state;
+        watched.queue_status = answer->state;
         watched.batch_asked_ms = answer->asked_ms;
     }
     return watched;
 }
 
-// One question about all attempts that the facility's batch system may know serves them all.
-Result<BatchAnswer> Steps::batch_answer(const Task& task, Site& site, std::int64_t now_ms) {
+// One query about all attempts that the facility's batch system may know serves them all.
+Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t now_ms) {
     const std::string& facility = site.facility().name;
-    const auto operations = [&]() -> Result<std::vector<BatchOperation>> {
+    const auto operations = [&]() -> Result<std::vector<BatchJobRef>> {
         ATOLL_TRY(auto connection, pool_.acquire());
         ATOLL_TRY(const auto tasks,
                   load_tasks(*connection, "t.facility = $1 AND t.state = 'running' AND a.step IN ('queued', 'running')",
                              {facility}));
-        std::vector<BatchOperation> live;
-        for (const Task& one : tasks) live.push_back(operation_of(one, site));
+        std::vector<BatchJobRef> live;
+        for (const Task& one : tasks) live.push_back(job_ref_of(one, site));
         return live;
     };
-    return batch_answers_.state_of({facility, operation_name(task), task.attempt->batch_asked_ms,
-                                    pace(site.facility()).batch_poll_ms, now_ms, operations,
-                                    [&](const auto& live) { return site.ask_batch(live); }});
+    return queue_status_.state_of({facility, operation_name(task), task.attempt->batch_asked_ms,
+                                   poll_policy(site.facility()).batch_poll_ms, now_ms, operations,
+                                   [&](const auto& live) { return site.ask_batch(live); }});
 }
 
-Outcome Steps::collect(const Task& task, Site& site) {
+Outcome AttemptRunner::collect(const Task& task, Site& site) {
     if (task.kind == TaskKind::kTrain) return push_update(task, site);
     if (task.kind == TaskKind::kPrepare) return finish_preparation(task, site);
     return clean(task, site);
 }
 
-Result<UpdateLimits> Steps::limits_of(const Task& task) const {
+Result<UpdateLimits> AttemptRunner::limits_of(const Task& task) const {
     const Json& params = task.params;
     constexpr double kNone = std::numeric_limits<double>::infinity();
     if (!params.contains("dataset_version")) return UpdateLimits{kNone, kNone};  // a task of an earlier release
@@ -215,7 +215,7 @@ Result<UpdateLimits> Steps::limits_of(const Task& task) const {
     return update_limits(params.at("training"), params.at("ranks"), shape.rows, shape.seq_len);
 }
 
-Outcome Steps::push_update(const Task& task, Site& site) {
+Outcome AttemptRunner::push_update(const Task& task, Site& site) {
     const std::string base = task.params.at("base");
     const auto token = facility_token(task, {base});
     if (!token.ok()) return outcome_of(token.error());
@@ -241,12 +241,12 @@ Outcome Steps::push_update(const Task& task, Site& site) {
                       {"metrics", std::move(metrics)}}};
 }
 
-Outcome Steps::finish_preparation(const Task& task, Site& site) {
+Outcome AttemptRunner::finish_preparation(const Task& task, Site& site) {
     auto result = publish_preparation(task, site, catalog_);
     return result.ok() ? Outcome(Collected{std::move(result).value()}) : outcome_of(result.error());
 }
 
-Outcome Steps::clean(const Task& task, Site& site) {
+Outcome AttemptRunner::clean(const Task& task, Site& site) {
     auto connection = pool_.acquire();
     if (!connection.ok()) return outcome_of(connection.error());
     const auto tasks =

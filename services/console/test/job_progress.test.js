@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {newCourse, stepsOf, takeEvent, takeJob, takeRounds, tasksOfRound} from '../page/course.js';
+import {newProgress, stepsOf, applyEvent, applyJob, applyRounds, tasksOfRound} from '../page/job_progress.js';
 
 let number = 0;
 function event(type, data, at = ++number) {
@@ -22,7 +22,7 @@ function progress(step, loss, more = {}) {
 }
 function started() {
     number = 0;
-    return newCourse();
+    return newProgress();
 }
 function task(more) {
     return {
@@ -42,10 +42,10 @@ function round(tasks, more = {}) {
 }
 
 test('progress is gathered into a line of losses', () => {
-    const course = started();
-    assert.equal(takeEvent(course, progress(1, 3)), false);
-    takeEvent(course, progress(2, 2.5));
-    const [one] = tasksOfRound(course, 1, 'train');
+    const jobProgress = started();
+    assert.equal(applyEvent(jobProgress, progress(1, 3)), false);
+    applyEvent(jobProgress, progress(2, 2.5));
+    const [one] = tasksOfRound(jobProgress, 1, 'train');
     assert.deepEqual(one.points, [
         {step: 1, loss: 3},
         {step: 2, loss: 2.5},
@@ -55,42 +55,42 @@ test('progress is gathered into a line of losses', () => {
 });
 
 test('an event that comes twice counts once', () => {
-    const course = started();
+    const jobProgress = started();
     const first = progress(1, 3);
-    takeEvent(course, first);
-    takeEvent(course, first);
-    takeEvent(course, progress(1, 3));
-    assert.equal(course.tasks.get('t1').points.length, 1);
-    assert.equal(course.cursor, 2);
+    applyEvent(jobProgress, first);
+    applyEvent(jobProgress, first);
+    applyEvent(jobProgress, progress(1, 3));
+    assert.equal(jobProgress.tasks.get('t1').points.length, 1);
+    assert.equal(jobProgress.cursor, 2);
     const closed = event('round.closed', {round: 1});
-    assert.deepEqual([takeEvent(course, closed), takeEvent(course, closed)], [true, false]);
+    assert.deepEqual([applyEvent(jobProgress, closed), applyEvent(jobProgress, closed)], [true, false]);
 });
 
 test('another attempt begins its line anew, and what the attempt before still says is not taken', () => {
-    const course = started();
-    takeEvent(course, progress(1, 3));
-    takeEvent(course, progress(2, 2));
-    takeEvent(course, progress(1, 3.1, {attempt: 2}));
-    takeEvent(course, progress(3, 1, {attempt: 1}));
-    const one = course.tasks.get('t1');
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(1, 3));
+    applyEvent(jobProgress, progress(2, 2));
+    applyEvent(jobProgress, progress(1, 3.1, {attempt: 2}));
+    applyEvent(jobProgress, progress(3, 1, {attempt: 1}));
+    const one = jobProgress.tasks.get('t1');
     assert.deepEqual(one.points, [{step: 1, loss: 3.1}]);
     assert.equal(one.attempt, 2);
     assert.equal(one.progress.step, 1);
 });
 
 test('events of an earlier attempt do not take a task back from what the rounds said', () => {
-    const course = started();
-    takeRounds(course, [round([task({attempt: 2, progress: {step: 1, loss: 5}})])]);
-    takeEvent(course, progress(7, 3, {attempt: 1}));
-    assert.equal(course.tasks.get('t1').attempt, 2);
-    assert.equal(course.tasks.get('t1').progress.loss, 5);
+    const jobProgress = started();
+    applyRounds(jobProgress, [round([task({attempt: 2, progress: {step: 1, loss: 5}})])]);
+    applyEvent(jobProgress, progress(7, 3, {attempt: 1}));
+    assert.equal(jobProgress.tasks.get('t1').attempt, 2);
+    assert.equal(jobProgress.tasks.get('t1').progress.loss, 5);
 });
 
 test('an answer older than the events does not take them back, but tells the state', () => {
-    const course = started();
-    takeEvent(course, progress(5, 2));
-    takeRounds(course, [round([task({progress: {step: 3, loss: 4}, state: 'done'})])]);
-    const one = course.tasks.get('t1');
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(5, 2));
+    applyRounds(jobProgress, [round([task({progress: {step: 3, loss: 4}, state: 'done'})])]);
+    const one = jobProgress.tasks.get('t1');
     assert.equal(one.progress.step, 5);
     assert.equal(one.state, 'done');
     assert.equal(one.dataset, 'd');
@@ -98,15 +98,15 @@ test('an answer older than the events does not take them back, but tells the sta
 });
 
 test('a newer answer wins', () => {
-    const course = started();
-    takeEvent(course, progress(5, 2));
-    takeRounds(course, [round([task({attempt: 2, progress: {step: 1, loss: 4}})])]);
-    assert.equal(course.tasks.get('t1').progress.loss, 4);
-    assert.equal(course.tasks.get('t1').attempt, 2);
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(5, 2));
+    applyRounds(jobProgress, [round([task({attempt: 2, progress: {step: 1, loss: 4}})])]);
+    assert.equal(jobProgress.tasks.get('t1').progress.loss, 4);
+    assert.equal(jobProgress.tasks.get('t1').attempt, 2);
 });
 
 test('what changes rounds asks for them to be read again', () => {
-    const course = started();
+    const jobProgress = started();
     for (const type of [
         'job.submitted',
         'round.opened',
@@ -116,35 +116,35 @@ test('what changes rounds asks for them to be read again', () => {
         'round.aggregated',
         'round.evaluated',
     ])
-        assert.equal(takeEvent(course, event(type, {round: 1})), true, type);
-    assert.equal(takeEvent(course, event('something.new', {})), true, 'of a kind that is not known yet');
+        assert.equal(applyEvent(jobProgress, event(type, {round: 1})), true, type);
+    assert.equal(applyEvent(jobProgress, event('something.new', {})), true, 'of a kind that is not known yet');
 });
 
 test('an evaluation that is done tells its perplexities, as the rounds do', () => {
-    const course = started();
+    const jobProgress = started();
     const evaluations = [{which: 'global', model: 'm', perplexity: 40, loss: 3.7, tokens: 9}];
     const done = {round: 2, kind: 'evaluate', facility: 'a', dataset: 'd', result: {dataset: 'd', evaluations}};
-    assert.equal(takeEvent(course, event('task.done', done)), true);
-    assert.equal(course.evaluations.size, 1);
-    takeRounds(course, [round([], {round: 2, evaluations: [{facility: 'a', dataset: 'd', ...evaluations[0]}]})]);
-    assert.equal(course.evaluations.size, 1);
-    const [one] = course.evaluations.values();
+    assert.equal(applyEvent(jobProgress, event('task.done', done)), true);
+    assert.equal(jobProgress.evaluations.size, 1);
+    applyRounds(jobProgress, [round([], {round: 2, evaluations: [{facility: 'a', dataset: 'd', ...evaluations[0]}]})]);
+    assert.equal(jobProgress.evaluations.size, 1);
+    const [one] = jobProgress.evaluations.values();
     assert.deepEqual([one.round, one.which, one.perplexity], [2, 'global', 40]);
 });
 
 test('the event that ends a job ends it', () => {
-    const course = started();
-    takeJob(course, {id: 'j', state: 'running'});
-    takeEvent(course, event('job.submitted', {}));
-    assert.equal(course.job.state, 'running');
-    takeEvent(course, event('job.failed', {error: 'no'}));
-    assert.equal(course.job.state, 'failed');
+    const jobProgress = started();
+    applyJob(jobProgress, {id: 'j', state: 'running'});
+    applyEvent(jobProgress, event('job.submitted', {}));
+    assert.equal(jobProgress.job.state, 'running');
+    applyEvent(jobProgress, event('job.failed', {error: 'no'}));
+    assert.equal(jobProgress.job.state, 'failed');
 });
 
 test('a long training keeps a bounded line from its first to its latest steps', () => {
-    const course = started();
-    for (let step = 1; step <= 10000; ++step) takeEvent(course, progress(step, 1 / step));
-    const {points} = course.tasks.get('t1');
+    const jobProgress = started();
+    for (let step = 1; step <= 10000; ++step) applyEvent(jobProgress, progress(step, 1 / step));
+    const {points} = jobProgress.tasks.get('t1');
     assert.ok(points.length > 150 && points.length <= 400, `${points.length}`);
     assert.equal(points[0].step, 1);
     assert.ok(points.at(-1).step > 9900);
@@ -152,9 +152,9 @@ test('a long training keeps a bounded line from its first to its latest steps', 
 });
 
 test('a loss that is no number is left out of the line', () => {
-    const course = started();
-    takeEvent(course, progress(1, null));
-    assert.equal(course.tasks.get('t1').points.length, 0);
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(1, null));
+    assert.equal(jobProgress.tasks.get('t1').points.length, 0);
 });
 
 test("the steps of a training are the participant's own, else the job's, else unknown", () => {

@@ -12,33 +12,33 @@
 
 namespace atl::dispatch {
 
-struct BatchAnswer {
+struct QueueStatus {
     BatchState state = BatchState::kQueued;
     std::int64_t asked_ms = 0;
 };
 
-// What each facility's batch system said last: one question serves all tasks of a facility. Thread-safe; while one
+// What each facility's batch system said last: one query serves all tasks of a facility. Thread-safe; while one
 // worker asks about a facility the others wait for its answer.
-class BatchAnswers {
+class QueueStatusCache {
   public:
-    struct Question {
+    struct Query {
         std::string facility;
         std::string operation;        // its name
         std::int64_t seen_ms = 0;     // when the newest answer that its task has seen was asked for
         std::int64_t age_ms_max = 0;  // of an answer that still counts
         std::int64_t now_ms = 0;
-        std::function<Result<std::vector<BatchOperation>>()> operations;  // all that are worth asking about
-        std::function<Result<std::vector<BatchState>>(const std::vector<BatchOperation>&)> ask;
+        std::function<Result<std::vector<BatchJobRef>>()> operations;  // all that are worth asking about
+        std::function<Result<std::vector<BatchState>>(const std::vector<BatchJobRef>&)> ask;
     };
     // From an answer that the task has not seen, or by asking now. kUnavailable: no answer, or the operations do not
     // hold this one.
-    Result<BatchAnswer> state_of(const Question& question);
+    Result<QueueStatus> state_of(const Query& query);
 
   private:
     struct Facility {
         std::mutex mutex;
         std::int64_t asked_ms = 0;
-        std::map<std::string, BatchState> states;  // of the last question, by operation
+        std::map<std::string, BatchState> states;  // of the last query, by operation
     };
     Facility& facility(const std::string& name);
 

@@ -1,4 +1,4 @@
-#include "services/dispatch/work/batch_answers.h"
+#include "services/dispatch/work/queue_status_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@ namespace {
 
 class BatchAnswersTest : public testing::Test {
   protected:
-    Result<BatchAnswer> ask(const std::string& operation, std::int64_t seen_ms, std::int64_t now_ms) {
+    Result<QueueStatus> ask(const std::string& operation, std::int64_t seen_ms, std::int64_t now_ms) {
         return answers_.state_of({"leonardo", operation, seen_ms, 1000, now_ms,
-                                  [this]() -> Result<std::vector<BatchOperation>> { return operations_; },
+                                  [this]() -> Result<std::vector<BatchJobRef>> { return operations_; },
                                   [this](const auto& operations) -> Result<std::vector<BatchState>> {
                                       ++questions_;
                                       if (is_silent_) return unavailable("no answer");
@@ -17,8 +17,8 @@ class BatchAnswersTest : public testing::Test {
                                   }});
     }
 
-    BatchAnswers answers_;
-    std::vector<BatchOperation> operations_ = {{"one", "/1"}, {"two", "/2"}};
+    QueueStatusCache answers_;
+    std::vector<BatchJobRef> operations_ = {{"one", "/1"}, {"two", "/2"}};
     bool is_silent_ = false;
     int questions_ = 0;
 };

@@ -1,4 +1,4 @@
-#include "shared/aggregate/outer_settings.h"
+#include "shared/aggregate/server_optimizer.h"
 
 #include "shared/json/json.h"
 

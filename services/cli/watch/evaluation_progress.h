@@ -10,10 +10,10 @@
 namespace atl::cli {
 
 // Which sites evaluate which models at the moment, for `job watch`.
-class EvaluationCourse {
+class EvaluationProgress {
   public:
     // `spec`: a job's specification as GET /v1/jobs/{id} gives it, with its evaluation sites.
-    explicit EvaluationCourse(const nlohmann::json& spec);
+    explicit EvaluationProgress(const nlohmann::json& spec);
 
     // The round's models are there (0: the base model): every site is to evaluate them.
     void begin(std::int64_t round);

@@ -1,4 +1,4 @@
-#include "services/cli/watch/job_course.h"
+#include "services/cli/watch/job_progress.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
-#include "services/cli/watch/training_numbers.h"
+#include "services/cli/watch/metrics_table.h"
 
 namespace atl::cli {
 namespace {
@@ -49,7 +49,7 @@ std::optional<std::chrono::system_clock::time_point> time_of(const std::string& 
 
 }  // namespace
 
-JobCourse::JobCourse(const json& job) : name_(text(job, "name")), evaluations_(spec_of(job)) {
+JobProgress::JobProgress(const json& job) : name_(text(job, "name")), evaluations_(spec_of(job)) {
     const json spec = spec_of(job);
     rounds_ = integer(spec, "rounds");
     for (const json& one : spec.value("participants", json::array())) participants_.push_back(text(one, "facility"));
@@ -57,13 +57,13 @@ JobCourse::JobCourse(const json& job) : name_(text(job, "name")), evaluations_(s
         steps_ = integer(*training, "steps");
 }
 
-void JobCourse::enter(Phase phase, const json& event) {
+void JobProgress::enter(Phase phase, const json& event) {
     phase_ = phase;
     phase_since_ = text(event, "time");
     parts_.clear();
 }
 
-std::string JobCourse::take(const json& event) {
+std::string JobProgress::take(const json& event) {
     const std::string what = short_type(text(event, "type"));
     const json data = event.value("data", json::object());
     if (what.rfind("task.", 0) == 0) return take_task(what.substr(5), data);
@@ -79,7 +79,7 @@ std::string JobCourse::take(const json& event) {
     return take_end(what.substr(4));
 }
 
-std::string JobCourse::take_round(const std::string& what, const json& data) {
+std::string JobProgress::take_round(const std::string& what, const json& data) {
     const std::int64_t round = integer(data, "round");
     if (what == "opened") {
         round_ = round;
@@ -101,7 +101,7 @@ std::string JobCourse::take_round(const std::string& what, const json& data) {
     return take_evaluated(round);
 }
 
-void JobCourse::take_aggregation(const json& aggregation) {
+void JobProgress::take_aggregation(const json& aggregation) {
     const std::string state = text(aggregation, "state");
     parts_ = state;
     if (state == "averaging")
@@ -110,7 +110,7 @@ void JobCourse::take_aggregation(const json& aggregation) {
 }
 
 // The reason is told once: a job mostly fails with what its last task said.
-std::string JobCourse::take_end(const std::string& state) {
+std::string JobProgress::take_end(const std::string& state) {
     final_state_ = state;
     const std::string line = "job " + name_ + " " + state;
     if (has_told_error()) return line;
@@ -118,14 +118,14 @@ std::string JobCourse::take_end(const std::string& state) {
     return line + ": " + error_;
 }
 
-std::string JobCourse::take_state(const std::string& state) {
+std::string JobProgress::take_state(const std::string& state) {
     const bool is_paused = state == "paused";
     if (ended() || is_paused == is_paused_) return {};
     is_paused_ = is_paused;
     return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
 }
 
-void JobCourse::take_training(const std::string& what, const json& data) {
+void JobProgress::take_training(const std::string& what, const json& data) {
     Work& work = training_[text(data, "facility")];
     if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
         work = Work();
@@ -136,7 +136,7 @@ void JobCourse::take_training(const std::string& what, const json& data) {
     if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
 }
 
-std::string JobCourse::take_task(const std::string& what, const json& data) {
+std::string JobProgress::take_task(const std::string& what, const json& data) {
     const std::string facility = text(data, "facility");
     const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
     if (trains && integer(data, "round") >= round_) take_training(what, data);
@@ -163,7 +163,7 @@ std::string JobCourse::take_task(const std::string& what, const json& data) {
     return line;
 }
 
-void JobCourse::take_results(const json& data) {
+void JobProgress::take_results(const json& data) {
     const json result = data.value("result", json::object());
     Results& results = results_[integer(data, "round")][{text(data, "facility"), text(data, "dataset")}];
     results.clear();
@@ -172,7 +172,7 @@ void JobCourse::take_results(const json& data) {
 }
 
 // All that is to come of a round has come: its perplexities are shown together.
-std::string JobCourse::take_evaluated(std::int64_t round) {
+std::string JobProgress::take_evaluated(std::int64_t round) {
     std::string line = fmt::format("round {}  perplexity", round);
     for (const auto& [place, results] : results_[round]) {
         const std::string site = place.second + " at " + place.first;
@@ -187,7 +187,7 @@ std::string JobCourse::take_evaluated(std::int64_t round) {
     return line;
 }
 
-std::string JobCourse::training_table() const {
+std::string JobProgress::training_table() const {
     std::vector<std::string> header = {"facility", "training", "attempt", "step"};
     for (const std::string& column : training_header()) header.push_back(column);
     Table table(header);
@@ -202,7 +202,7 @@ std::string JobCourse::training_table() const {
 }
 
 // The base, the global models of the last rounds, and the newest round's updates: it must fit on a small terminal.
-std::string JobCourse::perplexity_table() const {
+std::string JobProgress::perplexity_table() const {
     if (perplexity_.empty()) return {};
     std::vector<std::string> header = {"perplexity of"};
     header.insert(header.end(), sites_.begin(), sites_.end());
@@ -220,7 +220,7 @@ std::string JobCourse::perplexity_table() const {
     return table.text();
 }
 
-std::string JobCourse::phase_text(std::chrono::system_clock::time_point now) const {
+std::string JobProgress::phase_text(std::chrono::system_clock::time_point now) const {
     std::string line;
     switch (phase_) {
         case Phase::kNone:
@@ -242,7 +242,7 @@ std::string JobCourse::phase_text(std::chrono::system_clock::time_point now) con
     return line + (parts_.empty() ? "" : ", " + parts_);
 }
 
-std::string JobCourse::picture(std::chrono::system_clock::time_point now) const {
+std::string JobProgress::picture(std::chrono::system_clock::time_point now) const {
     const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
     return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state.empty() ? "" : "  " + state) +
            training_table() + (ended() ? std::string() : evaluations_.table()) + perplexity_table();

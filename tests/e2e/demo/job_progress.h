@@ -11,10 +11,10 @@
 namespace atl::demo {
 
 // What a job's events tell of its rounds, gathered as they come. Events may come twice.
-class Course {
+class JobProgress {
   public:
     // languages: data set name -> "it" or "cs".
-    explicit Course(std::map<std::string, std::string> languages) : languages_(std::move(languages)) {}
+    explicit JobProgress(std::map<std::string, std::string> languages) : languages_(std::move(languages)) {}
 
     // Takes one event and returns a line for people, empty if it is not worth one.
     std::string take(const json::Json& event);
