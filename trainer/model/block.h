@@ -81,20 +81,11 @@ class UnitView {
     bool accumulate_ = false;
 };
 
-// Sums a tensor over the ranks that hold the parts of a partitioned layer. The model calls it where partial sums
-// arise and does not know who they are; none: the layers are whole.
-class PartialSums {
-  public:
-    virtual ~PartialSums() = default;
-    virtual void complete(const Tensor& partial) = 0;
-};
-
 // What a block may use while it runs.
 struct Context {
     kernels::Backend& backend;
     tensor::Arena& workspace;  // scratch; given back before the block returns
     const Batch& batch;
-    PartialSums* partial_sums = nullptr;
     // False when nothing before this block trains: backward may leave the input's gradient undefined.
     bool input_gradient_needed = true;
     // In training what adapters' dropout draws from; absent: nothing is dropped. What is dropped depends on this, on

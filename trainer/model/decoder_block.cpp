@@ -175,13 +175,11 @@ void DecoderBlock::feed_forward_forward(const Context& context, Groups units, co
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows());
     linears_[kOutRun].forward(context, units, saved.attention, saved.hidden, saved.lora_hidden[kOutRun]);
-    complete_sum(context, saved.hidden);
     backend.add_rmsnorm_forward(input, saved.hidden, units[0].weight(kPostNorm), epsilon_, saved.hidden, scratch.normed,
                                 saved.hidden_rstd);
     linears_[kGateUpRun].forward(context, units, scratch.normed, saved.gate_up, saved.lora_hidden[kGateUpRun]);
     backend.swiglu_forward(saved.gate_up, scratch.activation);
     linears_[kDownRun].forward(context, units, scratch.activation, output, saved.lora_hidden[kDownRun]);
-    complete_sum(context, output);
     backend.add(saved.hidden, output, output);
 }
 
@@ -213,7 +211,6 @@ void DecoderBlock::feed_forward_backward(const Context& context, Groups units, c
     gate_up.weight_gradient(context, units, gate_up_gradient, scratch.normed, saved.lora_hidden[kGateUpRun],
                             scratch.gate_up_low_gradient);
     gate_up.input_gradient(context, units, gate_up_gradient, scratch.gate_up_low_gradient, scratch.normed);
-    complete_sum(context, scratch.normed);
     backend.rmsnorm_backward(saved.hidden, layer.weight(kPostNorm), saved.hidden_rstd, scratch.normed, output_gradient,
                              hidden_gradient, layer.gradient(kPostNorm), layer.accumulate());
 }
@@ -240,7 +237,6 @@ void DecoderBlock::attention_backward(const Context& context, Groups units, cons
                         scratch.qkv_lora_hidden_gradient);
     if (!context.input_gradient_needed) return;
     qkv.input_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient, scratch.normed);
-    complete_sum(context, scratch.normed);
     backend.rmsnorm_backward(input, layer.weight(kInputNorm), saved.input_rstd, scratch.normed, hidden_gradient,
                              input_gradient, layer.gradient(kInputNorm), layer.accumulate());
 }

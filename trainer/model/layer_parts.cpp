@@ -13,8 +13,4 @@ void attend(const Context& context, const kernels::AttentionShape& shape, const 
     }
 }
 
-void complete_sum(const Context& context, const Tensor& partial) {
-    if (context.partial_sums != nullptr) context.partial_sums->complete(partial);
-}
-
 }  // namespace atl::model

@@ -9,7 +9,4 @@ namespace atl::model {
 void attend(const Context& context, const kernels::AttentionShape& shape, const Tensor& qkv, LayerCache* cache,
             const Tensor& attention, const Tensor& log_sum_exp);
 
-// Adds up a partitioned layer's partial sums, where there are any.
-void complete_sum(const Context& context, const Tensor& partial);
-
 }  // namespace atl::model

@@ -206,14 +206,12 @@ void OptBlock::feed_forward_forward(const Context& context, Groups units, const 
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
     linears_[kOut].forward(context, units, saved.attention, saved.hidden, saved.lora_hidden[kOut]);
-    complete_sum(context, saved.hidden);
     backend.add_bias(saved.hidden, unit.weight(kOutBias), input, saved.hidden);
     backend.layernorm_forward(saved.hidden, unit.weight(kFinalNorm), unit.weight(kFinalNormBias), epsilon_,
                               scratch.normed, saved.hidden_moments);
     linears_[kFirstRun].forward(context, units, scratch.normed, saved.activation, saved.lora_hidden[kFirstRun]);
     backend.bias_relu(saved.activation, unit.weight(kFirstBias));
     linears_[kSecondRun].forward(context, units, saved.activation, output, saved.lora_hidden[kSecondRun]);
-    complete_sum(context, output);
     backend.add_bias(output, unit.weight(kSecondBias), saved.hidden, output);
 }
 
@@ -247,7 +245,6 @@ void OptBlock::feed_forward_backward(const Context& context, Groups units, const
     first.weight_gradient(context, units, gradient, scratch.normed, saved.lora_hidden[kFirstRun],
                           scratch.first_low_gradient);
     first.input_gradient(context, units, gradient, scratch.first_low_gradient, scratch.normed);
-    complete_sum(context, scratch.normed);
     backend.layernorm_backward(saved.hidden, unit.weight(kFinalNorm), saved.hidden_moments, scratch.normed,
                                output_gradient, hidden_gradient, unit.gradient(kFinalNorm),
                                unit.gradient(kFinalNormBias), unit.accumulate());
@@ -276,7 +273,6 @@ void OptBlock::attention_backward(const Context& context, Groups units, const Te
                         scratch.qkv_lora_hidden_gradient);
     if (!context.input_gradient_needed) return;
     qkv.input_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient, scratch.normed);
-    complete_sum(context, scratch.normed);
     backend.layernorm_backward(input, unit.weight(kAttentionNorm), saved.input_moments, scratch.normed, hidden_gradient,
                                input_gradient, unit.gradient(kAttentionNorm), unit.gradient(kAttentionNormBias),
                                unit.accumulate());
