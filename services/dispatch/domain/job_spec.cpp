@@ -17,7 +17,6 @@ using json::ObjectReader;
 using service::required_name;
 
 constexpr std::int64_t kVersionMax = 1'000'000'000;
-constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;  // queues can be long, but a dead site is for ever
 
 std::string element(const char* list, std::size_t index) {
     return std::string(list) + "[" + std::to_string(index) + "]";
@@ -233,8 +232,8 @@ Json to_json(const JobSpec& spec) {
                   {"training", spec.training},
                   {"lr_over_rounds", rate_name(spec.lr_over_rounds)},
                   {"evaluation", {{"at", std::move(sites)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
-                  {"attempts_max", spec.attempts_max}};
-    if (spec.round_deadline_s) value["round_deadline_s"] = *spec.round_deadline_s;
+                  {"attempts_max", spec.attempts_max},
+                  {"round_deadline_s", spec.round_deadline_s}};
     if (spec.quorum) value["quorum"] = *spec.quorum;
     return value;
 }
@@ -252,11 +251,11 @@ JobSpec job_spec_from_stored(const Json& value) {
     spec.strategy.name = spec.strategy.options.at("name");
     spec.strategy.options.erase("name");
     spec.training = value.at("training");
-    spec.lr_over_rounds = rate_over_rounds(value.value("lr_over_rounds", "constant"));  // older jobs have none
+    spec.lr_over_rounds = rate_over_rounds(value.at("lr_over_rounds"));
     for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_sites.push_back(site_from_stored(item));
     spec.evaluate_updates = value.at("evaluation").at("models") == "all";
     spec.attempts_max = value.at("attempts_max");
-    if (value.contains("round_deadline_s")) spec.round_deadline_s = value.at("round_deadline_s").get<std::int64_t>();
+    spec.round_deadline_s = value.at("round_deadline_s");
     if (value.contains("quorum")) spec.quorum = value.at("quorum").get<std::int64_t>();
     return spec;
 }

@@ -42,6 +42,8 @@ enum class RateOverRounds { kConstant, kLinear, kCosine };
 // What the rate of round 1 … `rounds` is multiplied by: 1 in the first, falling towards 0 at `rounds` + 1.
 double rate_factor(RateOverRounds kind, std::int64_t round, std::int64_t rounds);
 
+constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;
+
 struct JobSpec {
     std::string name;
     std::string model;          // base model
@@ -57,8 +59,10 @@ struct JobSpec {
     // models, so that an update stays between its facility and the coordinator.
     bool evaluate_updates = false;
     std::int64_t attempts_max = 3;
-    std::optional<std::int64_t> round_deadline_s;  // unset: a job of an earlier release, which waits for ever
-    std::optional<std::int64_t> quorum;            // updates that close a round; unset: all
+    // How long a round trains, and after its end is evaluated, at most. Queues can be long, but a dead site is for
+    // ever.
+    std::int64_t round_deadline_s = kRoundDeadline_s;
+    std::optional<std::int64_t> quorum;  // updates that close a round; unset: all
 
     std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
 };

@@ -67,7 +67,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     Round round;
     round.number = number;
     round.base = base;
-    if (job.spec.round_deadline_s) round.deadline_ms = now_ms + *job.spec.round_deadline_s * 1000;
+    round.deadline_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i) {
         const Participant& participant = job.spec.participants[i];
@@ -92,7 +92,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
 // A closed round with what evaluates its models.
 void evaluate_round(JobDecision& decision, const JobView& job, Round round, const Json& models, std::int64_t now_ms) {
     round.evaluated = job.spec.evaluation_sites.empty();
-    round.evaluate_by_ms = now_ms + job.spec.round_deadline_s.value_or(kEvaluationTime_s) * 1000;
+    round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (const auto& site : job.spec.evaluation_sites) {
         Task task;

@@ -42,9 +42,6 @@ struct Round {
     std::vector<RefusedUpdate> refused;          // those that turned out not to; no longer accepted
 };
 
-// How long evaluations of a round are waited for in a job without round_deadline_s.
-constexpr std::int64_t kEvaluationTime_s = 7 * 24 * 60 * 60;  // queues can be long
-
 // How long an answer of the aggregation is waited for before atoll.round.closed.v1 is sent again. Both sides count a
 // round once, so asking too often costs nothing but a message.
 constexpr std::int64_t kAggregationPatience_s = 10 * 60;

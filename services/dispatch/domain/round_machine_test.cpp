@@ -259,14 +259,6 @@ TEST(RoundMachineTest, AQuorumJobCompletesWithoutAFacilityThatIsLostFromRoundTwo
     EXPECT_EQ(types(last), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.job.completed.v1"}));
 }
 
-TEST(RoundMachineTest, EvaluationsAreNotWaitedForForEverWithoutADeadlineEither) {
-    JobView job = new_job();
-    job.spec.round_deadline_s.reset();  // of an earlier release
-    take(job, submit_job(job, 0));
-    EXPECT_TRUE(advance_job(job, kEvaluationTime_s * 1000 - 1).events.empty());
-    EXPECT_EQ(types(advance_job(job, kEvaluationTime_s * 1000)), std::vector<std::string>{"atoll.round.evaluated.v1"});
-}
-
 TEST(RoundMachineTest, NothingIsLateWhileTheJobIsPaused) {
     JobView job = new_job();
     job.spec.round_deadline_s = 10;

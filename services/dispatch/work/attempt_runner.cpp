@@ -1,7 +1,5 @@
 #include "services/dispatch/work/attempt_runner.h"
 
-#include <limits>
-
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/sites/job_script.h"
@@ -209,8 +207,6 @@ Outcome AttemptRunner::collect(const Task& task, Site& site) {
 
 Result<UpdateLimits> AttemptRunner::limits_of(const Task& task) const {
     const Json& params = task.params;
-    constexpr double kNone = std::numeric_limits<double>::infinity();
-    if (!params.contains("dataset_version")) return UpdateLimits{kNone, kNone};  // a task of an earlier release
     ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(params.at("dataset"), params.at("dataset_version")));
     return update_limits(params.at("training"), params.at("ranks"), shape.rows, shape.seq_len);
 }
