@@ -44,6 +44,8 @@ echo '#include "trainer/parallel/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a
 echo '#include "shared/events/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: includes a layer above'
 mkdir -p "$tree/services/store/domain" && echo '#include "services/store/db/x.h"' >"$tree/services/store/domain/a.cpp" &&
     expect 'a.cpp:1: includes a layer above'
+mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tree/services/store/work/a.cpp" &&
+    expect "work/a.cpp:1: a service's SQL"
 mkdir -p "$tree/trainer/misc" && echo '#include "trainer/model/x.h"' >"$tree/trainer/misc/a.cpp" &&
     expect 'misc/a.cpp:1: includes a layer above'
 echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer includes nothing'

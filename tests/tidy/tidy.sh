@@ -84,6 +84,12 @@ trainer tensor quant comm kernels model optim offload plan text tokenizer datase
 services/* domain db blobs clients sites events work routes watch commands site
 TABLE
 }
+# A service's SQL is in its db/ and schema/ alone.
+check_sql() {
+    in_code '"[^"]*\b(SELECT .* FROM|INSERT INTO|DELETE FROM|UPDATE [a-z_]+ SET)\b' "${code[@]}" | grep '^services/' |
+        grep -vE '/db/|/testing/|_test\.cpp:' | report "a service's SQL stands in its db/"
+}
+
 # Tests may look at anything.
 check_order() {
     local root layers
@@ -159,7 +165,7 @@ check_pages() {
     done
 }
 
-breaches=$(check_libraries; check_layers; check_order; check_sizes; check_habits; check_pages)
+breaches=$(check_libraries; check_layers; check_order; check_sql; check_sizes; check_habits; check_pages)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1

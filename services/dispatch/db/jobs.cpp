@@ -91,6 +91,12 @@ Status resume(pg::Transaction& transaction, const std::string& job) {
 
 }  // namespace
 
+Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
+    if (rows.empty()) return not_found("there is no job " + id, "id");
+    return parse_job_state(rows.text(0, "state"));
+}
+
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
     ATOLL_TRY(
         const pg::Rows rows,

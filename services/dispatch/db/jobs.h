@@ -14,6 +14,9 @@ namespace atl::dispatch {
 // Locks the job's row and reads what a decision needs. kNotFound: no such job.
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
 
+// Locks the job's row as well, where its state is all that is asked.
+Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id);
+
 // Writes a decision of the round machine with its events.
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                       const JobDecision& decision);

@@ -137,6 +137,13 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
     return save_attempt(transaction, task);
 }
 
+Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
+                          const std::string& created_by) {
+    ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, $2, $3)",
+                                            {id, spec, created_by}));
+    return {};
+}
+
 Status insert_task(pg::Transaction& transaction, const Task& task) {
     const auto or_null = [](const std::string& id) { return id.empty() ? std::nullopt : std::optional(id); };
     ATOLL_RETURN_IF_ERROR(transaction.query(
@@ -163,6 +170,36 @@ Result<std::vector<Task>> load_tasks(pg::Connection& connection, const std::stri
     std::vector<Task> tasks;
     for (int i = 0; i < rows.size(); ++i) tasks.push_back(read_task(rows, i));
     return tasks;
+}
+
+Result<std::vector<Task>> tasks_in_queue(pg::Connection& connection, const std::string& facility) {
+    return load_tasks(connection, "t.facility = $1 AND t.state = 'running' AND a.step IN ('queued', 'running')",
+                      {facility});
+}
+
+Result<std::vector<Task>> tasks_at(pg::Connection& connection, const std::string& owner, const std::string& facility) {
+    return load_tasks(connection, "(t.job_id = $1 OR t.preparation_id = $1) AND t.facility = $2 AND t.kind <> 'clean'",
+                      {owner, facility});
+}
+
+Result<std::vector<Task>> tasks_with_logs(pg::Connection& connection, const std::string& job, const std::string& task) {
+    return load_tasks(connection,
+                      "t.job_id = $1 AND t.kind <> 'clean' AND (t.id = $2 OR ($2 = '' AND t.round = (SELECT "
+                      "current_round FROM jobs WHERE id = $1)))",
+                      {job, task});
+}
+
+Result<std::vector<StateCount>> count_by_state(pg::Connection& connection) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("SELECT 'jobs' AS what, s AS state, count(j.id) AS n FROM unnest(ARRAY['running', 'paused', "
+                         "'completed', 'failed', 'cancelled']) s LEFT JOIN jobs j ON j.state = s GROUP BY s UNION ALL "
+                         "SELECT 'tasks', s, count(t.id) FROM unnest(ARRAY['pending', 'running', 'done', 'failed', "
+                         "'cancelled']) s LEFT JOIN tasks t ON t.state = s GROUP BY s"));
+    std::vector<StateCount> counts;
+    for (int i = 0; i < rows.size(); ++i)
+        counts.push_back({rows.text(i, "what"), rows.text(i, "state"), rows.integer(i, "n")});
+    return counts;
 }
 
 }  // namespace atl::dispatch

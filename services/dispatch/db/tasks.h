@@ -40,10 +40,29 @@ Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, 
 // nothing may be written.
 Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence);
 
+// The preparation that a task belongs to.
+Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
+                          const std::string& created_by);
 Status insert_task(pg::Transaction& transaction, const Task& task);
 Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks);
 
-// Tasks with their newest attempt, oldest first. `condition` is SQL on the table `t`.
+// The tasks of a facility whose attempt its batch system may know, as all lists here with their newest attempt and
+// oldest first.
+Result<std::vector<Task>> tasks_in_queue(pg::Connection& connection, const std::string& facility);
+// The tasks of a job, or of a preparation, that left something at a facility.
+Result<std::vector<Task>> tasks_at(pg::Connection& connection, const std::string& owner, const std::string& facility);
+// The task of a job with that id, or with "" those of its current round.
+Result<std::vector<Task>> tasks_with_logs(pg::Connection& connection, const std::string& job, const std::string& task);
+
+// How many jobs ("jobs") and tasks ("tasks") are in each state.
+struct StateCount {
+    std::string what;
+    std::string state;
+    std::int64_t count = 0;
+};
+Result<std::vector<StateCount>> count_by_state(pg::Connection& connection);
+
+// Inside db/ only. `condition` is SQL on the tables `t` (tasks) and `a` (their newest attempts).
 Result<std::vector<Task>> load_tasks(pg::Connection& connection, const std::string& condition,
                                      const std::vector<pg::Param>& params);
 

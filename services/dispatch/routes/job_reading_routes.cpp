@@ -95,12 +95,7 @@ Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& reques
     const std::string id = wanted == request.query.end() ? "" : wanted->second;
     ATOLL_TRY(auto connection, routing.pool.acquire());
     ATOLL_RETURN_IF_ERROR(job_view(*connection, request.param("id")));
-    // Without a task: those of the current round.
-    ATOLL_TRY(const auto tasks,
-              load_tasks(*connection,
-                         "t.job_id = $1 AND t.kind <> 'clean' AND (t.id = $2 OR ($2 = '' AND t.round = (SELECT "
-                         "current_round FROM jobs WHERE id = $1)))",
-                         {request.param("id"), id}));
+    ATOLL_TRY(const auto tasks, tasks_with_logs(*connection, request.param("id"), id));
     if (!id.empty() && tasks.empty()) return not_found("the job has no task " + id, "task");
     std::vector<LogPlace> places;
     for (const auto& task : tasks) {

@@ -53,8 +53,7 @@ Response post_preparation(Routing& routing, const Request& request) {
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_facility(transaction.connection(), spec.facility, "facility"));  // now it stays
-        ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, $2, $3)",
-                                                {id, to_json(spec), request.principal->subject}));
+        ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
         return Response::json(202, view).with("Location", "/v1/preparations/" + id);

@@ -187,9 +187,7 @@ Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, st
     const std::string& facility = site.facility().name;
     const auto operations = [&]() -> Result<std::vector<BatchJobRef>> {
         ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_TRY(const auto tasks,
-                  load_tasks(*connection, "t.facility = $1 AND t.state = 'running' AND a.step IN ('queued', 'running')",
-                             {facility}));
+        ATOLL_TRY(const auto tasks, tasks_in_queue(*connection, facility));
         std::vector<BatchJobRef> live;
         for (const Task& one : tasks) live.push_back(job_ref_of(one, site));
         return live;
@@ -245,9 +243,7 @@ Outcome AttemptRunner::finish_preparation(const Task& task, Site& site) {
 Outcome AttemptRunner::clean(const Task& task, Site& site) {
     auto connection = pool_.acquire();
     if (!connection.ok()) return outcome_of(connection.error());
-    const auto tasks =
-        load_tasks(**connection, "(t.job_id = $1 OR t.preparation_id = $1) AND t.facility = $2 AND t.kind <> 'clean'",
-                   {pin_of(task), task.facility});
+    const auto tasks = tasks_at(**connection, pin_of(task), task.facility);
     if (!tasks.ok()) return outcome_of(tasks.error());
     std::vector<std::string> ids;
     for (const auto& other : *tasks) ids.push_back(other.id);

@@ -226,9 +226,8 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         // Locks are taken in one order everywhere: the job, then its tasks.
         bool job_goes_on = false;
         if (!task.job.empty() && (ends_task || !change.events.empty())) {
-            ATOLL_TRY(const pg::Rows jobs,
-                      transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {task.job}));
-            job_goes_on = !is_finished(parse_job_state(jobs.text(0, "state")));
+            ATOLL_TRY(const JobState state, lock_job_state(transaction, task.job));
+            job_goes_on = !is_finished(state);
         }
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
         if (task.kind == TaskKind::kPrepare && task.state == TaskState::kFailed)
@@ -291,15 +290,10 @@ Status WorkerPool::close_late_rounds() {
 
 Status WorkerPool::count() {
     ATOLL_TRY(auto connection, pool_.acquire());
-    ATOLL_TRY(
-        const pg::Rows rows,
-        connection->query("SELECT 'jobs' AS what, s AS state, count(j.id) AS n FROM unnest(ARRAY['running', 'paused', "
-                          "'completed', 'failed', 'cancelled']) s LEFT JOIN jobs j ON j.state = s GROUP BY s UNION ALL "
-                          "SELECT 'tasks', s, count(t.id) FROM unnest(ARRAY['pending', 'running', 'done', 'failed', "
-                          "'cancelled']) s LEFT JOIN tasks t ON t.state = s GROUP BY s"));
-    for (int i = 0; i < rows.size(); ++i)
-        metrics_.gauge("atoll_dispatch_" + rows.text(i, "what"), "Number by state.", {{"state", rows.text(i, "state")}})
-            .Set(static_cast<double>(rows.integer(i, "n")));
+    ATOLL_TRY(const auto counts, count_by_state(*connection));
+    for (const auto& [what, state, count] : counts)
+        metrics_.gauge("atoll_dispatch_" + what, "Number by state.", {{"state", state}})
+            .Set(static_cast<double>(count));
     return {};
 }
 

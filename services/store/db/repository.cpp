@@ -223,6 +223,11 @@ Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, 
     return {};
 }
 
+Status delete_old_uploads(pg::Connection& connection) {
+    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM uploads WHERE began_at < now() - interval '1 day'"));
+    return {};
+}
+
 Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {
     ATOLL_TRY(const auto noted,
               transaction.query("INSERT INTO uploads AS u (task, attempt, bytes, version) VALUES ($1, $2, 0, $3)"

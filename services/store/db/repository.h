@@ -45,6 +45,8 @@ Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& sco
                           std::int64_t bytes_max);
 // Takes back what count_upload() counted: nothing was kept.
 Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
+// Forgets what attempts have uploaded whose tokens have long expired.
+Status delete_old_uploads(pg::Connection& connection);
 
 // Notes which version an attempt hands in. kConflict: it has handed in another, and may have only one.
 Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);

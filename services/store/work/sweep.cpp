@@ -50,8 +50,7 @@ std::int64_t sweep_once(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds a
 
 Status forget_uploads(pg::Pool& pool) {
     ATOLL_TRY(auto connection, pool.acquire());
-    ATOLL_RETURN_IF_ERROR(connection->query("DELETE FROM uploads WHERE began_at < now() - interval '1 day'"));
-    return {};
+    return delete_old_uploads(*connection);
 }
 
 Result<std::int64_t> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age) {
