@@ -68,9 +68,4 @@ std::unique_ptr<BatchSystem> make_local_batch(std::int64_t slots, std::string wo
     return std::make_unique<LocalBatch>(slots, std::move(work_dir));
 }
 
-std::unique_ptr<BatchSystem> make_batch_system(const Facility& facility) {
-    check(facility.batch.kind == "local", "a facility's batch system was not checked");
-    return make_local_batch(facility.batch.slots, facility.work_dir);
-}
-
 }  // namespace atl::dispatch
