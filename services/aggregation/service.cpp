@@ -34,7 +34,7 @@ class RunningAggregation final : public service::Running {
 
 std::span<const pg::Migration> migrations() {
     static const std::string first = std::string(events::kTablesSql) + std::string(kSchema0001InitSql);
-    static const pg::Migration all[] = {{1, first}, {2, kSchema0002MomentumSql}, {3, kSchema0003RefusedSql}};
+    static const pg::Migration all[] = {{1, first}};
     return all;
 }
 

@@ -159,13 +159,8 @@ service::Definition definition() {
 std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(kSchema0001InitSql) + std::string(service::kIdempotencyTableSql) + std::string(events::kTablesSql);
-    static const pg::Migration list[] = {{1, first},
-                                         {2, kSchema0002DeadlinesSql},
-                                         {3, kSchema0003LeaseHolderSql},
-                                         {4, kSchema0004RefusedSql},
-                                         {5, kSchema0005AskAgainSql},
-                                         {6, kSchema0006CleaningOfPreparationsSql}};
-    return list;
+    static const pg::Migration all[] = {{1, first}};
+    return all;
 }
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {

@@ -35,8 +35,7 @@ class RunningStore : public service::Running {
 std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
-    static const pg::Migration all[] = {
-        {1, first}, {2, kSchema0002MomentumSql}, {3, kSchema0003UploadsSql}, {4, kSchema0004OneVersionSql}};
+    static const pg::Migration all[] = {{1, first}};
     return all;
 }
 

@@ -11,12 +11,17 @@ CREATE TABLE aggregations (
     base        text NOT NULL,
     strategy    jsonb NOT NULL,
     updates     jsonb NOT NULL,
+    quorum      integer NOT NULL DEFAULT 2147483647,  -- updates needed; more than there are: all of them
+    -- Updates that cannot be used are left out and the average begins again, as a new plan: the number of those that
+    -- were left out before it.
+    refused     jsonb NOT NULL DEFAULT '[]',          -- [{facility, task, version, reason}]
     -- planning: headers are read and parts cut; averaging: parts are made; publishing: the version is posted
     state       text NOT NULL DEFAULT 'planning'
                 CHECK (state IN ('planning', 'averaging', 'publishing', 'completed', 'failed')),
     parts_total integer NOT NULL DEFAULT 0,
     parts_left  integer NOT NULL DEFAULT 0 CHECK (parts_left >= 0),
     version     text,
+    momentum    text,  -- what the outer optimizer leaves for the next round: a version in the store
     error       text,
     created_at  timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
@@ -33,6 +38,7 @@ CREATE INDEX aggregations_open ON aggregations (id) WHERE state IN ('planning', 
 CREATE TABLE parts (
     aggregation bigint NOT NULL REFERENCES aggregations (id) ON DELETE CASCADE,
     part        integer NOT NULL,
+    plan        integer NOT NULL DEFAULT 0,  -- what is still made of an earlier one counts no more
     path        text NOT NULL,
     begin_byte  bigint NOT NULL,
     size_bytes  bigint NOT NULL,

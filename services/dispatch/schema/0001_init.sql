@@ -21,6 +21,7 @@ CREATE TABLE jobs (
     created_by text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
+    paused_at timestamptz,               -- a paused job stands still: its deadlines move by that time when it resumes
     event_count bigint NOT NULL DEFAULT 0  -- events get consecutive numbers under this row's lock
 );
 
@@ -33,11 +34,19 @@ CREATE TABLE rounds (
     evaluated boolean NOT NULL DEFAULT false,
     error text NOT NULL DEFAULT '',
     deadline_at timestamptz,
+    evaluate_by timestamptz,             -- evaluations of a closed round are waited for until then
+    -- While it is aggregating, when its closing is announced again: events can be lost, as when they outlive the
+    -- broker's retention.
+    ask_again_at timestamptz,
+    accepted jsonb NOT NULL DEFAULT '[]',  -- ids of the training tasks whose updates count
+    refused jsonb NOT NULL DEFAULT '[]',   -- [{task, reason}] that the aggregation left out; not among `accepted`
     opened_at timestamptz NOT NULL DEFAULT now(),
     closed_at timestamptz,
     PRIMARY KEY (job_id, number)
 );
 CREATE INDEX rounds_deadline ON rounds (deadline_at) WHERE state = 'training' AND deadline_at IS NOT NULL;
+CREATE INDEX rounds_evaluate_by ON rounds (evaluate_by) WHERE state = 'closed' AND NOT evaluated;
+CREATE INDEX rounds_ask_again ON rounds (ask_again_at) WHERE state = 'aggregating';
 
 CREATE TABLE preparations (
     id text PRIMARY KEY,
@@ -64,13 +73,15 @@ CREATE TABLE tasks (
     -- The lease: one worker at a time does the next step; a result counts only under the fence it was leased with.
     next_step_at timestamptz NOT NULL DEFAULT now(),
     lease_until timestamptz,
+    lease_holder text NOT NULL DEFAULT '',  -- a process that was killed and starts again takes its own work up at once
     fence bigint NOT NULL DEFAULT 0,
     CHECK ((job_id IS NULL) <> (preparation_id IS NULL))
 );
 CREATE INDEX tasks_due ON tasks (next_step_at) WHERE state IN ('pending', 'running');
 CREATE INDEX tasks_job ON tasks (job_id, round);
 CREATE INDEX tasks_facility ON tasks (facility) WHERE state IN ('pending', 'running');
-CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE preparation_id IS NOT NULL;
+-- A preparation that failed gets a second task, which cleans up after it.
+CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE kind = 'prepare';
 
 CREATE TABLE attempts (
     task_id text NOT NULL REFERENCES tasks,

@@ -27,7 +27,8 @@ CREATE TABLE versions (
     sequence      bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
     model         text NOT NULL CONSTRAINT versions_model REFERENCES models (name),
     digest        text NOT NULL REFERENCES manifests (digest),
-    kind          text NOT NULL CHECK (kind IN ('base', 'update', 'global')),
+    -- momentum: an outer optimizer's memory, of the model that it steps
+    kind          text NOT NULL CHECK (kind IN ('base', 'update', 'global', 'momentum')),
     parents       jsonb NOT NULL,
     job           text,
     round         integer,
@@ -48,4 +49,14 @@ CREATE TABLE tags (
     updated_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (model, tag),
     CONSTRAINT tags_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest)
+);
+
+-- What each attempt of a facility's task has uploaded; rows of attempts whose token has long expired are swept.
+CREATE TABLE uploads (
+    task     text NOT NULL,
+    attempt  text NOT NULL,
+    bytes    bigint NOT NULL,
+    version  text,  -- that it has handed in: it has one
+    began_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (task, attempt)
 );

@@ -107,7 +107,10 @@ TEST_F(StoreTest, AStoreThatHasJustStartedSweepsWhatIsOldAndForgetsUploads) {
     auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
     auto connection = store_->pool().acquire().value();
     const auto upload = [&] {
-        return connection->query("INSERT INTO uploads VALUES ('t', '1', 5, now() - interval '2 days')").ok();
+        return connection
+            ->query(
+                "INSERT INTO uploads (task, attempt, bytes, began_at) VALUES ('t', '1', 5, now() - interval '2 days')")
+            .ok();
     };
     const auto is_forgotten = [&] { return connection->query("SELECT 1 FROM uploads").value().empty(); };
     metrics::Registry metrics;

@@ -1,2 +1,0 @@
--- The version that an attempt has handed in: it has one. NULL: none yet.
-ALTER TABLE uploads ADD COLUMN version text;
