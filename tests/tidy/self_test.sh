@@ -46,6 +46,7 @@ mkdir -p "$tree/services/store/domain" && echo '#include "services/store/db/x.h"
     expect 'a.cpp:1: includes a layer above'
 mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tree/services/store/work/a.cpp" &&
     expect "work/a.cpp:1: a service's SQL"
+echo 'FILES ../registry/x.json)' >"$tree/services/store/CMakeLists.txt" && expect 'CMakeLists.txt:1: a module.s CMake'
 mkdir -p "$tree/trainer/misc" && echo '#include "trainer/model/x.h"' >"$tree/trainer/misc/a.cpp" &&
     expect 'misc/a.cpp:1: includes a layer above'
 echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer includes nothing'

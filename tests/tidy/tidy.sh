@@ -79,7 +79,7 @@ check_layers() {
 # Lowest first: a folder includes what stands before it, never what stands after. "folder: layers…"; * is any service.
 layers() {
     cat <<'TABLE'
-shared base host json log digest safetensors config metrics auth http pg kafka events service store_client aggregate
+shared base host json log digest safetensors config metrics auth http pg kafka events service run_settings store_client aggregate
 trainer tensor quant comm kernels model optim offload plan text tokenizer dataset tokenize weights importer parallel checkpoint train program
 services/* domain db blobs clients sites events work routes watch commands site
 TABLE
@@ -148,6 +148,8 @@ check_habits() {
     in_code '\binvalid_argument\((("[^"]+)", *\2|([a-z_]+), *\3 \+ "): ' "${code[@]}" | grep -E '^(shared|services)/' |
         grep -v '_test\.cpp:' | report "a message does not repeat its field: describe() puts it in front"
     in_code 'spdlog::.*\.error\(\)\.message' "${code[@]}" | report "a log shows describe(error), with the field"
+    grep -HnE '^[^#]*(^| )\.\./' $(find . -name CMakeLists.txt -not -path './build/*') /dev/null | sed 's#^\./##' |
+        report "a module's CMake reaches into another module"
     in_code '\b(file|FILE)\(GLOB' "${text[@]}" | grep -v '^tests/tidy/' | report "sources are listed, not globbed"
     in_code '[ 	]+$' "${text[@]}" | report "white space at the end of a line"
     in_code $'\r$' "${text[@]}" | report "a carriage return"

@@ -44,7 +44,7 @@ TEST(SettingsTableTest, TheFileThatServicesReadIsTheTableOfOptions) {
     }
     EXPECT_EQ(read_file(ATOLL_RUN_SETTINGS).value(), table)
         << "an option changed: run this test with ATOLL_WRITE_RUN_SETTINGS=1, which writes "
-           "trainer/train/run_settings.json";
+           "shared/run_settings/run_settings.json";
 }
 
 // The dispatch service walks the same cases: services/dispatch/domain/training_settings_test.cpp.

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "services/dispatch/embedded.h"
 #include "shared/base/spelling.h"
+#include "shared/run_settings/run_settings.h"
 
 namespace atl::dispatch {
 namespace {
@@ -20,7 +20,7 @@ using json::Json;
 const std::map<std::string, Json>& table() {
     static const std::map<std::string, Json> rows = [] {
         std::map<std::string, Json> by_key;
-        const Json list = json::parse(kTrainerTrainRunSettingsJson).value();
+        const Json list = json::parse(run_settings::table_json()).value();
         for (const Json& row : list) by_key[row.at("key")] = row;
         return by_key;
     }();

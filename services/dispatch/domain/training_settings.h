@@ -7,7 +7,7 @@
 namespace atl::dispatch {
 
 // Checks an object of training settings (keys of the trainer's run.json) by the trainer's own table of keys, types,
-// ranges and values (trainer/train/run_settings.json), less the keys that are not a job's to set. `path` is the
+// ranges and values (shared/run_settings), less the keys that are not a job's to set. `path` is the
 // object's own field name ("training"); the error names the first wrong key.
 Status check_training_settings(const json::Json& settings, const std::string& path);
 
