@@ -150,10 +150,10 @@ TEST_F(AggregationTest, ParkedEventsAreShownAndOnlyWritersReplayThem) {
         "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
     auto viewer = server_->client(auth::Role::kViewer);
-    const Json parked = viewer.get_json("/v1/dead-letters").value();
-    ASSERT_EQ(parked.at("items").size(), 1U);
-    EXPECT_EQ(parked.at("items")[0].at("id"), "e1");
-    EXPECT_EQ(parked.at("items")[0].at("error"), "why");
+    const Json letters = viewer.get_json("/v1/dead-letters").value();
+    ASSERT_EQ(letters.at("items").size(), 1U);
+    EXPECT_EQ(letters.at("items")[0].at("id"), "e1");
+    EXPECT_EQ(letters.at("items")[0].at("error"), "why");
     EXPECT_EQ(viewer.post_json("/v1/dead-letters/e1/replay", Json::object()).error().code,
               ErrorCode::kPermissionDenied);
     auto writer = server_->client(auth::Role::kOperator);

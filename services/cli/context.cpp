@@ -3,22 +3,17 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <iostream>
 #include <iterator>
 
 #include "services/stack/layout.h"
+#include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/config/config.h"
 #include "shared/json/json.h"
 
 namespace atl::cli {
 namespace {
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
-}
 
 std::string trimmed(std::string text) {
     text.erase(text.find_last_not_of(" \t\r\n") + 1);

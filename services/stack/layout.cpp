@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/json/json.h"
 
@@ -74,11 +74,6 @@ Result<Ports> any_free_ports() {
         if (ports.*member == 0) return unavailable("no free TCP port on 127.0.0.1");
     }
     return ports;
-}
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? std::string() : std::string(value);
 }
 
 }  // namespace

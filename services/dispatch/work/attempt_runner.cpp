@@ -90,11 +90,12 @@ AttemptRunner::AttemptRunner(const Settings& settings, const Catalog& catalog, a
 
 Site AttemptRunner::site(const Facility& facility) {
     const std::lock_guard lock(mutex_);
-    Connection& way = connections_[facility.name];
-    if (way.transport == nullptr || way.spec != facility.transport)
-        way = {facility.transport, make_transport(facility.transport, settings_.control_directory, stop_.get_token())};
+    Connection& connection = connections_[facility.name];
+    if (connection.transport == nullptr || connection.spec != facility.transport)
+        connection = {facility.transport,
+                      make_transport(facility.transport, settings_.control_directory, stop_.get_token())};
     // At a remote site nothing is known of our own directories: there the programs are found in PATH.
-    return Site(facility, way.transport, facility.transport.kind == "local" ? settings_.programs : "");
+    return Site(facility, connection.transport, facility.transport.kind == "local" ? settings_.programs : "");
 }
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
@@ -160,26 +161,26 @@ Outcome AttemptRunner::watch(const Task& task, Site& site, std::int64_t now_ms) 
     const std::string directory = directory_of(task, site);
     auto probe = site.probe(directory, task.attempt->log_offset);
     if (!probe.ok()) return outcome_of(probe.error());
-    Observed watched{probe->started,
-                     probe->exit_code,
-                     std::move(probe->lines),
-                     probe->log_offset,
-                     probe->log_is_drained,
-                     {},
-                     std::nullopt,
-                     0};
-    if (watched.exit_code && *watched.exit_code != 0 && watched.log_is_drained) {
+    Observed observed{probe->started,
+                      probe->exit_code,
+                      std::move(probe->lines),
+                      probe->log_offset,
+                      probe->log_is_drained,
+                      {},
+                      std::nullopt,
+                      0};
+    if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
         const auto tail = site.tail(directory + "/stderr.log", kStderrBytes);
         if (!tail.ok()) return outcome_of(tail.error());
-        watched.stderr_tail = failure_text(*tail, kFailureBytesMax);
+        observed.stderr_tail = failure_text(*tail, kFailureBytesMax);
     }
-    if (!watched.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
+    if (!observed.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
         const auto answer = queue_status(task, site, now_ms);
         if (!answer.ok()) return outcome_of(answer.error());
-        watched.queue_status = answer->state;
-        watched.batch_asked_ms = answer->asked_ms;
+        observed.queue_status = answer->state;
+        observed.batch_asked_ms = answer->asked_ms;
     }
-    return watched;
+    return observed;
 }
 
 // One query about all attempts that the facility's batch system may know serves them all.
