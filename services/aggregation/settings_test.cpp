@@ -13,7 +13,7 @@ const Json kLeast = {{"store_url", "http://127.0.0.1:7400/store"}, {"token_file"
 
 TEST(AggregationSettingsTest, WhatIsNotGivenHasItsDefault) {
     const Settings settings = parse_settings(kLeast).value();
-    EXPECT_EQ(settings.store_url, kLeast["store_url"]);
+    EXPECT_EQ(settings.store_url, kLeast["store_url"].get<std::string>());
     EXPECT_EQ(settings.workers, 2);
     EXPECT_EQ(settings.part_bytes, 8 << 20);
     EXPECT_EQ(settings.lease_s, 15);
