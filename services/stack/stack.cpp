@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "services/stack/process.h"
+#include "shared/base/backoff.h"
 #include "shared/base/file.h"
 #include "shared/base/file_lock.h"
 #include "shared/base/human.h"
@@ -163,12 +164,14 @@ Status wait_until_ready(const Component& component, const Layout& layout, const 
 // while it starts is started again, a few times.
 Status start_until_ready(const Component& component, const Layout& layout, const Report& report) {
     constexpr int kAttempts = 4;
+    constexpr std::chrono::milliseconds kRestartWait{500};
+    constexpr std::chrono::milliseconds kRestartWaitMax{1500};
     for (int attempt = 1;; ++attempt) {
         ATOLL_TRY(const auto argv, component.start());
         ATOLL_RETURN_IF_ERROR(start_recorded(argv, layout.pid_file(component.name), layout.log(component.name)));
         const Status status = wait_until_ready(component, layout, report);
         if (status.ok() || attempt == kAttempts || running_process(layout.pid_file(component.name))) return status;
-        std::this_thread::sleep_for(std::chrono::milliseconds(500 * attempt));
+        std::this_thread::sleep_for(backoff_delay(attempt, kRestartWait, kRestartWaitMax));
     }
 }
 

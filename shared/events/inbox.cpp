@@ -2,8 +2,8 @@
 
 #include <optional>
 
+#include "shared/base/backoff.h"
 #include "shared/base/contained.h"
-#include "shared/events/backoff.h"
 #include "shared/events/outbox.h"
 #include "shared/json/printable.h"
 
@@ -40,15 +40,16 @@ class InboxLoop {
                                  "Events that their handler refused and nobody has replayed", {{"consumer", name_}})) {}
 
     void run(const std::stop_token& stop) {
-        Backoff backoff;
+        int failures = 0;  // in a row
         while (!stop.stop_requested()) {
-            if (const Status status = contained([&] { return step(stop); }); status.ok()) {
-                backoff.reset();
-            } else {
-                spdlog::warn("inbox of {}: {}", name_, describe(status.error()));
-                consumer_.reset();
-                backoff.wait(stop);
+            const Status status = contained([&] { return step(stop); });
+            if (status.ok()) {
+                failures = 0;
+                continue;
             }
+            spdlog::warn("inbox of {}: {}", name_, describe(status.error()));
+            consumer_.reset();
+            wait_unless_stopped(stop, backoff_delay(++failures, kRetryWait, kRetryWaitMax));
         }
     }
 
@@ -91,14 +92,13 @@ class InboxLoop {
 
     // Until it took effect, was known already or becomes a dead letter; false when asked to stop before.
     bool deliver(const kafka::Message& message, const std::stop_token& stop) {
-        Backoff backoff;
-        while (!stop.stop_requested()) {
+        for (int failures = 1; !stop.stop_requested(); ++failures) {
             Status status = contained([&] { return handle(message); });
             if (!status.ok() && !passing(status.error()))
                 status = contained([&, why = describe(status.error())] { return park(message, why); });
             if (status.ok()) return true;
             spdlog::warn("inbox of {}: will try again: {}", name_, describe(status.error()));
-            backoff.wait(stop);
+            wait_unless_stopped(stop, backoff_delay(failures, kRetryWait, kRetryWaitMax));
         }
         return false;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "shared/events/events.h"
@@ -9,6 +10,10 @@ namespace atl::events {
 
 // Partitions of a topic that this module creates.
 inline constexpr int kTopicPartitions = 6;
+
+// After a failure, doubled at each further one in a row.
+inline constexpr std::chrono::milliseconds kRetryWait{50};
+inline constexpr std::chrono::milliseconds kRetryWaitMax{5000};
 
 // Fills in the id and the time if they are empty.
 void complete(Event& event);

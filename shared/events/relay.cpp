@@ -3,8 +3,8 @@
 #include <optional>
 #include <set>
 
+#include "shared/base/backoff.h"
 #include "shared/base/contained.h"
-#include "shared/events/backoff.h"
 #include "shared/events/outbox.h"
 
 namespace atl::events {
@@ -49,19 +49,19 @@ class RelayLoop {
           failures_(metrics.counter("atoll_outbox_failures_total", "Attempts to send events that failed")) {}
 
     void run(const std::stop_token& stop) {
-        Backoff backoff;
+        int failures = 0;  // in a row
         while (!stop.stop_requested()) {
-            if (const Status status = contained([this] { return step(); }); status.ok()) {
-                backoff.reset();
+            const Status status = contained([this] { return step(); });
+            if (status.ok()) {
+                failures = 0;
                 continue;
-            } else {
-                spdlog::warn("outbox of {}: {}", schema_, describe(status.error()));
             }
+            spdlog::warn("outbox of {}: {}", schema_, describe(status.error()));
             failures_.Increment();
             listener_.reset();
             producer_.reset();      // a new one keeps the order, see kafka::Producer::send
             known_topics_.clear();  // one may have been deleted
-            backoff.wait(stop);
+            wait_unless_stopped(stop, backoff_delay(++failures, kRetryWait, kRetryWaitMax));
         }
     }
 

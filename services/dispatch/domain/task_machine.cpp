@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shared/base/backoff.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -247,8 +249,8 @@ struct Applier {
 }  // namespace
 
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
-    const std::int64_t doublings = std::clamp<std::int64_t>(failures - 1, 0, 20);
-    return std::min(poll_policy.retry_ms << doublings, poll_policy.retry_ms_max);
+    using std::chrono::milliseconds;
+    return backoff_delay(failures, milliseconds(poll_policy.retry_ms), milliseconds(poll_policy.retry_ms_max)).count();
 }
 
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {

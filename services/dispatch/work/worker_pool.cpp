@@ -4,6 +4,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
+#include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
 #include "shared/base/shorten.h"
@@ -19,6 +20,8 @@ constexpr milliseconds kIdleMax{500};
 constexpr milliseconds kAfterError{1000};
 constexpr milliseconds kKeeperPause{1000};
 constexpr int kSaveTries = 5;
+constexpr milliseconds kSaveWait{200};
+constexpr milliseconds kSaveWaitMax{1600};
 constexpr std::size_t kGivenUpBytesMax = 500;
 
 const char* name_of_step(const Task& task) {
@@ -239,7 +242,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
     };
     Status status = contained(once);
     for (int tries = 1; !status.ok() && status.error().code == ErrorCode::kUnavailable && tries < kSaveTries; ++tries) {
-        std::this_thread::sleep_for(milliseconds(100 << tries));
+        std::this_thread::sleep_for(backoff_delay(tries, kSaveWait, kSaveWaitMax));
         status = contained(once);
     }
     return status;

@@ -11,6 +11,8 @@
 #include <random>
 #include <thread>
 
+#include "shared/base/backoff.h"
+
 namespace atl::http {
 namespace {
 
@@ -142,7 +144,7 @@ std::chrono::milliseconds pause_before(int repeat, std::chrono::milliseconds bac
             return std::min<std::chrono::milliseconds>(std::chrono::seconds(std::stoi(header->second)), kRetryAfterMax);
     }
     thread_local std::minstd_rand random{std::random_device{}()};
-    const auto full = std::min(backoff * (1 << std::min(repeat, 16)), kBackoffMax).count();
+    const auto full = backoff_delay(repeat + 1, backoff, kBackoffMax).count();
     return std::chrono::milliseconds(full / 2 + std::uniform_int_distribution<long>(0, full / 2)(random));
 }
 
