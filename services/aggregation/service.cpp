@@ -4,7 +4,7 @@
 #include "services/aggregation/events/events.h"
 #include "services/aggregation/routes/routes.h"
 #include "services/aggregation/settings.h"
-#include "services/aggregation/work/workers.h"
+#include "services/aggregation/work/worker.h"
 
 namespace atl::aggregation {
 namespace {
@@ -14,8 +14,8 @@ class RunningAggregation final : public service::Running {
     RunningAggregation(service::Context& context, const Settings& settings)
         : relay_(context.pool, context.settings.postgres, "aggregation", context.settings.kafka_brokers,
                  context.metrics),
-          workers_(context.pool, context.settings.postgres, settings, context.metrics,
-                   service::instance_of(context.settings)),
+          workers_(context.pool, worker_options(context.pool, context.settings.postgres, settings, context.metrics,
+                                                service::instance_of(context.settings))),
           inbox_(
               context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
               {jobs_topic(settings.topic_prefix)},
@@ -28,7 +28,7 @@ class RunningAggregation final : public service::Running {
 
   private:
     events::Relay relay_;
-    Workers workers_;
+    pg::LeaseWorkers workers_;
     events::InboxConsumer inbox_;
 };
 

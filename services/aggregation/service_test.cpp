@@ -7,7 +7,6 @@
 #include "services/aggregation/events/events.h"
 #include "services/aggregation/routes/routes.h"
 #include "services/aggregation/work/worker.h"
-#include "services/aggregation/work/workers.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
 #include "shared/service/answer_check.h"
@@ -57,7 +56,7 @@ class AggregationTest : public StackTest {
         return transaction.commit();
     }
     Claim claim(const std::string& worker = "w") {
-        return claim_work(*pool_->acquire().value(), worker, 60).value().value();
+        return claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), worker}).value().value();
     }
     // Runs one of the repository's functions in a committed transaction.
     template <class Function, class... Arguments>
@@ -79,7 +78,7 @@ class AggregationTest : public StackTest {
     Result<bool> work_once(const http::TestServer& store) {
         const Settings settings = settings_of(store);
         metrics::Registry metrics;
-        return Worker(*pool_, settings, held_, metrics).work_once();
+        return Worker(*pool_, settings, "", held_, metrics).work_once();
     }
     pg::Rows query(const std::string& sql) { return pool_->acquire().value()->query(sql).value(); }
 
@@ -87,7 +86,7 @@ class AggregationTest : public StackTest {
     std::optional<pg::Pool> pool_;
     std::optional<http::TestServer> server_;
     TemporaryDirectory directory_;
-    LeaseHolder held_;
+    pg::HeldLeases held_;
 };
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
@@ -196,14 +195,14 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     ASSERT_TRUE(take(closed(1)).ok());
     const Claim planning = claim();
     EXPECT_EQ(planning.step, Step::kPlan);
-    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "other", 60).value().has_value());
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "other"}).value().has_value());
     const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
     ASSERT_TRUE(commit(save_plan, planning, parts));
     EXPECT_FALSE(commit(save_plan, planning, parts)) << "a plan counts once";
     const Claim first = claim("one");
     const Claim second = claim("two");
     EXPECT_NE(first.number, second.number);
-    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "three", 60).value().has_value());
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "three"}).value().has_value());
     ASSERT_TRUE(commit(save_part, first, std::string(64, 'b')));
     EXPECT_FALSE(commit(save_part, first, std::string(64, 'c'))) << "a part counts once";
     ASSERT_TRUE(commit(save_part, second, std::string(64, 'd')));
@@ -255,7 +254,7 @@ TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCo
     EXPECT_EQ(again.plan, 1);
     ASSERT_TRUE(commit(save_plan, again, parts));
     const Claim renewed = claim("one");
-    EXPECT_EQ(std::pair(renewed.number, renewed.fence), std::pair(first.number, first.fence));
+    EXPECT_EQ(std::pair(renewed.number, renewed.lease.fence), std::pair(first.number, first.lease.fence));
     EXPECT_FALSE(commit(save_part, first, std::string(64, 'b'))) << "of the earlier plan";
     EXPECT_TRUE(commit(save_part, renewed, std::string(64, 'c')));
     const ClosedRound left = load_round(*pool_->acquire().value(), first.aggregation).value();
@@ -287,7 +286,7 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
     ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10)));
     const Claim slow = claim("slow");
     query("UPDATE parts SET lease_until = now() - interval '1 second'");
-    ASSERT_TRUE(renew_leases(*pool_->acquire().value(), "slow", 60).ok()) << "what has run out is not renewed";
+    EXPECT_FALSE(pg::renew_lease(*pool_->acquire().value(), slow.lease, std::chrono::seconds(60)).value());
     const Claim fast = claim("fast");
     EXPECT_EQ(fast.attempts, 2);
     EXPECT_FALSE(commit(save_part, slow, std::string(64, 'b')));
@@ -298,23 +297,24 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
 TEST_F(AggregationTest, AnInstanceThatComesBackFreesWhatItHeldAndNothingElse) {
     ASSERT_TRUE(take(closed(1)).ok());
     ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 20}}, 10)));
-    const Claim mine = claim("host:1#a");
-    claim("host:10#b");
-    ASSERT_TRUE(release_leases_of(*pool_->acquire().value(), "host:1#").ok());
-    EXPECT_EQ(claim("host:1#c").number, mine.number);
-    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "w", 60).value().has_value());
+    const Claim mine = claim("host:1");
+    claim("host:10");
+    for (const auto* table : lease_tables())
+        ASSERT_TRUE(pg::give_leases_back(*pool_->acquire().value(), *table, "host:1").ok());
+    EXPECT_EQ(claim("host:1").number, mine.number);
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "w"}).value().has_value());
     EXPECT_FALSE(commit(save_part, mine, std::string(64, 'b')));
 }
 
 TEST_F(AggregationTest, WorkThatIsGivenBackCanBeTakenAfterItsPauseAndOnlyItsOwnFaultsCount) {
     ASSERT_TRUE(take(closed(1)).ok());
     const Claim first = claim();
-    ASSERT_TRUE(release(*pool_->acquire().value(), first, 60, /*counts=*/false).ok());
-    EXPECT_FALSE(claim_work(*pool_->acquire().value(), "w", 60).value().has_value());
+    ASSERT_TRUE(release(*pool_->acquire().value(), first, std::chrono::seconds(60), /*counts=*/false).ok());
+    EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "w"}).value().has_value());
     query("UPDATE aggregations SET lease_until = now() - interval '1 second'");
     const Claim second = claim();
     EXPECT_EQ(second.attempts, 1);
-    ASSERT_TRUE(release(*pool_->acquire().value(), second, -1, /*counts=*/true).ok());
+    ASSERT_TRUE(release(*pool_->acquire().value(), second, std::chrono::seconds(-1), /*counts=*/true).ok());
     EXPECT_EQ(claim().attempts, 2);
 }
 
@@ -366,7 +366,7 @@ TEST_F(AggregationTest, ARowThatCannotBeReadKeepsNoOtherFromItsEnd) {
     Settings settings = settings_of(store);
     settings.workers = 1;
     metrics::Registry metrics;
-    const Workers workers(*pool_, conninfo_, settings, metrics, "");
+    const pg::LeaseWorkers workers(*pool_, worker_options(*pool_, conninfo_, settings, metrics, ""));
     EXPECT_TRUE(eventually(
         [&] { return query("SELECT state FROM aggregations WHERE round = 2").text(0, "state") == "failed"; }));
     EXPECT_EQ(query("SELECT state FROM aggregations WHERE round = 1").text(0, "state"), "planning");
@@ -383,9 +383,9 @@ TEST_F(AggregationTest, WorkThatCanNeitherBeDoneNorGivenBackIsNotRenewedAndGoesT
     });
     EXPECT_FALSE(work_once(store).ok());
     query("ALTER TABLE away RENAME TO aggregations");
-    ASSERT_EQ(query("SELECT count(*)::int AS n FROM aggregations WHERE worker IS NOT NULL").integer(0, "n"), 1)
+    ASSERT_EQ(query("SELECT count(*)::int AS n FROM aggregations WHERE lease_until > now()").integer(0, "n"), 1)
         << "it was not given back";
-    EXPECT_TRUE(held_.names().empty()) << "nobody renews it";
+    EXPECT_TRUE(held_.list().empty()) << "nobody renews it";
     query("UPDATE aggregations SET lease_until = now()");
     EXPECT_EQ(claim("another").attempts, 2);
 }

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "services/dispatch/db/jobs.h"
-#include "services/dispatch/db/tasks.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/file.h"
@@ -121,11 +120,6 @@ class Service : public service::Running {
     Routing routing_;
 };
 
-Status take_over_leases(pg::Pool& pool, const std::string& instance) {
-    ATOLL_TRY(auto connection, pool.acquire());
-    return release_leases_of(*connection, instance);
-}
-
 Result<auth::Issuer> load_issuer(const std::filesystem::path& file) {
     const auto pem = read_file(file);
     if (!pem.ok()) return invalid_argument("dispatch.private_key_file", describe(pem.error()));
@@ -165,7 +159,6 @@ std::span<const pg::Migration> migrations() {
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {
     settings.instance = service::instance_of(context.settings);
-    ATOLL_RETURN_IF_ERROR(take_over_leases(context.pool, settings.instance));
     ATOLL_TRY(const auth::Issuer issuer, load_issuer(settings.private_key_file));
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
     // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it and make their

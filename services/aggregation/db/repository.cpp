@@ -14,60 +14,53 @@ Status notify_workers(pg::Transaction& transaction) {
     return {};
 }
 
-Result<std::optional<Claim>> claim_step(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
-    ATOLL_TRY(const auto rows,
-              connection.query(
-                  "WITH next AS MATERIALIZED ("
-                  "  SELECT id FROM aggregations WHERE state IN ('planning', 'publishing') AND lease_until < now()"
-                  "  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)"
-                  " UPDATE aggregations a SET worker = $1, lease_until = now() + $2 * interval '1 second',"
-                  "   fence = fence + 1, attempts = attempts + 1"
-                  " FROM next WHERE a.id = next.id RETURNING a.id, a.state, a.fence, a.attempts,"
-                  " jsonb_array_length(a.refused) AS plan",
-                  {worker, lease_s}));
-    if (rows.empty()) return std::optional<Claim>();
-    Claim claim;
-    claim.step = rows.text(0, "state") == "planning" ? Step::kPlan : Step::kPublish;
-    claim.aggregation = rows.integer(0, "id");
-    claim.plan = rows.integer(0, "plan");
-    claim.fence = rows.integer(0, "fence");
-    claim.attempts = rows.integer(0, "attempts");
-    return std::optional(std::move(claim));
-}
+const pg::LeaseTable kSteps{.name = "aggregations",
+                            .key = {"id"},
+                            .joins = "",
+                            .due = "t.state IN ('planning', 'publishing')",
+                            .order = "t.id",
+                            .on_take = ", attempts = t.attempts + 1"};
+const pg::LeaseTable kParts{.name = "parts",
+                            .key = {"aggregation", "part"},
+                            .joins = "",
+                            .due = "t.sha256 IS NULL",
+                            .order = "t.aggregation, t.part",
+                            .on_take = ", attempts = t.attempts + 1"};
 
 Part part_of(const pg::Rows& rows, int row) {
     return {rows.text(row, "path"), static_cast<std::uint64_t>(rows.integer(row, "begin_byte")),
             static_cast<std::uint64_t>(rows.integer(row, "size_bytes")), rows.text(row, "sha256")};
 }
 
-Result<std::optional<Claim>> claim_part(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
-    ATOLL_TRY(const auto rows,
-              connection.query("WITH next AS MATERIALIZED ("
-                               "  SELECT aggregation, part FROM parts WHERE sha256 IS NULL AND lease_until < now()"
-                               "  ORDER BY aggregation, part LIMIT 1 FOR UPDATE SKIP LOCKED)"
-                               " UPDATE parts p SET worker = $1, lease_until = now() + $2 * interval '1 second',"
-                               "   fence = fence + 1, attempts = attempts + 1"
-                               " FROM next WHERE p.aggregation = next.aggregation AND p.part = next.part"
-                               " RETURNING p.*",
-                               {worker, lease_s}));
-    if (rows.empty()) return std::optional<Claim>();
-    Claim claim;
-    claim.step = Step::kPart;
-    claim.aggregation = rows.integer(0, "aggregation");
-    claim.plan = rows.integer(0, "plan");
-    claim.fence = rows.integer(0, "fence");
-    claim.attempts = rows.integer(0, "attempts");
-    claim.number = rows.integer(0, "part");
-    claim.part = part_of(rows, 0);
-    return std::optional(std::move(claim));
+Claim step_claim(pg::LeasedRow leased) {
+    const pg::Rows& row = leased.rows;
+    return {.step = row.text(0, "state") == "planning" ? Step::kPlan : Step::kPublish,
+            .aggregation = row.integer(0, "id"),
+            .plan = static_cast<std::int64_t>(row.json(0, "refused").size()),
+            .lease = std::move(leased.lease),
+            .attempts = row.integer(0, "attempts")};
 }
+
+Claim part_claim(pg::LeasedRow leased) {
+    const pg::Rows& row = leased.rows;
+    return {.step = Step::kPart,
+            .aggregation = row.integer(0, "aggregation"),
+            .plan = row.integer(0, "plan"),
+            .lease = std::move(leased.lease),
+            .attempts = row.integer(0, "attempts"),
+            .number = row.integer(0, "part"),
+            .part = part_of(row, 0)};
+}
+
+const std::string kEndStep = std::string("UPDATE aggregations SET ") + pg::kGiveLeaseBack + ", ";
+const std::string kEndPart = std::string("UPDATE parts SET ") + pg::kGiveLeaseBack + ", ";
 
 // Whether a claim of any step is current, as a condition on its row $1 of aggregations. The claim's own parameters come
 // behind the statement's three.
 struct CurrentClaim {
     CurrentClaim(const Claim& claim, std::vector<pg::Param> statement) : params(std::move(statement)) {
         check(params.size() == 3, "three parameters come before the claim's");
-        params.insert(params.end(), {claim.fence, claim.plan});
+        params.insert(params.end(), {claim.lease.fence, claim.plan});
         condition = " state NOT IN ('completed', 'failed') AND jsonb_array_length(refused) = $5 AND ";
         if (claim.step != Step::kPart) {
             condition += "fence = $4";
@@ -86,8 +79,8 @@ struct CurrentClaim {
 Result<bool> end_claim(pg::Transaction& transaction, const Claim& claim, const std::string& changes,
                        std::vector<pg::Param> params) {
     const CurrentClaim current(claim, std::move(params));
-    ATOLL_TRY(const auto updated, transaction.query("UPDATE aggregations SET refused = refused || $2, worker = NULL, " +
-                                                        changes + " WHERE id = $1 AND" + current.condition,
+    ATOLL_TRY(const auto updated, transaction.query(kEndStep + "refused = refused || $2, " + changes +
+                                                        " WHERE id = $1 AND" + current.condition,
                                                     current.params));
     if (updated.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
@@ -134,41 +127,19 @@ Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound&
     return true;
 }
 
-Result<std::optional<Claim>> claim_work(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
-    ATOLL_TRY(auto claim, claim_step(connection, worker, lease_s));
-    if (claim) return claim;
-    return claim_part(connection, worker, lease_s);
+std::vector<const pg::LeaseTable*> lease_tables() {
+    return {&kSteps, &kParts};
 }
 
-Status renew_leases(pg::Connection& connection, const std::string& worker, std::int64_t lease_s) {
-    for (const char* table : {"aggregations", "parts"})
-        ATOLL_RETURN_IF_ERROR(connection.query(std::string("UPDATE ") + table +
-                                                   " SET lease_until = now() + $2 * interval '1 second'"
-                                                   " WHERE worker = $1 AND lease_until > now()",
-                                               {worker, lease_s}));
-    return {};
+Result<std::optional<Claim>> claim_work(pg::Connection& connection, const pg::LeaseTerms& terms) {
+    ATOLL_TRY(auto step, pg::take_lease(connection, kSteps, terms));
+    if (step) return std::optional(step_claim(std::move(*step)));
+    ATOLL_TRY(auto part, pg::take_lease(connection, kParts, terms));
+    return part ? std::optional(part_claim(std::move(*part))) : std::nullopt;
 }
 
-Status release_leases_of(pg::Connection& connection, const std::string& prefix) {
-    for (const char* table : {"aggregations", "parts"})
-        ATOLL_RETURN_IF_ERROR(connection.query(std::string("UPDATE ") + table +
-                                                   " SET worker = NULL, lease_until = '-infinity'"
-                                                   " WHERE starts_with(worker, $1) AND lease_until > now()",
-                                               {prefix}));
-    return {};
-}
-
-Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts) {
-    const bool part = claim.step == Step::kPart;
-    std::vector<pg::Param> params{claim.aggregation, claim.fence, pause_s, counts};
-    if (part) params.insert(params.end(), {claim.number, claim.plan});
-    ATOLL_RETURN_IF_ERROR(
-        connection.query(std::string("UPDATE ") + (part ? "parts" : "aggregations") +
-                             " SET worker = NULL, lease_until = now() + $3 * interval '1 second',"
-                             " attempts = attempts - CASE WHEN $4::boolean THEN 0 ELSE 1 END WHERE fence = $2 AND " +
-                             (part ? "aggregation = $1 AND part = $5 AND plan = $6" : "id = $1"),
-                         params));
-    return {};
+Status release(pg::Connection& connection, const Claim& claim, std::chrono::seconds pause, bool counts) {
+    return pg::give_lease_back(connection, claim.lease, pause, counts ? "" : ", attempts = attempts - 1");
 }
 
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
@@ -198,10 +169,9 @@ Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t ag
 
 Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts) {
     ATOLL_TRY(const auto updated,
-              transaction.query("UPDATE aggregations SET state = 'averaging', parts_total = $3, parts_left = $3,"
-                                " worker = NULL, lease_until = '-infinity', attempts = 0"
-                                " WHERE id = $1 AND fence = $2 AND state = 'planning'",
-                                {claim.aggregation, claim.fence, parts.size()}));
+              transaction.query(kEndStep + "state = 'averaging', parts_total = $3, parts_left = $3, attempts = 0"
+                                           " WHERE id = $1 AND fence = $2 AND state = 'planning'",
+                                {claim.aggregation, claim.lease.fence, parts.size()}));
     if (updated.affected() == 0) return false;
     Json rows = Json::array();
     for (const Part& part : parts)
@@ -221,9 +191,10 @@ Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const s
     ATOLL_RETURN_IF_ERROR(
         transaction.query("SELECT 1 FROM aggregations WHERE id = $1 FOR UPDATE", {claim.aggregation}));
     ATOLL_TRY(const auto made,
-              transaction.query("UPDATE parts SET sha256 = $4, worker = NULL"
-                                " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5 AND sha256 IS NULL",
-                                {claim.aggregation, claim.number, claim.fence, sha256, claim.plan}));
+              transaction.query(
+                  kEndPart + "sha256 = $4"
+                             " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5 AND sha256 IS NULL",
+                  {claim.aggregation, claim.number, claim.lease.fence, sha256, claim.plan}));
     if (made.affected() == 0) return false;
     // The row's lock lets exactly one worker see the last part go.
     ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1,"
@@ -237,14 +208,13 @@ Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const s
 
 Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests) {
     ATOLL_TRY(const auto updated,
-              transaction.query("UPDATE aggregations SET state = 'averaging', worker = NULL, lease_until = '-infinity',"
-                                " attempts = 0 WHERE id = $1 AND fence = $2 AND state = 'publishing'",
-                                {claim.aggregation, claim.fence}));
+              transaction.query(
+                  kEndStep + "state = 'averaging', attempts = 0 WHERE id = $1 AND fence = $2 AND state = 'publishing'",
+                  {claim.aggregation, claim.lease.fence}));
     if (updated.affected() == 0) return false;
     ATOLL_TRY(const auto reopened,
-              transaction.query("UPDATE parts SET sha256 = NULL, worker = NULL, lease_until = '-infinity',"
-                                " fence = fence + 1, attempts = 0 WHERE aggregation = $1"
-                                " AND sha256 IN (SELECT jsonb_array_elements_text($2::jsonb))",
+              transaction.query(kEndPart + "sha256 = NULL, attempts = 0 WHERE aggregation = $1"
+                                           " AND sha256 IN (SELECT jsonb_array_elements_text($2::jsonb))",
                                 {claim.aggregation, Json(digests)}));
     check(reopened.affected() > 0, "parts were missing that no aggregation has");
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE aggregations SET parts_left = $2 WHERE id = $1",
@@ -254,11 +224,10 @@ Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, cons
 }
 
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published) {
-    ATOLL_TRY(
-        const auto updated,
-        transaction.query("UPDATE aggregations SET state = 'completed', version = $3, momentum = nullif($4, ''),"
-                          " finished_at = now(), worker = NULL WHERE id = $1 AND fence = $2 AND state = 'publishing'",
-                          {claim.aggregation, claim.fence, published.version, published.momentum}));
+    ATOLL_TRY(const auto updated,
+              transaction.query(kEndStep + "state = 'completed', version = $3, momentum = nullif($4, ''),"
+                                           " finished_at = now() WHERE id = $1 AND fence = $2 AND state = 'publishing'",
+                                {claim.aggregation, claim.lease.fence, published.version, published.momentum}));
     if (updated.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
     return true;
@@ -266,9 +235,7 @@ Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, cons
 
 Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused) {
     ATOLL_TRY(const bool saved,
-              end_claim(transaction, claim,
-                        "state = 'planning', parts_total = 0, parts_left = 0, lease_until = '-infinity',"
-                        " fence = fence + 1, attempts = $3",
+              end_claim(transaction, claim, "state = 'planning', parts_total = 0, parts_left = 0, attempts = $3",
                         {claim.aggregation, to_json(std::vector{refused}), 0}));
     if (saved) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return saved;

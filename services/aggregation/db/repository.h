@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -8,7 +9,7 @@
 
 #include "services/aggregation/domain/closed_round.h"
 #include "shared/http/message.h"
-#include "shared/pg/pg.h"
+#include "shared/pg/lease.h"
 
 // The service's tables. Functions that end a piece of work answer false when the claim is stale: another worker took
 // the work over, or the aggregation has ended; then nothing was changed.
@@ -21,10 +22,10 @@ struct Claim {
     Step step = Step::kPart;
     std::int64_t aggregation = 0;
     std::int64_t plan = 0;  // how many updates had been left out when the work was laid out
-    std::int64_t fence = 0;
+    pg::Lease lease = {};
     std::int64_t attempts = 0;  // this one included
     std::int64_t number = 0;    // of the part; kPart only
-    Part part;                  // kPart only
+    Part part = {};             // kPart only
 };
 
 // What an aggregation gave: digests.
@@ -36,13 +37,11 @@ struct Published {
 // False if the round is being aggregated or has been.
 Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round);
 
+std::vector<const pg::LeaseTable*> lease_tables();
 // The next piece of work that nobody holds: what finishes an aggregation first.
-Result<std::optional<Claim>> claim_work(pg::Connection& connection, const std::string& worker, std::int64_t lease_s);
-Status renew_leases(pg::Connection& connection, const std::string& worker, std::int64_t lease_s);
-// Frees what workers whose names begin so held. Were one still alive, its results would be void by their fence.
-Status release_leases_of(pg::Connection& connection, const std::string& prefix);
+Result<std::optional<Claim>> claim_work(pg::Connection& connection, const pg::LeaseTerms& terms);
 // Gives work back that could not be done now. A failure that is not the work's own does not count as an attempt.
-Status release(pg::Connection& connection, const Claim& claim, std::int64_t pause_s, bool counts);
+Status release(pg::Connection& connection, const Claim& claim, std::chrono::seconds pause, bool counts);
 
 // With the momentum that came with the round's base, and without the updates that were left out.
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);

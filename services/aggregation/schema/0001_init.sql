@@ -1,7 +1,7 @@
 -- The aggregation service's tables. A round is aggregated once: (job, round) is the key.
 --
--- A lease is (worker, lease_until, fence): whoever takes it raises the fence, and every write that ends the work names
--- the fence it was given, so that a worker that was thought dead changes nothing. Workers renew the leases they hold.
+-- A lease is (lease_until, lease_holder, fence): whoever takes it raises the fence, and every write that ends the work
+-- names the fence it was given, so that a worker that was thought dead changes nothing. Workers renew what they hold.
 
 CREATE TABLE aggregations (
     id          bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -26,8 +26,8 @@ CREATE TABLE aggregations (
     created_at  timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     -- the lease of planning and publishing
-    worker      text,
     lease_until timestamptz NOT NULL DEFAULT '-infinity',
+    lease_holder text NOT NULL DEFAULT '',
     fence       bigint NOT NULL DEFAULT 0,
     attempts    integer NOT NULL DEFAULT 0,
     PRIMARY KEY (job, round)
@@ -43,8 +43,8 @@ CREATE TABLE parts (
     begin_byte  bigint NOT NULL,
     size_bytes  bigint NOT NULL,
     sha256      text,
-    worker      text,
     lease_until timestamptz NOT NULL DEFAULT '-infinity',
+    lease_holder text NOT NULL DEFAULT '',
     fence       bigint NOT NULL DEFAULT 0,
     attempts    integer NOT NULL DEFAULT 0,
     PRIMARY KEY (aggregation, part)

@@ -4,14 +4,14 @@
 
 #include "services/aggregation/events/events.h"
 #include "shared/base/contained.h"
-#include "shared/base/id.h"
 #include "shared/base/shorten.h"
 #include "shared/json/printable.h"
 
 namespace atl::aggregation {
 namespace {
 
-constexpr std::int64_t kRetryPause_s = 2;
+constexpr std::chrono::seconds kRetryPause{2};
+constexpr std::chrono::milliseconds kIdleWait{1000};  // leases that ran out notify nobody
 constexpr std::int64_t kAttemptsMax = 10;
 constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
 
@@ -42,24 +42,11 @@ Result<bool> in_transaction(pg::Pool& pool, const Work& work) {
 
 }  // namespace
 
-LeaseHolder::Lease::Lease(LeaseHolder& held) : held_(held), name_(held.prefix_ + new_id()) {
-    const std::lock_guard lock(held_.mutex_);
-    held_.names_.insert(name_);
-}
-
-LeaseHolder::Lease::~Lease() {
-    const std::lock_guard lock(held_.mutex_);
-    held_.names_.erase(name_);
-}
-
-std::vector<std::string> LeaseHolder::names() const {
-    const std::lock_guard lock(mutex_);
-    return {names_.begin(), names_.end()};
-}
-
-Worker::Worker(pg::Pool& pool, const Settings& settings, LeaseHolder& held, metrics::Registry& metrics)
+Worker::Worker(pg::Pool& pool, Settings settings, std::string instance, pg::HeldLeases& held,
+               metrics::Registry& metrics)
     : pool_(pool),
-      settings_(settings),
+      settings_(std::move(settings)),
+      terms_{std::chrono::seconds(settings_.lease_s), std::move(instance)},
       held_(held),
       parts_(metrics.counter("atoll_aggregation_parts_total", "Parts that were averaged and stored")),
       bytes_(metrics.counter("atoll_aggregation_bytes_total", "Bytes of those parts")),
@@ -67,17 +54,17 @@ Worker::Worker(pg::Pool& pool, const Settings& settings, LeaseHolder& held, metr
       failures_(metrics.counter("atoll_aggregation_failures_total", "Work that failed, also when tried again")) {}
 
 Result<bool> Worker::work_once() {
-    const LeaseHolder::Lease holding(held_);
     std::optional<Claim> claim;
     {
         ATOLL_TRY(auto lease, pool_.acquire());
-        ATOLL_TRY(claim, claim_work(*lease, holding.name(), settings_.lease_s));
+        ATOLL_TRY(claim, claim_work(*lease, terms_));
     }
     if (!claim) {
         opened_.reset();
         models_.reset();  // what was read ahead
         return false;
     }
+    const pg::HeldLeases::Hold holding(held_, claim->lease);
     at_fault_.reset();
     const Status status = contained([&] { return perform(*claim); });
     if (!status.ok()) ATOLL_RETURN_IF_ERROR(handle_failure(*claim, status.error()));
@@ -181,7 +168,7 @@ Status Worker::handle_failure(const Claim& claim, Error error) {
         spdlog::warn("aggregation {}: will try again: {}", claim.aggregation, error.message);
         opened_.reset();
         ATOLL_TRY(auto lease, pool_.acquire());
-        return release(*lease, claim, kRetryPause_s, counts);
+        return release(*lease, claim, kRetryPause, counts);
     }
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
                   return at_fault_ ? refuse(transaction, claim, error) : fail(transaction, claim, error.message, {});
@@ -208,6 +195,22 @@ Result<bool> Worker::fail(pg::Transaction& transaction, const Claim& claim, cons
     ATOLL_RETURN_IF_ERROR(
         add_failed(transaction, settings_.topic_prefix, round.job, round.round, error, round.refused));
     return true;
+}
+
+pg::LeaseWorkers::Options worker_options(pg::Pool& pool, const std::string& conninfo, const Settings& settings,
+                                         metrics::Registry& metrics, const std::string& instance) {
+    return {.name = "aggregation workers",
+            .threads = settings.workers,
+            .terms = {std::chrono::seconds(settings.lease_s), instance},
+            .tables = lease_tables(),
+            .make_work =
+                [&pool, settings, instance, &metrics](pg::HeldLeases& held) {
+                    auto worker = std::make_shared<Worker>(pool, settings, instance, held, metrics);
+                    return [worker] { return worker->work_once(); };
+                },
+            .idle_wait = []() -> Result<std::chrono::milliseconds> { return kIdleWait; },
+            .channel = kWorkChannel,
+            .conninfo = conninfo};
 }
 
 }  // namespace atl::aggregation

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,39 +10,14 @@
 #include "services/aggregation/settings.h"
 #include "services/aggregation/work/remote_models.h"
 #include "shared/metrics/metrics.h"
+#include "shared/pg/lease_workers.h"
 
 namespace atl::aggregation {
-
-// The names under which this process leases work: one for each piece, as long as a thread has it in hand. What a thread
-// had to drop, because the database was away when it was to be saved or given back, is so never renewed again, and
-// somebody takes it over.
-class LeaseHolder {
-  public:
-    class Lease {
-      public:
-        explicit Lease(LeaseHolder& held);
-        ~Lease();
-        Lease(const Lease&) = delete;
-        Lease& operator=(const Lease&) = delete;
-        const std::string& name() const { return name_; }
-
-      private:
-        LeaseHolder& held_;
-        const std::string name_;
-    };
-    explicit LeaseHolder(std::string prefix = {}) : prefix_(std::move(prefix)) {}  // of the names
-    std::vector<std::string> names() const;
-
-  private:
-    const std::string prefix_;
-    mutable std::mutex mutex_;
-    std::set<std::string> names_;
-};
 
 // Does leased work, one piece at a time. One thread. Holds no database connection while it reads and writes models.
 class Worker {
   public:
-    Worker(pg::Pool& pool, const Settings& settings, LeaseHolder& held, metrics::Registry& metrics);
+    Worker(pg::Pool& pool, Settings settings, std::string instance, pg::HeldLeases& held, metrics::Registry& metrics);
 
     // False if there was nothing to do. An Error: the database is not to be had; the lease of work taken by then runs
     // out.
@@ -63,8 +37,9 @@ class Worker {
     Status open(const Claim& claim);  // makes round_ and models_ those of the claim's plan
 
     pg::Pool& pool_;
-    const Settings& settings_;
-    LeaseHolder& held_;
+    const Settings settings_;
+    const pg::LeaseTerms terms_;
+    pg::HeldLeases& held_;
     prometheus::Counter& parts_;
     prometheus::Counter& bytes_;
     prometheus::Counter& stale_;
@@ -74,5 +49,9 @@ class Worker {
     std::optional<RemoteModels> models_;
     std::optional<std::size_t> at_fault_;  // which of round_'s updates spoilt the work in hand
 };
+
+// The threads that do the work of this process. `instance`: service::instance_of().
+pg::LeaseWorkers::Options worker_options(pg::Pool& pool, const std::string& conninfo, const Settings& settings,
+                                         metrics::Registry& metrics, const std::string& instance);
 
 }  // namespace atl::aggregation

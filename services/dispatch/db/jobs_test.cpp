@@ -68,7 +68,7 @@ class JobsTest : public DispatchSchemaTest {
         const bool trains = task.kind == TaskKind::kTrain;
         const TaskChange change = apply(task, trains ? training_result(task) : evaluation_result(task), {}, 0);
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
-        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
+        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
         ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
         if (decides) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
         return transaction.commit();
@@ -105,7 +105,7 @@ class JobsTest : public DispatchSchemaTest {
         return transaction.commit();
     }
     pg::Rows query(const std::string& sql) { return connection_->query(sql).value(); }
-    std::optional<LeasedTask> lease() { return lease_task(*connection_, std::chrono::hours(1)).value(); }
+    std::optional<LeasedTask> lease() { return lease_task(*connection_, {std::chrono::hours(1)}).value(); }
 
     Topics topics_{"test."};
     std::optional<pg::Connection> connection_;

@@ -15,20 +15,6 @@ const std::string kTaskQuery =
     "a.progress FROM tasks t LEFT JOIN LATERAL (SELECT * FROM attempts WHERE task_id = t.id ORDER BY number DESC LIMIT "
     "1) a ON true ";
 
-constexpr const char* kLease =
-    "WITH due AS (SELECT t.id FROM tasks t JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = "
-    "t.job_id "
-    "WHERE t.state IN ('pending', 'running') AND t.next_step_at <= now() "
-    "AND (t.lease_until IS NULL OR t.lease_until < now()) AND (f.retry_at IS NULL OR f.retry_at <= now()) "
-    "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested) "
-    // Cleaning waits until its job is quiet at the facility.
-    "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
-    "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running'))) "
-    "ORDER BY t.next_step_at LIMIT 1 FOR UPDATE OF t SKIP LOCKED) "
-    "UPDATE tasks SET lease_until = now() + $1 * interval '1 s', lease_holder = $2, fence = fence + 1 FROM due WHERE "
-    "tasks.id = due.id "
-    "RETURNING tasks.id, fence, (SELECT spec FROM facilities WHERE name = tasks.facility) AS facility_spec";
-
 Attempt read_attempt(const pg::Rows& rows, int row) {
     Attempt attempt;
     attempt.number = rows.integer(row, "number");
@@ -73,14 +59,31 @@ Status save_attempt(pg::Transaction& transaction, const Task& task) {
 
 }  // namespace
 
-Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration,
-                                             const std::string& holder) {
-    ATOLL_TRY(const pg::Rows leased, connection.query(kLease, {duration.count(), holder}));
-    if (leased.empty()) return std::optional<LeasedTask>();
-    ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased.text(0, "id")}));
-    auto facility = parse_facility(leased.json(0, "facility_spec"));
+const pg::LeaseTable& task_leases() {
+    static const pg::LeaseTable table{
+        .name = "tasks",
+        .key = {"id"},
+        .joins = "JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = t.job_id",
+        .due =
+            "t.state IN ('pending', 'running') AND t.next_step_at <= now() "
+            "AND (f.retry_at IS NULL OR f.retry_at <= now()) "
+            "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested) "
+            // Cleaning waits until its job is quiet at the facility.
+            "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
+            "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
+        .order = "t.next_step_at"};
+    return table;
+}
+
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms) {
+    ATOLL_TRY(auto leased, pg::take_lease(connection, task_leases(), terms));
+    if (!leased) return std::optional<LeasedTask>();
+    ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased->rows.text(0, "id")}));
     check(tasks.size() == 1, "a leased task is not there");
-    LeasedTask task{std::move(tasks.front()), {}, leased.integer(0, "fence")};
+    LeasedTask task{std::move(tasks.front()), {}, std::move(leased->lease)};
+    ATOLL_TRY(const pg::Rows spec,
+              connection.query("SELECT spec FROM facilities WHERE name = $1", {task.task.facility}));
+    auto facility = parse_facility(spec.json(0, "spec"));
     if (facility.ok()) {
         task.facility = std::move(facility).value();
     } else {
@@ -90,34 +93,11 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::ch
     return std::optional(std::move(task));
 }
 
-Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,
-                         std::chrono::seconds duration) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        connection.query("UPDATE tasks SET lease_until = now() + $3 * interval '1 s' WHERE id = $1 AND fence = $2 AND "
-                         "lease_until IS NOT NULL",
-                         {task, fence, duration.count()}));
-    return rows.affected() == 1;
-}
-
-Status release_lease(pg::Connection& connection, const std::string& task, std::int64_t fence) {
-    ATOLL_RETURN_IF_ERROR(
-        connection.query("UPDATE tasks SET lease_until = NULL WHERE id = $1 AND fence = $2", {task, fence}));
-    return {};
-}
-
-Status release_leases_of(pg::Connection& connection, const std::string& holder) {
-    if (holder.empty()) return {};
-    ATOLL_RETURN_IF_ERROR(connection.query(
-        "UPDATE tasks SET lease_until = NULL WHERE lease_holder = $1 AND lease_until IS NOT NULL", {holder}));
-    return {};
-}
-
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max) {
     ATOLL_TRY(const pg::Rows rows,
               connection.query("SELECT " + sql_to_ms("min(next_step_at)") + " - " + sql_to_ms("clock_timestamp()") +
                                " AS ms FROM tasks WHERE state IN ('pending', 'running') AND next_step_at > now() AND "
-                               "lease_until IS NULL"));
+                               "lease_until < now()"));
     if (rows.is_null(0, "ms")) return max;
     return std::clamp(std::chrono::milliseconds(rows.integer(0, "ms") + 1), std::chrono::milliseconds(1), max);
 }
@@ -125,13 +105,13 @@ Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, 
 Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence) {
     const Task& task = change.task;
     const std::optional<Json> result = task.result.is_null() ? std::nullopt : std::optional(task.result);
-    ATOLL_TRY(const pg::Rows rows,
-              transaction.query(
-                  "UPDATE tasks SET state = $3, error = $4, result = $5, lease_until = NULL, fence = fence + 1, "
-                  "next_step_at = clock_timestamp() + $6 * interval '1 ms', "
-                  "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
-                  "WHERE id = $1 AND fence = $2",
-                  {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query(std::string("UPDATE tasks SET state = $3, error = $4, result = $5, ") + pg::kGiveLeaseBack +
+                              ", next_step_at = clock_timestamp() + $6 * interval '1 ms', "
+                              "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
+                              "WHERE id = $1 AND fence = $2",
+                          {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
     if (rows.affected() != 1)
         return Error{ErrorCode::kPreconditionFailed, "another worker has taken task " + task.id, {}};
     return save_attempt(transaction, task);

@@ -8,30 +8,21 @@
 
 #include "services/dispatch/domain/facility.h"
 #include "services/dispatch/domain/task_machine.h"
-#include "shared/pg/pg.h"
+#include "shared/pg/lease.h"
 
 namespace atl::dispatch {
 
-// A task in the hands of one worker until `lease_until`; its fence makes a late result of another worker void.
+// A task in the hands of one worker.
 struct LeasedTask {
     Task task;
     Facility facility;
-    std::int64_t fence = 0;
+    pg::Lease lease;
     std::string fault = {};  // why the facility's row cannot be read, as another release may have written it
 };
 
+const pg::LeaseTable& task_leases();
 // The longest due task that nobody holds, if any. Paused jobs are passed over, and facilities that gave no answer.
-// `holder`: the instance that asks, or "".
-Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, std::chrono::seconds duration,
-                                             const std::string& holder = {});
-// False: the lease is lost, or was given back.
-Result<bool> renew_lease(pg::Connection& connection, const std::string& task, std::int64_t fence,
-                         std::chrono::seconds duration);
-// Gives a task back as it was, due at once.
-Status release_lease(pg::Connection& connection, const std::string& task, std::int64_t fence);
-// Gives back what an earlier process of this instance held when it died; nothing for "". Were it still alive, its
-// results would be void by their fence, as after any lost lease.
-Status release_leases_of(pg::Connection& connection, const std::string& holder);
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms);
 // How long until the next task is due, at most `max`.
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max);
 

@@ -38,11 +38,11 @@ class TasksTest : public DispatchSchemaTest {
 TEST_F(TasksTest, ACommitThatLostItsAnswerCannotBeAppliedTwice) {
     auto connection = connect();
     add_task(connection, "t1");
-    const auto leased = lease_task(connection, std::chrono::seconds(60)).value();
+    const auto leased = lease_task(connection, {std::chrono::seconds(60)}).value();
     ASSERT_TRUE(leased);
     const auto save = [&] {
         auto transaction = pg::Transaction::begin(connection).value();
-        const Status saved = save_task(transaction, begin_attempt(leased->task), leased->fence);
+        const Status saved = save_task(transaction, begin_attempt(leased->task), leased->lease.fence);
         return saved.ok() ? transaction.commit() : saved;
     };
     ASSERT_TRUE(save().ok());

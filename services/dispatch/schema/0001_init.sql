@@ -72,7 +72,7 @@ CREATE TABLE tasks (
     finished_at timestamptz,
     -- The lease: one worker at a time does the next step; a result counts only under the fence it was leased with.
     next_step_at timestamptz NOT NULL DEFAULT now(),
-    lease_until timestamptz,
+    lease_until timestamptz NOT NULL DEFAULT '-infinity',
     lease_holder text NOT NULL DEFAULT '',  -- a process that was killed and starts again takes its own work up at once
     fence bigint NOT NULL DEFAULT 0,
     CHECK ((job_id IS NULL) <> (preparation_id IS NULL))

@@ -218,7 +218,7 @@ TEST_F(JobLifecycleTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
     ASSERT_TRUE(eventually([&] { return !lines("stage").empty(); }));
     stop_service();  // returns although staging waits
     auto connection = connect();
-    EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until IS NOT NULL")->size(), 0);
+    EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until > now()")->size(), 0);
     std::filesystem::remove(fake("stage.waits"));
     start_service();
     EXPECT_TRUE(reaches(job, "completed"));
@@ -231,13 +231,13 @@ TEST_F(JobLifecycleTest, ALeaseThatWasGivenBackIsNotRenewed) {
     ASSERT_TRUE(eventually([&] { return !lines("stage").empty(); }));
     stop_service();
     auto connection = connect();
-    const auto leased = lease_task(connection, std::chrono::hours(1), "").value();
+    const auto leased = lease_task(connection, {std::chrono::hours(1)}).value();
     ASSERT_TRUE(leased.has_value());
-    EXPECT_TRUE(renew_lease(connection, leased->task.id, leased->fence, std::chrono::hours(1)).value());
-    ASSERT_TRUE(release_lease(connection, leased->task.id, leased->fence).ok());
-    EXPECT_FALSE(renew_lease(connection, leased->task.id, leased->fence, std::chrono::hours(1)).value())
+    EXPECT_TRUE(pg::renew_lease(connection, leased->lease, std::chrono::hours(1)).value());
+    ASSERT_TRUE(pg::give_lease_back(connection, leased->lease).ok());
+    EXPECT_FALSE(pg::renew_lease(connection, leased->lease, std::chrono::hours(1)).value())
         << "its keeper may have looked before it was given back";
-    EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until IS NOT NULL")->size(), 0);
+    EXPECT_EQ(connection.query("SELECT 1 FROM tasks WHERE lease_until > now()")->size(), 0);
 }
 
 TEST_F(JobLifecycleTest, ADuplicateAnswerOfAggregationHasOneEffect) {

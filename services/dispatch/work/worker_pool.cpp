@@ -17,8 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kIdleMax{500};
-constexpr milliseconds kAfterError{1000};
-constexpr milliseconds kKeeperPause{1000};
 constexpr int kSaveTries = 5;
 constexpr milliseconds kSaveWait{200};
 constexpr milliseconds kSaveWaitMax{1600};
@@ -76,73 +74,41 @@ Status advance(pg::Transaction& transaction, const Topics& topics, const std::st
 
 WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& steps,
                        metrics::Registry& metrics, WorkerSeams seams)
-    : pool_(pool), settings_(settings), topics_(topics), runner_(steps), metrics_(metrics), seams_(std::move(seams)) {
-    threads_.emplace_back([this](const std::stop_token& stop) { keep(stop); });
-    for (std::int64_t i = 0; i < settings.workers; ++i)
-        threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
-}
+    : pool_(pool),
+      settings_(settings),
+      topics_(topics),
+      runner_(steps),
+      metrics_(metrics),
+      seams_(std::move(seams)),
+      workers_(pool, options()) {}
 
 WorkerPool::~WorkerPool() {
     runner_.stop();
-    for (auto& thread : threads_) thread.request_stop();
-    threads_.clear();
 }
 
-void WorkerPool::wake() {
-    {
-        const std::lock_guard lock(mutex_);
-        ++pokes_;
-    }
-    wake_.notify_one();
+pg::LeaseWorkers::Options WorkerPool::options() {
+    return {.name = "dispatch workers",
+            .threads = settings_.workers,
+            .terms = {std::chrono::seconds(settings_.lease_s), settings_.instance},
+            .tables = {&task_leases()},
+            .make_work = [this](pg::HeldLeases& held) { return [this, &held] { return work_once(held); }; },
+            .idle_wait = [this]() -> Result<milliseconds> {
+                ATOLL_TRY(auto connection, pool_.acquire());
+                return time_to_next_task(*connection, kIdleMax);
+            },
+            .duties = {[this] { return close_late_rounds(); }, [this] { return count(); }}};
 }
 
-class WorkerPool::Lease {
-  public:
-    Lease(WorkerPool& pool, const LeasedTask& leased) : pool_(pool), task_(leased.task.id) {
-        const std::lock_guard lock(pool_.mutex_);
-        pool_.held_[task_] = leased.fence;
-    }
-    ~Lease() {
-        const std::lock_guard lock(pool_.mutex_);
-        pool_.held_.erase(task_);
-    }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-
-  private:
-    WorkerPool& pool_;
-    std::string task_;
-};
-
-void WorkerPool::work(const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-        const auto worked = contained([this] { return work_once(); });
-        if (worked.ok() && *worked) continue;
-        if (!worked.ok()) spdlog::warn("a worker could not go on: {}", describe(worked.error()));
-        const milliseconds wait = worked.ok() ? pause() : kAfterError;
-        std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, stop, wait, [this, seen = pokes_] { return pokes_ != seen; });
-    }
-}
-
-milliseconds WorkerPool::pause() {
-    const auto time = contained([this]() -> Result<milliseconds> {
-        ATOLL_TRY(auto connection, pool_.acquire());
-        return time_to_next_task(*connection, kIdleMax);
-    });
-    return time.ok() ? *time : kAfterError;
-}
-
-Result<bool> WorkerPool::work_once() {
+Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
     std::optional<LeasedTask> leased;
     {
         ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_TRY(leased, lease_task(*connection, std::chrono::seconds(settings_.lease_s), settings_.instance));
+        ATOLL_TRY(leased, lease_task(*connection, {std::chrono::seconds(settings_.lease_s), settings_.instance}));
     }
     if (!leased) return false;
     std::int64_t next_in_ms = 0;
     {
-        const Lease holding(*this, *leased);
+        const pg::HeldLeases::Hold holding(held, leased->lease);
         bool is_known = true;
         TaskChange change = step(*leased, is_known);
         ATOLL_RETURN_IF_ERROR(write(*leased, change, is_known));
@@ -157,7 +123,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
     if (!is_known && runner_.is_stopped()) {
         // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
         ATOLL_TRY(auto connection, pool_.acquire());
-        return release_lease(*connection, leased.task.id, leased.fence);
+        return pg::give_lease_back(*connection, leased.lease);
     }
     Status saved = save(leased, change);
     if (!saved.ok() && cannot_be_kept(saved.error())) {
@@ -232,7 +198,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
             ATOLL_TRY(const JobState state, lock_job_state(transaction, task.job));
             job_goes_on = !is_finished(state);
         }
-        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.fence));
+        ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
         if (task.kind == TaskKind::kPrepare && task.state == TaskState::kFailed)
             ATOLL_RETURN_IF_ERROR(insert_task(transaction, cleaning_after(task)));
         // The event that ends a job is its last one.
@@ -246,31 +212,6 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         status = contained(once);
     }
     return status;
-}
-
-void WorkerPool::keep(const std::stop_token& stop) {
-    const auto lease = std::chrono::seconds(settings_.lease_s);
-    const milliseconds interval = std::min(kKeeperPause, milliseconds(lease) / 3);
-    while (!stop.stop_requested()) {
-        for (const auto duty : {&WorkerPool::keep_leases, &WorkerPool::close_late_rounds, &WorkerPool::count})
-            if (const Status status = contained([&] { return (this->*duty)(); }); !status.ok())
-                spdlog::warn("the keeper could not go on: {}", describe(status.error()));
-        std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, stop, interval, [] { return false; });
-    }
-}
-
-Status WorkerPool::keep_leases() {
-    std::map<std::string, std::int64_t> held;
-    {
-        const std::lock_guard lock(mutex_);
-        held = held_;
-    }
-    if (held.empty()) return {};
-    ATOLL_TRY(auto connection, pool_.acquire());
-    for (const auto& [task, fence] : held)
-        ATOLL_RETURN_IF_ERROR(renew_lease(*connection, task, fence, std::chrono::seconds(settings_.lease_s)));
-    return {};
 }
 
 Status WorkerPool::close_late_rounds() {

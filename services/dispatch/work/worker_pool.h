@@ -1,21 +1,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "services/dispatch/db/events.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/work/attempt_runner.h"
 #include "shared/metrics/metrics.h"
-#include "shared/pg/pg.h"
+#include "shared/pg/lease_workers.h"
 
 namespace atl::dispatch {
 
@@ -33,15 +28,11 @@ class WorkerPool {
                metrics::Registry& metrics, WorkerSeams seams = {});
     ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 
-    void wake();  // new work may be due
+    void wake() { workers_.wake(); }  // new work may be due
 
   private:
-    // A task in this process's hands, whose lease the keeper renews.
-    class Lease;
-
-    void work(const std::stop_token& stop);
-    void keep(const std::stop_token& stop);
-    Result<bool> work_once();  // false: nothing was due
+    pg::LeaseWorkers::Options options();
+    Result<bool> work_once(pg::HeldLeases& held);  // false: nothing was due
     // Does the task's next step; what is thrown on the way fails the attempt.
     TaskChange step(const LeasedTask& leased, bool& is_known);
     TaskChange take_step(const LeasedTask& leased, bool& is_known);
@@ -52,10 +43,8 @@ class WorkerPool {
     // becomes the attempt's failure.
     Status write(const LeasedTask& leased, TaskChange& change, bool is_known);
     Status save(const LeasedTask& leased, const TaskChange& change);
-    Status keep_leases();
     Status close_late_rounds();
     Status count();
-    std::chrono::milliseconds pause();
 
     pg::Pool& pool_;
     const Settings& settings_;
@@ -63,11 +52,7 @@ class WorkerPool {
     AttemptRunner& runner_;
     metrics::Registry& metrics_;
     WorkerSeams seams_;
-    std::mutex mutex_;
-    std::condition_variable_any wake_;
-    std::uint64_t pokes_ = 0;
-    std::map<std::string, std::int64_t> held_;  // task → fence
-    std::vector<std::jthread> threads_;
+    pg::LeaseWorkers workers_;  // last: it works with the others
 };
 
 // Locks the job, lets the round machine look at it and applies what it decides.

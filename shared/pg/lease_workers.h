@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shared/pg/lease.h"
+
+namespace atl::pg {
+
+// The threads of this process that do leased work, and one more, the keeper, that renews their leases meanwhile. An
+// error of any of them is logged, and it goes on after a pause.
+class LeaseWorkers {
+  public:
+    // Takes a lease, has it held and does the work. False: there is none.
+    using Work = std::function<Result<bool>()>;
+    struct Options {
+        std::string name;  // for the log
+        std::int64_t threads = 1;
+        LeaseTerms terms;
+        std::vector<const LeaseTable*> tables;
+        std::function<Work(HeldLeases&)> make_work;  // called in each thread
+        // How long a thread that found no work waits, unless it is woken.
+        std::function<Result<std::chrono::milliseconds>()> idle_wait;
+        std::vector<std::function<Status()>> duties = {};  // what else the keeper does, every second or oftener
+        // Where NOTIFY tells of new work, and the conninfo to listen there; empty: only wake() tells.
+        std::string channel = {};
+        std::string conninfo = {};
+    };
+    // What an earlier process of this holder had in hand is free at once.
+    LeaseWorkers(Pool& pool, Options options);
+    // Lets each thread finish its piece of work; leases are renewed until all have.
+    ~LeaseWorkers();
+
+    void wake();  // one thread
+
+  private:
+    void work(const std::stop_token& stop);
+    void keep(const std::stop_token& stop);
+    Status take_over();
+    Status renew();
+    Status listen(const std::stop_token& stop, std::chrono::milliseconds time);
+
+    Pool& pool_;
+    const Options options_;
+    HeldLeases held_;
+    std::mutex mutex_;
+    std::condition_variable_any woken_;
+    std::uint64_t wakes_ = 0;
+    std::optional<Connection> listener_;  // the keeper's
+    std::jthread keeper_;
+    std::vector<std::jthread> threads_;  // last: stopped first
+};
+
+}  // namespace atl::pg
