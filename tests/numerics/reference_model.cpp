@@ -56,7 +56,7 @@ double ReferenceModel::loss(const model::BatchRows& rows, bool with_gradients) {
     leaves_.clear();
     for (const auto& [name, value] : parameters_) leaves_.emplace(name, tape.leaf(value));
     const Node logits =
-        config_.architecture == model::Architecture::kOpt ? opt(tape, rows, positions) : llama(tape, rows, positions);
+        config_.architecture.model_type == "opt" ? opt(tape, rows, positions) : llama(tape, rows, positions);
     const Node result = tape.mean_loss(logits, positions.targets);
     if (with_gradients) {
         tape.backward(result);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "shared/base/check.h"
 #include "trainer/quant/int8.h"
 #include "trainer/quant/nf4.h"
 
@@ -73,6 +74,10 @@ Tensor UnitView::view(const Tensor& flat, std::size_t first, std::size_t count) 
         elements += parameter.element_count();
     }
     return Tensor(flat.at(begin.offset), dtype, {elements / columns, columns});
+}
+
+Block::Block(std::string name, std::vector<FsdpUnit>& units) : name_(std::move(name)), units_{units.size()} {
+    units.push_back({.name = name_, .parameters = {}});
 }
 
 }  // namespace atl::model

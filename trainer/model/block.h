@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "shared/base/check.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/model/batch.h"
 #include "trainer/tensor/arena.h"
@@ -122,18 +121,15 @@ class FusedLinear;
 class Block {
   public:
     virtual ~Block() = default;
-    virtual const std::string& name() const = 0;
+    const std::string& name() const { return name_; }
     // Indices into Model::units; forward and backward get their views in this order. A unit may serve two blocks (a
     // tied embedding): its gradient is complete when backward of the first of them is done.
-    virtual const std::vector<std::size_t>& units() const = 0;
+    const std::vector<std::size_t>& units() const { return units_; }
 
     // What adapters may be given to; their matrices are in the first of the units. The adapters that were made for
     // them are in another unit, which becomes the block's last.
-    virtual std::span<FusedLinear> linears() { return {}; }
-    virtual void use_adapters(std::size_t unit) {
-        check(false, "a block without linears has no adapters");
-        (void)unit;
-    }
+    virtual std::vector<FusedLinear*> linears() { return {}; }
+    void use_adapters(std::size_t unit) { units_.push_back(unit); }
     virtual bool is_layer() const { return false; }  // whose matrices may be kept in a quantised format
 
     // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact. In
@@ -162,6 +158,13 @@ class Block {
 
     // Floating-point operations of forward for these rows, counting a multiply-add as two; products and attention only.
     virtual double forward_flops(const BatchShape& shape) const = 0;
+
+  protected:
+    // Appends a unit of the same name to the model's; the block's constructor fills it.
+    Block(std::string name, std::vector<FsdpUnit>& units);
+
+    std::string name_;
+    std::vector<std::size_t> units_;
 };
 
 }  // namespace atl::model

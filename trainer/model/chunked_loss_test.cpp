@@ -89,7 +89,7 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
     const Owned features_ = kernels::random({kRows, kChannels}, 1),
                 table_ = kernels::random({kVocabulary, kChannels}, 2);
     const FsdpUnit unit_ = table_group();
-    const FusedLinear run_{unit_, 0, 1};
+    const FusedLinear run_{unit_, 0};
     std::vector<std::int32_t> targets_;
     Owned logits_{{kChunk, kVocabulary}}, losses_{{kRows}}, feature_gradients_{{kRows, kChannels}};
     Owned table_gradient_{{kVocabulary, kChannels}, 2.0F};

@@ -31,33 +31,6 @@ constexpr auto kSharedKeys = std::to_array<std::string_view>(
      "tokenizer_class", "chunk_size_feed_forward", "is_encoder_decoder", "unsloth_fixed", "unsloth_version", "atoll",
      "base_model_name_or_path", "sep_token_id"});
 
-std::optional<Architecture> known(std::string_view name) {
-    if (name == "llama" || name == "LlamaForCausalLM") return Architecture::kLlama;
-    if (name == "opt" || name == "OPTForCausalLM") return Architecture::kOpt;
-    return std::nullopt;
-}
-
-// By `architectures` and `model_type`: either, or both of one mind.
-Result<Architecture> architecture_of(ConfigReader& reader) {
-    static constexpr const char* kBuilt = " is not built: LlamaForCausalLM and OPTForCausalLM are";
-    const std::string type = reader.text("model_type", "");
-    ATOLL_RETURN_IF_ERROR(reader.status());
-    const auto typed = known(type);
-    if (!reader.has("architectures") || (!type.empty() && !typed)) {
-        if (typed) return *typed;
-        return invalid_argument("model_type", "'" + type + "'" + kBuilt);
-    }
-    const Json& names = reader.at("architectures");
-    if (!names.is_array() || names.size() != 1 || !names[0].is_string())
-        return invalid_argument("architectures", "must be a list of one name");
-    const auto name = names[0].get<std::string>();
-    const auto named = known(name);
-    if (!named) return invalid_argument("architectures", "'" + name + "'" + kBuilt);
-    if (typed && *typed != *named)
-        return invalid_argument("model_type", "'" + type + "' is not that of the architecture " + name);
-    return *named;
-}
-
 // What Llama models may have in transformers and this code does not compute.
 void refuse_unbuilt(ConfigReader& reader) {
     for (const char* key : {"attention_bias", "mlp_bias", "rope_interleaved"}) {
@@ -154,6 +127,15 @@ Result<ModelConfig> parse_llama(const Json& object) {
     return config;
 }
 
+using Parse = Result<ModelConfig> (*)(const Json& object);
+
+// Of a model_type or an architecture's name; null when it is not built.
+Parse find_parse(std::string_view name) {
+    if (name == "llama" || name == "LlamaForCausalLM") return parse_llama;
+    if (name == "opt" || name == "OPTForCausalLM") return parse_opt;
+    return nullptr;
+}
+
 }  // namespace
 
 Status check_keys(const Json& object, std::span<const std::string_view> known, const char* model) {
@@ -180,10 +162,26 @@ std::int64_t ModelConfig::length_max() const {
 }
 
 Result<ModelConfig> parse_config(std::string_view json_text) {
+    static constexpr const char* kBuilt = " is not built: LlamaForCausalLM and OPTForCausalLM are";
     ATOLL_TRY(const Json object, parse_object(json_text, "config.json"));
     ConfigReader reader(object, "");
-    ATOLL_TRY(const Architecture architecture, architecture_of(reader));
-    return architecture == Architecture::kOpt ? parse_opt(object) : parse_llama(object);
+    // By `architectures` and `model_type`: either, or both of one mind.
+    const std::string type = reader.text("model_type", "");
+    ATOLL_RETURN_IF_ERROR(reader.status());
+    const Parse typed = find_parse(type);
+    if (!reader.has("architectures") || (!type.empty() && typed == nullptr)) {
+        if (typed != nullptr) return typed(object);
+        return invalid_argument("model_type", "'" + type + "'" + kBuilt);
+    }
+    const Json& names = reader.at("architectures");
+    if (!names.is_array() || names.size() != 1 || !names[0].is_string())
+        return invalid_argument("architectures", "must be a list of one name");
+    const auto name = names[0].get<std::string>();
+    const Parse named = find_parse(name);
+    if (named == nullptr) return invalid_argument("architectures", "'" + name + "'" + kBuilt);
+    if (typed != nullptr && typed != named)
+        return invalid_argument("model_type", "'" + type + "' is not that of the architecture " + name);
+    return named(object);
 }
 
 Result<ModelConfig> load_config(const std::filesystem::path& model_directory) {

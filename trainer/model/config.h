@@ -23,11 +23,34 @@ struct RopeConfig {
     std::int64_t original_max_position_embeddings = 0;  // llama3
 };
 
-enum class Architecture : std::uint8_t { kLlama, kOpt };
+enum class NormKind : std::uint8_t { kRms, kLayer };
+enum class Activation : std::uint8_t { kSwiglu, kRelu };
+enum class Positions : std::uint8_t { kRope, kLearned };
+
+// Where families of decoders differ, and what they call their tensors. The defaults are Llama's (Touvron et al.,
+// arXiv:2302.13971).
+struct Architecture {
+    std::string_view model_type = "llama";  // config.json's
+    NormKind norm = NormKind::kRms;
+    Activation activation = Activation::kSwiglu;
+    Positions positions = Positions::kRope;
+    bool qkv_bias = false;
+    bool out_bias = false;  // of attention's last linear
+    bool feed_forward_bias = false;
+
+    std::string_view prefix = "model.";                   // of all names but lm_head
+    std::string_view attention_norm = "input_layernorm";  // of a layer, as all up to `down`
+    std::string_view out = "self_attn.o_proj";
+    std::string_view feed_forward_norm = "post_attention_layernorm";
+    std::string_view gate = "mlp.gate_proj";
+    std::string_view up = "mlp.up_proj";
+    std::string_view down = "mlp.down_proj";
+    std::string_view final_norm = "norm";
+};
 
 // What config.json of a Hugging Face model directory says, with Llama's names.
 struct ModelConfig {
-    Architecture architecture = Architecture::kLlama;
+    Architecture architecture;
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t intermediate_size = 0;

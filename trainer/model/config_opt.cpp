@@ -6,6 +6,23 @@
 namespace atl::model {
 namespace {
 
+// Zhang et al., arXiv:2205.01068.
+constexpr Architecture kOpt = {.model_type = "opt",
+                               .norm = NormKind::kLayer,
+                               .activation = Activation::kRelu,
+                               .positions = Positions::kLearned,
+                               .qkv_bias = true,
+                               .out_bias = true,
+                               .feed_forward_bias = true,
+                               .prefix = "model.decoder.",
+                               .attention_norm = "self_attn_layer_norm",
+                               .out = "self_attn.out_proj",
+                               .feed_forward_norm = "final_layer_norm",
+                               .gate = {},
+                               .up = "fc1",
+                               .down = "fc2",
+                               .final_norm = "final_layer_norm"};
+
 constexpr auto kOptKeys = std::to_array<std::string_view>(
     {"vocab_size", "hidden_size", "ffn_dim", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
      "word_embed_proj_dim", "do_layer_norm_before", "_remove_final_layer_norm", "enable_bias",
@@ -51,7 +68,7 @@ Result<ModelConfig> parse_opt(const Json& object) {
     ATOLL_RETURN_IF_ERROR(check_keys(object, kOptKeys, "an OPT"));
     ConfigReader reader(object, "");
     ModelConfig config;
-    config.architecture = Architecture::kOpt;
+    config.architecture = kOpt;
     refuse_unbuilt_opt(reader);
     parse_opt_sizes(reader, config);
     config.norm_eps = 1e-5;  // torch.nn.LayerNorm's

@@ -145,7 +145,7 @@ json opt() {
 
 TEST(ConfigTest, ReadsOpt) {
     const ModelConfig config = parse_config(opt().dump()).value();
-    EXPECT_EQ(config.architecture, Architecture::kOpt);
+    EXPECT_EQ(config.architecture.model_type, "opt");
     EXPECT_EQ(config.intermediate_size, 3072);
     EXPECT_EQ(config.head_dim, 64);
     EXPECT_EQ(config.num_key_value_heads, 12);

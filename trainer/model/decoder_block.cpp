@@ -2,7 +2,6 @@
 #include <string>
 
 #include "trainer/model/blocks.h"
-#include "trainer/model/layer_parts.h"
 
 namespace atl::model {
 namespace {
@@ -11,77 +10,61 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
-// Places of the parameters in a layer's unit. Query, key and value are neighbours and so are gate and up: each run is
-// one matrix product.
-enum : std::size_t { kInputNorm, kQuery, kKey, kValue, kOut, kPostNorm, kGate, kUp, kDown };
-// The runs of them, in DecoderBlock::linears().
-enum : std::size_t { kQkvRun, kOutRun, kGateUpRun, kDownRun };
+std::string layer_prefix(const ModelConfig& config, std::int64_t layer) {
+    return std::string(config.architecture.prefix) + "layers." + std::to_string(layer) + ".";
+}
 
-std::vector<FusedLinear> runs_of(const FsdpUnit& unit) {
-    return {{unit, kQuery, 3}, {unit, kOut, 1}, {unit, kGate, 2}, {unit, kDown, 1}};
+FusedLinear add_up(const ModelConfig& config, FsdpUnit& unit, const std::string& prefix, const LayerWidths& widths) {
+    const Architecture& family = config.architecture;
+    const FusedLinear::Matrix gate{family.gate, widths.feed_forward}, up{family.up, widths.feed_forward};
+    if (family.activation == Activation::kSwiglu)
+        return {config, unit, prefix, {gate, up}, widths.hidden, Partition::kRows, family.feed_forward_bias};
+    return {config, unit, prefix, {up}, widths.hidden, Partition::kRows, family.feed_forward_bias};
 }
 
 }  // namespace
 
-DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::size_t unit)
-    : name_("layers." + std::to_string(layer)),
-      units_{unit},
-      linears_(runs_of(make_group(config, layer))),
-      hidden_(config.hidden_size),
-      feed_forward_(config.intermediate_size),
-      heads_(config.num_attention_heads),
-      kv_heads_(config.num_key_value_heads),
-      head_channels_(config.head_dim),
-      epsilon_(static_cast<float>(config.norm_eps)) {}
-
-FsdpUnit DecoderBlock::make_group(const ModelConfig& config, std::int64_t layer) {
-    const std::int64_t hidden = config.hidden_size, feed_forward = config.intermediate_size;
-    const std::int64_t queries = config.num_attention_heads * config.head_dim;
-    const std::int64_t keys = config.num_key_value_heads * config.head_dim;
-    FsdpUnit unit{.name = "layers." + std::to_string(layer), .parameters = {}};
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const auto matrix = [&](const char* name, std::int64_t rows, std::int64_t columns, Partition partition) {
-        unit.add({.name = prefix + name,
-                  .shape = {rows, columns},
-                  .init_deviation = static_cast<float>(config.initializer_range),
-                  .partition = partition});
-    };
-    const auto norm = [&](const char* name) {
-        unit.add({.name = prefix + name, .shape = {hidden}, .init = Init::kOnes, .is_norm = true});
-    };
-    norm("input_layernorm.weight");
-    matrix("self_attn.q_proj.weight", queries, hidden, Partition::kRows);
-    matrix("self_attn.k_proj.weight", keys, hidden, Partition::kRows);
-    matrix("self_attn.v_proj.weight", keys, hidden, Partition::kRows);
-    matrix("self_attn.o_proj.weight", hidden, queries, Partition::kColumns);
-    norm("post_attention_layernorm.weight");
-    matrix("mlp.gate_proj.weight", feed_forward, hidden, Partition::kRows);
-    matrix("mlp.up_proj.weight", feed_forward, hidden, Partition::kRows);
-    matrix("mlp.down_proj.weight", hidden, feed_forward, Partition::kColumns);
-    return unit;
-}
+DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::vector<FsdpUnit>& units)
+    : Block("layers." + std::to_string(layer), units),
+      widths_{.hidden = config.hidden_size,
+              .heads = config.num_attention_heads,
+              .kv_heads = config.num_key_value_heads,
+              .head_channels = config.head_dim,
+              .feed_forward = config.intermediate_size},
+      rotates_(config.architecture.positions == Positions::kRope),
+      is_gated_(config.architecture.activation == Activation::kSwiglu),
+      attention_norm_(config, units.back(), layer_prefix(config, layer), config.architecture.attention_norm),
+      qkv_(config, units.back(), layer_prefix(config, layer),
+           {{"self_attn.q_proj", widths_.queries()},
+            {"self_attn.k_proj", widths_.keys()},
+            {"self_attn.v_proj", widths_.keys()}},
+           widths_.hidden, Partition::kRows, config.architecture.qkv_bias),
+      out_(config, units.back(), layer_prefix(config, layer), {{config.architecture.out, widths_.hidden}},
+           widths_.queries(), Partition::kColumns, config.architecture.out_bias),
+      feed_forward_norm_(config, units.back(), layer_prefix(config, layer), config.architecture.feed_forward_norm),
+      up_(add_up(config, units.back(), layer_prefix(config, layer), widths_)),
+      down_(config, units.back(), layer_prefix(config, layer), {{config.architecture.down, widths_.hidden}},
+            widths_.feed_forward, Partition::kColumns, config.architecture.feed_forward_bias) {}
 
 kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) const {
-    return {shape.batch, shape.length, heads_, kv_heads_, head_channels_};
+    return {shape.batch, shape.length, widths_.heads, widths_.kv_heads, widths_.head_channels};
 }
 
 DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& arena, const BatchShape& shape, Category category) const {
     const std::int64_t rows = shape.tokens();
-    const auto cut = [&](std::initializer_list<std::int64_t> dims) {
-        return arena.allocate(category, DType::kF32, dims);
-    };
+    const auto allocate = [&](std::int64_t columns) { return arena.allocate(category, DType::kF32, {rows, columns}); };
     return {
-        .input_rstd = cut({rows}),
-        .qkv = cut({rows, (heads_ + 2 * kv_heads_) * head_channels_}),
-        .attention = cut({rows, heads_ * head_channels_}),
-        .log_sum_exp = cut({shape.batch, heads_, shape.length}),
-        .hidden = cut({rows, hidden_}),
-        .hidden_rstd = cut({rows}),
-        .gate_up = cut({rows, 2 * feed_forward_}),
-        .lora_hidden = {linears_[kQkvRun].allocate_lora_hidden(arena, rows, category),
-                        linears_[kOutRun].allocate_lora_hidden(arena, rows, category),
-                        linears_[kGateUpRun].allocate_lora_hidden(arena, rows, category),
-                        linears_[kDownRun].allocate_lora_hidden(arena, rows, category)},
+        .input_statistics = attention_norm_.allocate_statistics(arena, rows, category),
+        .qkv = allocate(widths_.qkv()),
+        .attention = allocate(widths_.queries()),
+        .log_sum_exp = arena.allocate(category, DType::kF32, {shape.batch, widths_.heads, shape.length}),
+        .hidden = allocate(widths_.hidden),
+        .hidden_statistics = feed_forward_norm_.allocate_statistics(arena, rows, category),
+        .up = allocate((is_gated_ ? 2 : 1) * widths_.feed_forward),
+        .qkv_lora_hidden = qkv_.allocate_lora_hidden(arena, rows, category),
+        .out_lora_hidden = out_.allocate_lora_hidden(arena, rows, category),
+        .up_lora_hidden = up_.allocate_lora_hidden(arena, rows, category),
+        .down_lora_hidden = down_.allocate_lora_hidden(arena, rows, category),
     };
 }
 
@@ -92,41 +75,45 @@ std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
 }
 
 DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, std::int64_t rows, bool backward) const {
-    const auto cut = [&](std::int64_t columns) {
+    const auto allocate = [&](std::int64_t columns) {
         return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
     };
     AttentionScratch scratch;
-    scratch.normed = cut(hidden_);
+    scratch.normed = allocate(widths_.hidden);
     if (!backward) return scratch;
-    scratch.attention_gradient = cut(heads_ * head_channels_);
-    scratch.qkv_gradient = cut((heads_ + 2 * kv_heads_) * head_channels_);
-    scratch.qkv_lora_hidden_gradient = linears_[kQkvRun].allocate_lora_hidden(arena, rows, Category::kWorkspace);
-    scratch.out_low_gradient = linears_[kOutRun].allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.attention_gradient = allocate(widths_.queries());
+    scratch.qkv_gradient = allocate(widths_.qkv());
+    scratch.qkv_lora_hidden_gradient = qkv_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.out_lora_hidden_gradient = out_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
     return scratch;
 }
 
-DecoderBlock::FeedForwardScratch DecoderBlock::allocate_feed_forward(Arena& arena, std::int64_t rows) const {
-    return {.normed = arena.allocate(Category::kWorkspace, DType::kF32, {rows, hidden_}),
-            .activation = arena.allocate(Category::kWorkspace, DType::kF32, {rows, feed_forward_}),
-            .gate_up_low_gradient = linears_[kGateUpRun].allocate_lora_hidden(arena, rows, Category::kWorkspace),
-            .down_low_gradient = linears_[kDownRun].allocate_lora_hidden(arena, rows, Category::kWorkspace)};
+DecoderBlock::FeedForwardScratch DecoderBlock::allocate_feed_forward(Arena& arena, std::int64_t rows,
+                                                                     bool backward) const {
+    const auto allocate = [&](std::int64_t columns) {
+        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+    };
+    FeedForwardScratch scratch;
+    scratch.normed = allocate(widths_.hidden);
+    if (is_gated_ || backward) scratch.activation = allocate(widths_.feed_forward);
+    if (!backward) return scratch;
+    scratch.up_lora_hidden_gradient = up_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.down_lora_hidden_gradient = down_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    return scratch;
 }
 
 std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const {
-    Arena attention_forward = Arena::measuring(), attention_backward = Arena::measuring();
-    Arena feed_forward = Arena::measuring();
-    allocate_attention(attention_forward, shape.tokens(), false);
-    allocate_attention(attention_backward, shape.tokens(), true);
-    allocate_feed_forward(feed_forward, shape.tokens());
-    const auto of_run = [&](std::size_t run) { return linears_[run].workspace_bytes(shape.tokens()); };
-    const std::int64_t attention =
-        std::max({backend.attention_workspace_bytes(attention_shape(shape)), of_run(kQkvRun), of_run(kOutRun)});
-    const std::int64_t rest =
-        feed_forward.peak_bytes() + std::max({of_run(kOutRun), of_run(kGateUpRun), of_run(kDownRun)});
-    const std::int64_t forward =
-        (saves ? 0 : saved_bytes(shape)) + std::max(attention_forward.peak_bytes() + attention, rest);
-    const std::int64_t backward = std::max(attention_backward.peak_bytes() + attention, rest);
-    return std::max(forward, backward);
+    const std::int64_t rows = shape.tokens();
+    const auto measure = [&](bool backward) {
+        Arena attention = Arena::measuring(), feed_forward = Arena::measuring();
+        allocate_attention(attention, rows, backward);
+        allocate_feed_forward(feed_forward, rows, backward);
+        return std::max(attention.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
+                                                           qkv_.workspace_bytes(rows), out_.workspace_bytes(rows)}),
+                        feed_forward.peak_bytes() + std::max({out_.workspace_bytes(rows), up_.workspace_bytes(rows),
+                                                              down_.workspace_bytes(rows)}));
+    };
+    return std::max((saves ? 0 : saved_bytes(shape)) + measure(false), measure(true));
 }
 
 std::int64_t DecoderBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
@@ -155,32 +142,45 @@ void DecoderBlock::infer(const Context& context, std::span<const UnitView> units
     cache.past += context.batch.shape.length;
 }
 
-// saved.qkv and saved.attention from x; h is left to the second half.
-void DecoderBlock::attention_forward(const Context& context, Groups units, const Tensor& input, const Saved& saved,
-                                     LayerCache* cache) const {
+// saved.qkv and saved.attention from x; h is left to the second half. With a cache attention is over the tokens before
+// as well.
+void DecoderBlock::attention_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                     const Saved& saved, LayerCache* cache) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), false);
-    backend.rmsnorm_forward(input, units[0].weight(kInputNorm), epsilon_, scratch.normed, saved.input_rstd);
-    linears_[kQkvRun].forward(context, units, scratch.normed, saved.qkv, saved.lora_hidden[kQkvRun]);
-    backend.rope_forward(shape, batch.rope_table, batch.positions, saved.qkv);
-    attend(context, shape, saved.qkv, cache, saved.attention, saved.log_sum_exp);
+    attention_norm_.forward(backend, units[0], input, scratch.normed, saved.input_statistics);
+    qkv_.forward(context, units, scratch.normed, saved.qkv, saved.qkv_lora_hidden);
+    add_bias_and_residual(backend, qkv_.bias(units), {}, saved.qkv);
+    if (rotates_) backend.rope_forward(shape, batch.rope_table, batch.positions, saved.qkv);
+    if (cache == nullptr) {
+        backend.attention_forward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+                                  context.workspace);
+    } else {
+        backend.attention_cached(shape, saved.qkv, cache->past, cache->keys, cache->values, saved.attention,
+                                 context.workspace);
+    }
 }
 
-void DecoderBlock::feed_forward_forward(const Context& context, Groups units, const Tensor& input, const Saved& saved,
-                                        const Tensor& output) const {
+void DecoderBlock::feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                        const Saved& saved, const Tensor& output) const {
     kernels::Backend& backend = context.backend;
     const Arena::Scope scope(context.workspace);
-    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows());
-    linears_[kOutRun].forward(context, units, saved.attention, saved.hidden, saved.lora_hidden[kOutRun]);
-    backend.add_rmsnorm_forward(input, saved.hidden, units[0].weight(kPostNorm), epsilon_, saved.hidden, scratch.normed,
-                                saved.hidden_rstd);
-    linears_[kGateUpRun].forward(context, units, scratch.normed, saved.gate_up, saved.lora_hidden[kGateUpRun]);
-    backend.swiglu_forward(saved.gate_up, scratch.activation);
-    linears_[kDownRun].forward(context, units, scratch.activation, output, saved.lora_hidden[kDownRun]);
-    backend.add(saved.hidden, output, output);
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
+    out_.forward(context, units, saved.attention, saved.hidden, saved.out_lora_hidden);
+    feed_forward_norm_.add_forward(backend, units[0], out_.bias(units), input, saved.hidden, scratch.normed,
+                                   saved.hidden_statistics);
+    up_.forward(context, units, scratch.normed, saved.up, saved.up_lora_hidden);
+    if (is_gated_) {
+        add_bias_and_residual(backend, up_.bias(units), {}, saved.up);
+        backend.swiglu_forward(saved.up, scratch.activation);
+    } else {
+        backend.bias_relu(saved.up, up_.bias(units));
+    }
+    down_.forward(context, units, is_gated_ ? scratch.activation : saved.up, output, saved.down_lora_hidden);
+    add_bias_and_residual(backend, down_.bias(units), saved.hidden, output);
 }
 
 void DecoderBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -193,62 +193,64 @@ void DecoderBlock::backward(const Context& context, std::span<const UnitView> un
     attention_backward(context, units, input, activations, input_gradient, input_gradient);
 }
 
-void DecoderBlock::feed_forward_backward(const Context& context, Groups units, const Saved& saved,
+void DecoderBlock::feed_forward_backward(const Context& context, std::span<const UnitView> units, const Saved& saved,
                                          const Tensor& output_gradient, const Tensor& hidden_gradient) const {
     kernels::Backend& backend = context.backend;
-    const UnitView& layer = units[0];
-    const FusedLinear &gate_up = linears_[kGateUpRun], &down = linears_[kDownRun];
     const Arena::Scope scope(context.workspace);
-    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, output_gradient.rows());
-    down.lora_hidden_gradient(context, units, output_gradient, scratch.down_low_gradient);
-    down.input_gradient(context, units, output_gradient, scratch.down_low_gradient, scratch.activation);
-    backend.swiglu_backward(saved.gate_up, scratch.activation, saved.gate_up, scratch.activation);
-    down.weight_gradient(context, units, output_gradient, scratch.activation, saved.lora_hidden[kDownRun],
-                         scratch.down_low_gradient);
-    const Tensor& gate_up_gradient = saved.gate_up;
-    backend.rmsnorm_apply(saved.hidden, layer.weight(kPostNorm), saved.hidden_rstd, scratch.normed);
-    gate_up.lora_hidden_gradient(context, units, gate_up_gradient, scratch.gate_up_low_gradient);
-    gate_up.weight_gradient(context, units, gate_up_gradient, scratch.normed, saved.lora_hidden[kGateUpRun],
-                            scratch.gate_up_low_gradient);
-    gate_up.input_gradient(context, units, gate_up_gradient, scratch.gate_up_low_gradient, scratch.normed);
-    backend.rmsnorm_backward(saved.hidden, layer.weight(kPostNorm), saved.hidden_rstd, scratch.normed, output_gradient,
-                             hidden_gradient, layer.gradient(kPostNorm), layer.accumulate());
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, output_gradient.rows(), true);
+    down_.lora_hidden_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient);
+    down_.input_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient, scratch.activation);
+    // SwiGLU's gradient takes the place of gate and up, and its result that of the result's gradient.
+    const Tensor& activation = is_gated_ ? scratch.activation : saved.up;
+    const Tensor& up_gradient = is_gated_ ? saved.up : scratch.activation;
+    if (is_gated_) {
+        backend.swiglu_backward(saved.up, scratch.activation, up_gradient, activation);
+    } else {
+        backend.relu_backward(activation, up_gradient);
+    }
+    down_.weight_gradient(context, units, output_gradient, activation, saved.down_lora_hidden,
+                          scratch.down_lora_hidden_gradient);
+    feed_forward_norm_.apply(backend, units[0], saved.hidden, saved.hidden_statistics, scratch.normed);
+    up_.lora_hidden_gradient(context, units, up_gradient, scratch.up_lora_hidden_gradient);
+    up_.weight_gradient(context, units, up_gradient, scratch.normed, saved.up_lora_hidden,
+                        scratch.up_lora_hidden_gradient);
+    up_.input_gradient(context, units, up_gradient, scratch.up_lora_hidden_gradient, scratch.normed);
+    feed_forward_norm_.backward(backend, units[0], saved.hidden, saved.hidden_statistics, scratch.normed,
+                                output_gradient, hidden_gradient);
 }
 
-void DecoderBlock::attention_backward(const Context& context, Groups units, const Tensor& input, const Saved& saved,
-                                      const Tensor& hidden_gradient, const Tensor& input_gradient) const {
+void DecoderBlock::attention_backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                      const Saved& saved, const Tensor& hidden_gradient,
+                                      const Tensor& input_gradient) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
-    const UnitView& layer = units[0];
-    const FusedLinear &qkv = linears_[kQkvRun], &out = linears_[kOutRun];
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), true);
-    out.lora_hidden_gradient(context, units, hidden_gradient, scratch.out_low_gradient);
-    out.input_gradient(context, units, hidden_gradient, scratch.out_low_gradient, scratch.attention_gradient);
-    out.weight_gradient(context, units, hidden_gradient, saved.attention, saved.lora_hidden[kOutRun],
-                        scratch.out_low_gradient);
+    out_.lora_hidden_gradient(context, units, hidden_gradient, scratch.out_lora_hidden_gradient);
+    out_.input_gradient(context, units, hidden_gradient, scratch.out_lora_hidden_gradient, scratch.attention_gradient);
+    out_.weight_gradient(context, units, hidden_gradient, saved.attention, saved.out_lora_hidden,
+                         scratch.out_lora_hidden_gradient);
     backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
-    backend.rope_backward(shape, batch.rope_table, batch.positions, scratch.qkv_gradient);
-    backend.rmsnorm_apply(input, layer.weight(kInputNorm), saved.input_rstd, scratch.normed);
-    qkv.lora_hidden_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient);
-    qkv.weight_gradient(context, units, scratch.qkv_gradient, scratch.normed, saved.lora_hidden[kQkvRun],
-                        scratch.qkv_lora_hidden_gradient);
+    if (rotates_) backend.rope_backward(shape, batch.rope_table, batch.positions, scratch.qkv_gradient);
+    attention_norm_.apply(backend, units[0], input, saved.input_statistics, scratch.normed);
+    qkv_.lora_hidden_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient);
+    qkv_.weight_gradient(context, units, scratch.qkv_gradient, scratch.normed, saved.qkv_lora_hidden,
+                         scratch.qkv_lora_hidden_gradient);
     if (!context.input_gradient_needed) return;
-    qkv.input_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient, scratch.normed);
-    backend.rmsnorm_backward(input, layer.weight(kInputNorm), saved.input_rstd, scratch.normed, hidden_gradient,
-                             input_gradient, layer.gradient(kInputNorm), layer.accumulate());
+    qkv_.input_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient, scratch.normed);
+    attention_norm_.backward(backend, units[0], input, saved.input_statistics, scratch.normed, hidden_gradient,
+                             input_gradient);
 }
 
 double DecoderBlock::forward_flops(const BatchShape& shape) const {
+    const std::int64_t outputs =
+        2 * widths_.queries() + 2 * widths_.keys() + (is_gated_ ? 3 : 2) * widths_.feed_forward;
     const double rows = static_cast<double>(shape.tokens());
-    const double query_width = static_cast<double>(heads_ * head_channels_);
-    const double weights =
-        static_cast<double>(hidden_) * (2.0 * query_width + 2.0 * static_cast<double>(kv_heads_ * head_channels_) +
-                                        3.0 * static_cast<double>(feed_forward_));
+    const double weights = static_cast<double>(widths_.hidden) * static_cast<double>(outputs);
     const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
-    return 2.0 * rows * weights + 4.0 * rows * keys_seen * query_width;
+    return 2.0 * rows * weights + 4.0 * rows * keys_seen * static_cast<double>(widths_.queries());
 }
 
 }  // namespace atl::model

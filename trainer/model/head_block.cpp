@@ -1,7 +1,7 @@
-#include <utility>
+#include <algorithm>
+#include <string>
 
 #include "trainer/model/blocks.h"
-#include "trainer/model/chunked_loss.h"
 
 namespace atl::model {
 namespace {
@@ -10,57 +10,102 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
+std::optional<FusedLinear> add_project_out(const ModelConfig& config, FsdpUnit& unit) {
+    if (config.embedding_size() == config.hidden_size) return std::nullopt;
+    return FusedLinear(config, unit, config.architecture.prefix, {{"project_out", config.embedding_size()}},
+                       config.hidden_size);
+}
+
+FusedLinear find_or_add_table(const ModelConfig& config, std::vector<FsdpUnit>& units) {
+    if (config.tie_word_embeddings) return {units.front(), 0};
+    return {config, units.back(), "", {{"lm_head", config.vocab_size}}, config.embedding_size()};
+}
+
 }  // namespace
 
-HeadBlock::HeadBlock(const ModelConfig& config, std::vector<std::size_t> units, const FsdpUnit& table,
-                     std::size_t index)
-    : units_(std::move(units)),
-      is_tied_(units_.size() > 1),
-      table_(table, index, 1),
+HeadBlock::HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units)
+    : Block("head", units),
+      is_tied_(config.tie_word_embeddings),
       hidden_(config.hidden_size),
+      embedding_(config.embedding_size()),
       vocabulary_(config.vocab_size),
-      epsilon_(static_cast<float>(config.norm_eps)) {}
+      norm_(config, units.back(), config.architecture.prefix, config.architecture.final_norm),
+      project_out_(add_project_out(config, units.back())),
+      table_(find_or_add_table(config, units)) {
+    if (is_tied_) units_.push_back(0);
+}
+
+std::vector<FusedLinear*> HeadBlock::linears() {
+    std::vector<FusedLinear*> linears;
+    if (!is_tied_) linears.push_back(&table_);
+    if (project_out_) linears.push_back(&*project_out_);
+    return linears;
+}
 
 HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& shape) const {
-    const auto cut = [&](std::initializer_list<std::int64_t> dims) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, dims);
+    const std::int64_t rows = shape.tokens();
+    const auto allocate = [&](std::int64_t columns) {
+        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
     };
-    return {.normed = cut({shape.tokens(), hidden_}),
-            .rstd = cut({shape.tokens()}),
-            .loss = allocate_loss(arena, table_, shape, vocabulary_)};
+    Scratch scratch;
+    scratch.normed = allocate(hidden_);
+    scratch.statistics = norm_.allocate_statistics(arena, rows, Category::kWorkspace);
+    scratch.features = scratch.normed;
+    if (project_out_) {
+        scratch.features = allocate(embedding_);
+        scratch.feature_gradients = allocate(embedding_);
+        scratch.lora_hidden = project_out_->allocate_lora_hidden(arena, rows, Category::kWorkspace);
+        scratch.lora_hidden_gradient = project_out_->allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    }
+    scratch.loss = allocate_loss(arena, table_, shape, vocabulary_);
+    return scratch;
 }
 
 std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     allocate_scratch(arena, shape);
-    return arena.peak_bytes() + table_.workspace_bytes(loss_chunk_rows(shape, vocabulary_));
+    return arena.peak_bytes() + std::max(table_.workspace_bytes(loss_chunk_rows(shape, vocabulary_)),
+                                         project_out_ ? project_out_->workspace_bytes(shape.tokens()) : 0);
 }
 
-std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
-                                              std::int64_t) const {
+std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend&, const BatchShape& shape, std::int64_t) const {
     Arena arena = Arena::measuring();
-    arena.allocate(Category::kWorkspace, DType::kF32, {shape.batch, hidden_});
+    allocate_scratch(arena, shape);
+    arena.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
     table_.allocate_lora_hidden(arena, shape.batch, Category::kWorkspace);
-    return workspace_bytes(backend, shape, false) + arena.peak_bytes();
+    return arena.peak_bytes();
+}
+
+void HeadBlock::compute_features(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                 const Scratch& scratch) const {
+    norm_.forward(context.backend, units.front(), input, scratch.normed, scratch.statistics);
+    if (!project_out_) return;
+    project_out_->forward(context, project_units(units), scratch.normed, scratch.features, scratch.lora_hidden);
 }
 
 void HeadBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor&,
                         std::byte*, const Loss* loss) const {
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = allocate_scratch(context.workspace, context.batch.shape);
-    context.backend.rmsnorm_forward(input, units.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
-    chunked_loss_forward(context, table_, table_groups(units), scratch.normed, scratch.loss, *loss);
+    compute_features(context, units, input, scratch);
+    chunked_loss_forward(context, table_, table_units(units), scratch.features, scratch.loss, *loss);
 }
 
 void HeadBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte*,
                          const Tensor&, const Tensor& input_gradient, const Loss* loss) const {
-    const UnitView& norm = units.front();
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = allocate_scratch(context.workspace, context.batch.shape);
-    context.backend.rmsnorm_forward(input, norm.weight(0), epsilon_, scratch.normed, scratch.rstd);
-    chunked_loss_backward(context, table_, table_groups(units), scratch.normed, scratch.loss, *loss, input_gradient);
-    context.backend.rmsnorm_backward(input, norm.weight(0), scratch.rstd, input_gradient, {}, input_gradient,
-                                     norm.gradient(0), norm.accumulate());
+    compute_features(context, units, input, scratch);
+    const Tensor& gradients = project_out_ ? scratch.feature_gradients : input_gradient;
+    chunked_loss_backward(context, table_, table_units(units), scratch.features, scratch.loss, *loss, gradients);
+    if (project_out_) {
+        const auto own = project_units(units);
+        project_out_->lora_hidden_gradient(context, own, gradients, scratch.lora_hidden_gradient);
+        project_out_->weight_gradient(context, own, gradients, scratch.normed, scratch.lora_hidden,
+                                      scratch.lora_hidden_gradient);
+        project_out_->input_gradient(context, own, gradients, scratch.lora_hidden_gradient, input_gradient);
+    }
+    norm_.backward(context.backend, units.front(), input, scratch.statistics, input_gradient, {}, input_gradient);
 }
 
 void HeadBlock::infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -68,15 +113,17 @@ void HeadBlock::infer(const Context& context, std::span<const UnitView> units, c
     const BatchShape& shape = context.batch.shape;
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = allocate_scratch(context.workspace, shape);
-    const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, hidden_});
-    context.backend.rmsnorm_forward(input, units.front().weight(0), epsilon_, scratch.normed, scratch.rstd);
-    last_rows(context, scratch.normed, last);
-    table_.forward(context, table_groups(units), last, output,
+    const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
+    compute_features(context, units, input, scratch);
+    last_rows(context, scratch.features, last);
+    table_.forward(context, table_units(units), last, output,
                    table_.allocate_lora_hidden(context.workspace, shape.batch, Category::kWorkspace));
 }
 
 double HeadBlock::forward_flops(const BatchShape& shape) const {
-    return 2.0 * static_cast<double>(shape.tokens()) * static_cast<double>(hidden_) * static_cast<double>(vocabulary_);
+    const double rows = static_cast<double>(shape.tokens()), embedding = static_cast<double>(embedding_);
+    const double project = project_out_ ? static_cast<double>(hidden_) * embedding : 0.0;
+    return 2.0 * rows * (project + embedding * static_cast<double>(vocabulary_));
 }
 
 }  // namespace atl::model

@@ -10,10 +10,34 @@ std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size
     return {units[matrices], units.size() > own ? units[own] : UnitView()};
 }
 
-FusedLinear::FusedLinear(const FsdpUnit& base, std::size_t first, std::size_t count) : first_(first), count_(count) {
-    inputs_ = base.parameters[first].shape[1];
-    for (std::size_t index = first; index < first + count; ++index) outputs_ += base.parameters[index].shape[0];
+void add_bias_and_residual(kernels::Backend& backend, const Tensor& bias, const Tensor& residual, const Tensor& x) {
+    if (!bias.empty()) return backend.add_bias(x, bias, residual, x);
+    if (!residual.empty()) backend.add(residual, x, x);
 }
+
+FusedLinear::FusedLinear(const ModelConfig& config, FsdpUnit& base, std::string_view prefix,
+                         std::initializer_list<Matrix> matrices, std::int64_t inputs, Partition partition,
+                         bool has_bias)
+    : first_(base.parameters.size()), count_(matrices.size()), has_bias_(has_bias), inputs_(inputs) {
+    const auto full_name = [&](const Matrix& matrix) { return std::string(prefix) + std::string(matrix.name); };
+    for (const Matrix& matrix : matrices) {
+        base.add({.name = full_name(matrix) + ".weight",
+                  .shape = {matrix.outputs, inputs},
+                  .init_deviation = static_cast<float>(config.initializer_range),
+                  .partition = partition});
+    }
+    if (!has_bias) return;
+    for (const Matrix& matrix : matrices) {
+        base.add({.name = full_name(matrix) + ".bias",
+                  .shape = {matrix.outputs},
+                  .init = Init::kZeros,
+                  .partition = partition == Partition::kRows ? partition : Partition::kReplicated,
+                  .is_norm = true});
+    }
+}
+
+FusedLinear::FusedLinear(const FsdpUnit& base, std::size_t index)
+    : first_(index), count_(1), inputs_(base.parameters[index].shape[1]) {}
 
 std::vector<std::string> FusedLinear::modules(const FsdpUnit& base) const {
     std::vector<std::string> names;
@@ -169,6 +193,10 @@ void FusedLinear::weight_gradient(const Context& context, std::span<const UnitVi
     kernels::Backend& backend = context.backend;
     if (units[0].trains()) {
         backend.matmul(y_gradient, true, x, false, units[0].stacked_gradient(first_, count_), units[0].accumulate());
+        if (has_bias_) {
+            const Tensor gradient = units[0].stacked_gradient(first_ + count_, count_);
+            backend.sum_rows(y_gradient, gradient, units[0].accumulate());
+        }
         context.make_progress();
     }
     if (adapters_.empty()) return;

@@ -2,11 +2,14 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/model/block.h"
+#include "trainer/model/config.h"
 #include "trainer/model/lora.h"
 
 namespace atl::model {
@@ -15,6 +18,9 @@ namespace atl::model {
 // adapters, which comes after the block's `own` units when there are any.
 std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own);
 
+// x += bias + residual; either may be empty.
+void add_bias_and_residual(kernels::Backend& backend, const Tensor& bias, const Tensor& residual, const Tensor& x);
+
 // Neighbouring matrices of a block's first unit that share their input (query, key and value): one matrix product,
 // with low-rank adapters from the block's second unit on some of them.
 //
@@ -22,8 +28,16 @@ std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size
 // columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists.
 class FusedLinear {
   public:
-    // Matrices [first, first + count) of the unit.
-    FusedLinear(const FsdpUnit& base, std::size_t first, std::size_t count);
+    struct Matrix {
+        std::string_view name;  // without ".weight"
+        std::int64_t outputs;
+    };
+    // Adds the matrices to the unit, and their biases after them. `prefix` comes before their names.
+    FusedLinear(const ModelConfig& config, FsdpUnit& base, std::string_view prefix,
+                std::initializer_list<Matrix> matrices, std::int64_t inputs,
+                Partition partition = Partition::kReplicated, bool has_bias = false);
+    // Matrix number `index` of a unit, without a bias.
+    FusedLinear(const FsdpUnit& base, std::size_t index);
 
     // The full names of the linears, "model.layers.0.self_attn.q_proj".
     std::vector<std::string> modules(const FsdpUnit& base) const;
@@ -40,6 +54,11 @@ class FusedLinear {
     // lora_hidden, for a backward pass that did not keep it.
     void lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
                      const Tensor& lora_hidden) const;
+    // The biases [out] of all matrices; empty where they have none. forward() does not add them: its callers do that
+    // together with what comes next.
+    Tensor bias(std::span<const UnitView> units) const {
+        return has_bias_ ? units[0].stacked_weight(first_ + count_, count_) : Tensor();
+    }
     // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes lora_hidden for backward.
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
                  const Tensor& lora_hidden) const;
@@ -48,7 +67,7 @@ class FusedLinear {
                               const Tensor& lora_hidden_gradient) const;
     void input_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
                         const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
-    // Of W, unless it is frozen, and of the adapters.
+    // Of W and the biases, unless they are frozen, and of the adapters.
     void weight_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
                          const Tensor& x, const Tensor& lora_hidden, const Tensor& lora_hidden_gradient) const;
 
@@ -72,7 +91,8 @@ class FusedLinear {
     std::int64_t lora_hidden_column(std::size_t adapter) const { return static_cast<std::int64_t>(adapter) * rank_; }
 
     std::size_t first_, count_;
-    std::int64_t inputs_ = 0, outputs_ = 0;
+    bool has_bias_ = false;  // those of all matrices, right after the last one
+    std::int64_t inputs_;
     std::size_t first_a_ = 0;
     std::int64_t rank_ = 0;
     float scale_ = 0;

@@ -21,8 +21,8 @@ bool answers_to(std::string_view module, std::string_view target) {
 std::vector<std::string> linears_of(const Model& model) {
     std::vector<std::string> all;
     for (const auto& block : model.blocks) {
-        for (const FusedLinear& run : block->linears()) {
-            for (std::string& module : run.modules(model.units[block->units().front()]))
+        for (const FusedLinear* linear : block->linears()) {
+            for (std::string& module : linear->modules(model.units[block->units().front()]))
                 all.push_back(std::move(module));
         }
     }
@@ -63,10 +63,9 @@ Status add_adapters(Model& model, const LoraOptions& options) {
     }
     for (FsdpUnit& unit : model.units) unit.frozen = true;
     for (const auto& block : model.blocks) {
-        const std::span<FusedLinear> runs = block->linears();
-        if (runs.empty()) continue;
         FsdpUnit adapters{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};
-        for (FusedLinear& run : runs) run.adapt(model.units[block->units().front()], options, adapters);
+        for (FusedLinear* linear : block->linears())
+            linear->adapt(model.units[block->units().front()], options, adapters);
         if (adapters.parameters.empty()) continue;
         block->use_adapters(model.units.size());
         model.units.push_back(std::move(adapters));

@@ -26,7 +26,7 @@ struct Model {
     std::vector<std::unique_ptr<Block>> blocks;
 
     // The first block that uses each unit: after its backward the unit's gradient is complete.
-    std::vector<std::size_t> first_block_of_group() const;
+    std::vector<std::size_t> first_block_of_unit() const;
     // The first block that has anything to train: backward need not go below it. blocks.size() if there is none.
     std::size_t first_trained_block() const;
     std::int64_t parameter_count() const;

@@ -47,7 +47,7 @@ TEST(ModelTest, GroupsHoldTheirParametersWithoutGaps) {
 TEST(ModelTest, ATiedEmbeddingIsOneGroupOfTwoBlocks) {
     const Model model = make_model(tiny(true)).value();
     EXPECT_EQ(model.blocks.back()->units(), (std::vector<std::size_t>{3, 0}));
-    EXPECT_EQ(model.first_block_of_group(), (std::vector<std::size_t>{0, 1, 2, 3}));
+    EXPECT_EQ(model.first_block_of_unit(), (std::vector<std::size_t>{0, 1, 2, 3}));
     EXPECT_EQ(make_model(tiny(false)).value().parameter_count() - model.parameter_count(), 50 * 24);
 }
 

@@ -64,7 +64,7 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
     GradientReduce reduce;
     reduce.store_ = &store;
     reduce.options_ = options;
-    reduce.first_block_ = store.model().first_block_of_group();
+    reduce.first_block_ = store.model().first_block_of_unit();
     reduce.holds_.assign(store.unit_count(), 0);
     reduce.reduced_.assign(store.unit_count(), 0);
     const std::vector<char> shared = shared_groups(store.model());

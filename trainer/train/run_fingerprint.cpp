@@ -13,7 +13,7 @@ constexpr std::size_t kDigestCharacters = 64;  // of a sha256
 // What config.json says of the mathematics, under its keys. The dtype and the special tokens are no part of it.
 nlohmann::json mathematics_of(const model::ModelConfig& config) {
     const model::RopeConfig& rope = config.rope;
-    return {{"model_type", config.architecture == model::Architecture::kOpt ? "opt" : "llama"},
+    return {{"model_type", config.architecture.model_type},
             {"vocab_size", config.vocab_size},
             {"hidden_size", config.hidden_size},
             {"intermediate_size", config.intermediate_size},
