@@ -1,11 +1,155 @@
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
 #include <string_view>
+#include <variant>
 
+#include "shared/base/result.h"
+#include "shared/json/json.h"
+#include "shared/run_settings/choices.h"
+
+// What a run shall do: the flags of `train`, `eval`, `plan` and `generate`, which are also the keys of run.json (with _
+// for -) and of a job's training settings. The trainer and dispatch read and check them by this one set of rules.
 namespace atl::run_settings {
 
-// The trainer's settings as a JSON list: key, type, range, the values that there are and those that are built. A test
-// of the trainer keeps it equal to the trainer's own table (trainer/train/options.cpp); dispatch checks jobs by it.
-std::string_view table_json();
+struct RunConfig {
+    std::string model;
+    std::string data;
+    std::string out;
+    std::string val_data;
+
+    std::int64_t steps = 0;              // 0: by epochs
+    std::int64_t epochs = 0;             // 0: by steps
+    std::int64_t global_batch_size = 0;  // rows a step over all ranks; 0: from the three below
+    std::int64_t batch_size = 0;         // rows a rank and micro-step; 0: from the others
+    std::int64_t grad_accum = 0;         // micro-steps a step; 0: from the others
+    std::int64_t train_samples = 0;      // rows used at most; 0: all
+    std::int64_t val_samples = 0;
+    OnOff shuffle = OnOff::kOn;
+    OnOff cross_document_attention = OnOff::kOff;
+    std::int64_t seed = 0;
+
+    OptimizerKind optimizer = OptimizerKind::kAdamW;
+    double lr = 3e-4;
+    Decay schedule = Decay::kConstant;
+    std::int64_t warmup_steps = 0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0.01;
+    double momentum = 0;
+    bool no_decay_norms = false;
+    double max_grad_norm = 1;
+
+    Precision precision = Precision::kFp32;
+    double loss_scale = 65536;  // the first one, of fp16
+    MomentsPrecision moments_dtype = MomentsPrecision::kFp32;
+    Sharding sharding = Sharding::kNone;
+    std::int64_t shard_group = 0;
+    Device device = Device::kCpu;
+    std::int64_t threads = 0;  // a process; 0: its share of the cores
+    bool deterministic = false;
+    Recompute activation_checkpointing = Recompute::kNone;
+    Offload offload_optimizer = Offload::kNone;
+    std::string offload_dir;
+    std::int64_t lora_rank = 0;
+    double lora_alpha = 0;
+    double lora_dropout = 0;
+    std::string lora_targets;
+    std::string adapter;  // directory; empty: none, or new ones by lora_rank
+    Quantization quantize = Quantization::kNone;
+
+    std::int64_t eval_every = 0;  // steps; 0: only at the end when val_data is given
+    std::int64_t save_every = 0;  // steps; 0: never before the end
+    bool resume = false;
+    bool overwrite = false;
+    bool broadcast_from_rank0 = false;
+    std::optional<Precision> save_dtype;  // absent: the base's
+    double time_limit = 0;                // seconds; 0: none
+    double peak_tflops = 0;               // of one rank, for mfu; 0: measured
+
+    // Not built yet: only these values pass (see assign).
+    std::int64_t tp = 1;
+    std::int64_t pp = 1;
+    Offload offload_params = Offload::kNone;
+    std::int64_t bucket_bytes = 0;
+
+    std::set<std::string, std::less<>> given;  // names of the options that somebody set
+};
+
+// Which commands an option belongs to.
+enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kGenerate = 8, kAll = 7, kEvery = 15 };
+
+template <class... T>
+using MemberOf = std::variant<T RunConfig::*...>;
+using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, Decay, Precision,
+                        std::optional<Precision>, MomentsPrecision, Sharding, Device, Recompute, Offload, Quantization>;
+
+struct Option {
+    std::string_view name;  // with dashes: "warmup-steps"
+    Member member;
+    std::string_view help;
+    unsigned commands = kAll;
+    double min = 0;           // of numbers
+    double max = 1e15;        // of numbers
+    std::string key() const;  // its name in run.json: "warmup_steps"
+    bool is_built() const;    // false: it has one value alone, any other is refused
+};
+
+std::span<const Option> options();
+const Option* find_option(std::string_view name, unsigned commands);
+// The words of a choice; empty: it is none.
+std::span<const std::string_view> words(const Option& option);
+std::string value_text(const RunConfig& config, const Option& option);
+
+// Errors of all that follows are kInvalidArgument and name flags, "--warmup-steps", in the field and in the message.
+// This is the same error for a reader of JSON: "warmup_steps".
+Error with_keys(Error error);
+
+// Sets one option from a flag's text. What is not built is refused, never ignored.
+Status assign(RunConfig& config, const Option& option, std::string_view text);
+
+// Sets what a JSON object says. The error's field is the key: unknown, of another command, of a wrong type, out of
+// range, not built.
+Status assign_json(RunConfig& config, const json::Json& object, Commands command);
+
+// The same of a run.json; the error's field names the file as well, or --config when that cannot be read.
+Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command);
+
+// What numbers of rows and steps go up to, so that no product of theirs, nor the bytes that they take, is too large for
+// 64 bits.
+inline constexpr double kMicroRowsMax = 1e6;  // a rank and micro-step
+inline constexpr double kGlobalRowsMax = 1e9;
+inline constexpr double kAccumulationMax = 1e9;
+inline constexpr double kStepsMax = 1e9;
+inline constexpr double kEpochsMax = 1e6;
+
+// The error names the option that was given and means nothing here: --momentum with AdamW.
+Status check_needs(const RunConfig& config, Commands command);
+
+// How the rows of one step divide: global = ranks × accumulation × micro.
+struct BatchPlan {
+    std::int64_t global = 0;        // rows a step over all ranks
+    std::int64_t micro = 0;         // rows a rank and micro-step
+    std::int64_t accumulation = 0;  // micro-steps a step
+};
+// With --deterministic a micro-step is one row. The error names the flag that makes the rows not divide, or too many.
+Result<BatchPlan> plan_batch(const RunConfig& config, int ranks);
+
+// How many consecutive ranks share a copy in the hybrid modes: --shard-group, or those of one machine; 0 in the other
+// modes. An error when it does not divide the ranks, or is given without a hybrid mode.
+Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_node);
+
+// The number of steps: --steps, or as many as it takes to see every row --epochs times. An error also for a warm-up
+// that is longer.
+Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch);
+
+// All of the above for a training on `ranks` ranks, before its data and machines are known.
+Status check_training(const RunConfig& config, int ranks);
 
 }  // namespace atl::run_settings

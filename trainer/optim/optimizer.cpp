@@ -5,14 +5,8 @@
 
 namespace atl::optim {
 
-Result<Kind> parse_kind(std::string_view name) {
-    if (name == "adamw") return Kind::kAdamW;
-    if (name == "sgd") return Kind::kSgd;
-    return invalid_argument("optimizer", "'" + std::string(name) + "' is none of adamw, sgd");
-}
-
 int Optimizer::moment_count() const {
-    if (kind == Kind::kAdamW) return 2;
+    if (kind == OptimizerKind::kAdamW) return 2;
     return momentum > 0 ? 1 : 0;
 }
 
@@ -20,7 +14,7 @@ void Optimizer::update(kernels::Backend& backend, std::int64_t step, double lear
                        bool decay, const kernels::OptimizerRange& range) const {
     const auto f = [](double value) { return static_cast<float>(value); };
     const float this_decay = decay ? f(weight_decay) : 0.0F;
-    if (kind == Kind::kAdamW) {
+    if (kind == OptimizerKind::kAdamW) {
         backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), this_decay, step, f(gradient_scale)}, range);
     } else {
         backend.sgd({f(learning_rate), f(momentum), this_decay, f(gradient_scale), step}, range);

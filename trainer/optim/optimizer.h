@@ -1,20 +1,18 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
-#include "shared/base/result.h"
+#include "shared/run_settings/choices.h"
 #include "trainer/kernels/backend.h"
 
 namespace atl::optim {
 
-enum class Kind : std::uint8_t { kAdamW, kSgd };
-Result<Kind> parse_kind(std::string_view name);
+using run_settings::OptimizerKind;
 
 // AdamW (Loshchilov & Hutter, arXiv:1711.05101) or SGD with momentum, both with decoupled weight decay, on flat
 // ranges: any rank may update any part of a parameter, since no element's update depends on another's.
 struct Optimizer {
-    Kind kind = Kind::kAdamW;
+    OptimizerKind kind = OptimizerKind::kAdamW;
     double beta1 = 0.9;
     double beta2 = 0.999;
     double epsilon = 1e-8;

@@ -70,9 +70,9 @@ class OptimizerGoldenTest : public testing::TestWithParam<std::string> {
 
     const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam()).value();
     const safetensors::File golden_ = safetensors::File::open(ATOLL_GOLDEN_DIR "/optim/golden.safetensors").value();
-    const Optimizer adamw_{Kind::kAdamW, 0.9, 0.98, 1e-6, 0.1, 0};
-    const Optimizer momentum_{Kind::kSgd, 0, 0, 0, 0.1, 0.9};
-    const Optimizer sgd_{Kind::kSgd, 0, 0, 0, 0, 0};
+    const Optimizer adamw_{OptimizerKind::kAdamW, 0.9, 0.98, 1e-6, 0.1, 0};
+    const Optimizer momentum_{OptimizerKind::kSgd, 0, 0, 0, 0.1, 0.9};
+    const Optimizer sgd_{OptimizerKind::kSgd, 0, 0, 0, 0, 0};
 };
 
 TEST_P(OptimizerGoldenTest, AThousandStepsAreThoseOfTorchInFp64) {
@@ -118,7 +118,7 @@ class AdamWRoundingTest : public testing::TestWithParam<std::string> {};
 TEST_P(AdamWRoundingTest, AThousandStepsAreThoseOfFp64ToAMillionth) {
     constexpr std::size_t kWeights = 3001;  // whole vectors and some over
     constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.98, kEpsilon = 1e-8, kDecay = 0.1;
-    const Optimizer adamw{Kind::kAdamW, kBeta1, kBeta2, kEpsilon, kDecay, 0};
+    const Optimizer adamw{OptimizerKind::kAdamW, kBeta1, kBeta2, kEpsilon, kDecay, 0};
     const auto backend = kernels::make_cpu_backend(1, GetParam()).value();
     std::mt19937 random(5);
     std::normal_distribution<float> normal;

@@ -7,13 +7,6 @@
 
 namespace atl::optim {
 
-Result<Decay> parse_decay(std::string_view name) {
-    if (name == "constant") return Decay::kConstant;
-    if (name == "linear") return Decay::kLinear;
-    if (name == "cosine") return Decay::kCosine;
-    return invalid_argument("schedule", "'" + std::string(name) + "' is none of constant, linear, cosine");
-}
-
 double Schedule::rate(std::int64_t step) const {
     const std::int64_t done = step - 1;  // steps taken before this one, transformers' "current_step"
     if (done < warmup_steps) return peak * static_cast<double>(done) / static_cast<double>(warmup_steps);

@@ -1,14 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
-#include "shared/base/result.h"
+#include "shared/run_settings/choices.h"
 
 namespace atl::optim {
 
-enum class Decay : std::uint8_t { kConstant, kLinear, kCosine };
-Result<Decay> parse_decay(std::string_view name);
+using run_settings::Decay;
 
 // The learning rate of each step, as transformers' get_{constant_schedule_with_warmup,linear_schedule_with_warmup,
 // cosine_schedule_with_warmup} give it: a linear rise from 0 over the warm-up, then constant, or down to 0 at `steps`.

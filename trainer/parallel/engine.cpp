@@ -11,14 +11,6 @@ using tensor::DType;
 
 }  // namespace
 
-Result<Recompute> parse_recompute(std::string_view name) {
-    if (name == "none") return Recompute::kNone;
-    if (name == "selective") return Recompute::kSelective;
-    if (name == "full") return Recompute::kFull;
-    return invalid_argument("--activation-checkpointing",
-                            "'" + std::string(name) + "' is none of none, selective, full");
-}
-
 // The embedding and the head save nothing.
 bool recomputes(Recompute recompute, const model::Model& model, std::size_t block) {
     if (recompute == Recompute::kNone || model.blocks[block]->saved_bytes({1, 1}) == 0) return false;

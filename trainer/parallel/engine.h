@@ -2,19 +2,16 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "shared/run_settings/choices.h"
 #include "trainer/model/batch.h"
 #include "trainer/parallel/gradient_reduce.h"
 #include "trainer/parallel/parameter_gather.h"
 
 namespace atl::parallel {
 
-// Of which layers the backward pass runs the forward pass again instead of keeping what it saved: none, every second
-// one, all.
-enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
-Result<Recompute> parse_recompute(std::string_view name);
+using run_settings::Recompute;
 bool recomputes(Recompute recompute, const model::Model& model, std::size_t block);
 // How many operations that adds to a step.
 double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape);

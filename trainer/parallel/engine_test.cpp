@@ -71,7 +71,7 @@ struct Variant {
     tensor::DType storage = tensor::DType::kF32;  // of the weights
     std::int64_t fixed_tree_rows = 0;             // of a step; 0: kGlobalRows, added by ranks
     tensor::DType moments = tensor::DType::kF32;
-    optim::Kind optimizer = optim::Kind::kAdamW;
+    optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
     bool offloaded = false;
     bool late = false;  // the device: see DeferredBackend
 };
@@ -232,7 +232,7 @@ class Run {
     Variant variant_;
     model::Model model_;
     std::unique_ptr<kernels::Backend> backend_;
-    optim::Optimizer optimizer_{optim::Kind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
+    optim::Optimizer optimizer_{optim::OptimizerKind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
     TemporaryDirectory directory_;
     std::int64_t micro_ = 0;
     std::int64_t accumulation_ = 1;
@@ -372,7 +372,7 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
                                     Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
         for (const DType storage : {DType::kF32, DType::kBF16, DType::kF16}) {
-            for (const optim::Kind optimizer : {optim::Kind::kAdamW, optim::Kind::kSgd}) {
+            for (const optim::OptimizerKind optimizer : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kSgd}) {
                 SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << tensor::size_bytes(storage));
                 Variant variant{sharding, Recompute::kNone, 1, GetParam(), std::min(2, world->size()), storage};
                 variant.moments = storage == DType::kF16 ? DType::kBF16 : DType::kF32;

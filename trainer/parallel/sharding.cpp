@@ -11,16 +11,6 @@ constexpr std::int64_t kAlignmentElements = 64;
 
 }  // namespace
 
-Result<Sharding> parse_sharding(std::string_view name) {
-    if (name == "none") return Sharding::kNone;
-    if (name == "shard_optimizer") return Sharding::kShardOptimizer;
-    if (name == "shard_grad_op") return Sharding::kShardGradOp;
-    if (name == "full_shard") return Sharding::kFullShard;
-    if (name == "hybrid_shard") return Sharding::kHybridShard;
-    if (name == "hybrid_shard_zero2") return Sharding::kHybridShardZero2;
-    return invalid_argument("--sharding", "'" + std::string(name) + "' is not built yet");
-}
-
 ParallelLayout parallel_layout(Sharding sharding, int rank, int ranks, int shard_group) {
     if (!is_hybrid(sharding)) return {ranks == 1 ? Sharding::kNone : sharding, rank, ranks, ranks};
     check(shard_group >= 1 && ranks % shard_group == 0, "parallel_layout: the groups do not divide the ranks");

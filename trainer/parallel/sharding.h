@@ -2,29 +2,14 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "shared/base/result.h"
+#include "shared/run_settings/choices.h"
 #include "trainer/model/model.h"
 
 namespace atl::parallel {
 
-// What each rank keeps only its part of (Rajbhandari et al., arXiv:1910.02054).
-enum class Sharding : std::uint8_t {
-    kNone,            // every rank keeps all
-    kShardOptimizer,  // ZeRO-1: moments are sharded
-    kShardGradOp,     // ZeRO-2: gradients too
-    kFullShard,       // ZeRO-3: weights too
-    // As the last two within groups of ranks; each group keeps a whole copy (HYBRID_SHARD and _HYBRID_SHARD_ZERO2 of
-    // PyTorch's FSDP, Zhao et al., arXiv:2304.11277).
-    kHybridShard,
-    kHybridShardZero2,
-};
-Result<Sharding> parse_sharding(std::string_view name);
-constexpr bool is_hybrid(Sharding sharding) {
-    return sharding >= Sharding::kHybridShard;
-}
+using run_settings::Sharding;
 constexpr bool shards_moments(Sharding sharding) {
     return sharding != Sharding::kNone;
 }

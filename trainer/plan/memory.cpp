@@ -5,6 +5,10 @@
 
 namespace atl::plan {
 
+using run_settings::Offload;
+using run_settings::Recompute;
+using run_settings::Sharding;
+
 MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes) {
     MemoryPlan plan;
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
@@ -16,10 +20,10 @@ MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes) {
 }
 
 std::string to_flags(const Settings& settings) {
-    return "--sharding " + settings.sharding + " --batch-size " + std::to_string(settings.batch_size) +
-           " --grad-accum " + std::to_string(settings.grad_accum) + " --activation-checkpointing " +
-           settings.activation_checkpointing +
-           (settings.offload_optimizer == "nvme" ? " --offload-optimizer nvme --offload-dir DIR" : "");
+    return "--sharding " + std::string(to_string(settings.sharding)) + " --batch-size " +
+           std::to_string(settings.batch_size) + " --grad-accum " + std::to_string(settings.grad_accum) +
+           " --activation-checkpointing " + std::string(to_string(settings.activation_checkpointing)) +
+           (settings.offload_optimizer == Offload::kNvme ? " --offload-optimizer nvme --offload-dir DIR" : "");
 }
 
 std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
@@ -27,16 +31,16 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
     const auto add = [&](const Settings& candidate) {
         if (candidate != settings && std::ranges::find(all, candidate) == all.end()) all.push_back(candidate);
     };
-    std::vector<std::string> shardings = {settings.sharding};
-    if (ranks > 1) shardings.insert(shardings.end(), {"shard_optimizer", "shard_grad_op", "full_shard"});
-    std::vector<std::string> offloads = {settings.offload_optimizer};
-    if (settings.offload_optimizer != "nvme") offloads.emplace_back("nvme");
-    for (const std::string& offload : offloads) {
+    std::vector<Sharding> shardings = {settings.sharding};
+    if (ranks > 1)
+        shardings.insert(shardings.end(), {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard});
+    for (const Offload offload : {settings.offload_optimizer, Offload::kNvme}) {
         for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
             if (settings.batch_size % divisor != 0) continue;
             const std::int64_t rows = settings.batch_size / divisor, accumulation = settings.grad_accum * divisor;
-            for (const std::string& sharding : shardings) {
-                for (const char* recompute : {settings.activation_checkpointing.c_str(), "selective", "full"}) {
+            for (const Sharding sharding : shardings) {
+                for (const Recompute recompute :
+                     {settings.activation_checkpointing, Recompute::kSelective, Recompute::kFull}) {
                     add({sharding, rows, accumulation, recompute, offload});
                 }
             }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/base/result.h"
+#include "shared/run_settings/choices.h"
 #include "trainer/tensor/arena.h"
 
 // What a run will need of a rank's memory, known before it begins, and what to change when that is too much.
@@ -26,11 +26,11 @@ MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes);
 
 // The settings that decide how much memory a run takes.
 struct Settings {
-    std::string sharding = "none";
+    run_settings::Sharding sharding = run_settings::Sharding::kNone;
     std::int64_t batch_size = 1;  // rows a rank and micro-step
     std::int64_t grad_accum = 1;
-    std::string activation_checkpointing = "none";
-    std::string offload_optimizer = "none";
+    run_settings::Recompute activation_checkpointing = run_settings::Recompute::kNone;
+    run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
     bool operator==(const Settings&) const = default;
 };
 std::string to_flags(const Settings& settings);  // "--sharding full_shard --batch-size 2 …"

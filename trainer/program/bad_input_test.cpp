@@ -405,7 +405,7 @@ TEST_F(BadInputTest, AMistypedFlagIsNamedNotItsValue) {
     EXPECT_EQ(result.err, "atoll-trainer train: there is no flag --stpes; did you mean --steps?\n");
     ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"step": 3})").ok());
     const auto of_file = train("out", {"--config", path("run.json")});
-    EXPECT_NE(of_file.err.find("step (" + path("run.json") + "): there is no such key; did you mean steps?"),
+    EXPECT_NE(of_file.err.find("step (" + path("run.json") + "): there is no such setting; did you mean steps?"),
               std::string::npos)
         << of_file.err;
 }

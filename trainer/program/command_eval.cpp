@@ -19,7 +19,7 @@ class EvalCommand final : public Command {
         if (directory.adapters)
             ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
                                                                     config_.broadcast_from_rank0));
-        ATOLL_RETURN_IF_ERROR(train::set_precision(directory.model, config_));
+        train::set_precision(directory.model, config_);
         ATOLL_TRY(const train::CheckedData data, train::open_data(evaluation_data(), directory, *comm));
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
@@ -40,7 +40,7 @@ class EvalCommand final : public Command {
         return {.path = config_.data,
                 .flag = "--data",
                 .samples_max = config_.val_samples,
-                .join_documents = config_.cross_document_attention == "on"};
+                .join_documents = config_.cross_document_attention == run_settings::OnOff::kOn};
     }
 
     Result<std::unique_ptr<parallel::RunMemory>> prepare(const checkpoint::ModelDirectory& directory,
@@ -63,8 +63,8 @@ class EvalCommand final : public Command {
         return memory;
     }
 
-    train::RunConfig config_;
-    ConfigFlags flags_{config_, train::kEval};
+    run_settings::RunConfig config_;
+    ConfigFlags flags_{config_, run_settings::kEval};
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ class GenerateCommand final : public Command {
         if (directory.adapters)
             ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
                                                                     config_.broadcast_from_rank0));
-        ATOLL_RETURN_IF_ERROR(comm->agree(train::set_precision(directory.model, config_)));
+        train::set_precision(directory.model, config_);
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, tokenizer::Tokenizer::open(config_.model)));
@@ -88,8 +88,8 @@ class GenerateCommand final : public Command {
         return {};
     }
 
-    train::RunConfig config_;
-    ConfigFlags flags_{config_, train::kGenerate};
+    run_settings::RunConfig config_;
+    ConfigFlags flags_{config_, run_settings::kGenerate};
     std::string prompt_;
     model::GenerateOptions options_;
 };

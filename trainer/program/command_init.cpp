@@ -1,8 +1,8 @@
 #include <array>
 #include <filesystem>
 
+#include "shared/run_settings/run_settings.h"
 #include "trainer/program/commands.h"
-#include "trainer/train/config.h"
 #include "trainer/train/output.h"
 #include "trainer/weights/init.h"
 #include "trainer/weights/save.h"
@@ -19,7 +19,8 @@ class InitCommand final : public Command {
                 {.name = "seed",
                  .help = "of the random weights; the default is 0",
                  .target = Flag::Assign([this](std::string_view text) {
-                     return train::assign(as_training_, *find_option("seed", train::kTrain), text);
+                     return run_settings::assign(as_training_, *run_settings::find_option("seed", run_settings::kTrain),
+                                                 text);
                  }),
                  .kind = "INT"},
                 {"overwrite", "replace a model that is in --out", &overwrite_},
@@ -41,7 +42,7 @@ class InitCommand final : public Command {
 
   private:
     weights::InitOptions options_;
-    train::RunConfig as_training_;  // the seed
+    run_settings::RunConfig as_training_;  // the seed
     bool overwrite_ = false;
 };
 

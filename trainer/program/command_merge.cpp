@@ -26,8 +26,15 @@ class MergeCommand final : public Command {
                      ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
                      return {};
                  })},
-                {"quantize", "merge into what this format makes of the model's weights, as they were in training",
-                 &quantize_}};
+                {.name = "quantize",
+                 .help = "merge into what this format makes of the model's weights, as they were in training",
+                 .target = Flag::Assign([this](std::string_view text) -> Status {
+                     ATOLL_RETURN_IF_ERROR(run_settings::assign(
+                         as_training_, *run_settings::find_option("quantize", run_settings::kTrain), text));
+                     quantize_ = text;
+                     return {};
+                 }),
+                 .fallback = quantize_}};
     }
 
     Status run() override {
@@ -37,10 +44,7 @@ class MergeCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
         ATOLL_TRY(const weights::AdapterBase base, weights::load_adapter_base(options_.adapter));
         const std::string trained_on = weights::other_format(base, quantize_);
-        const auto format = weights::parse_quantize(quantize_);
-        if (quantize_ != "none" && !format) {
-            return invalid_argument("--quantize", "'" + quantize_ + "' is none of none, int8, nf4");
-        }
+        const auto format = weights::storage_dtype(as_training_.quantize);
         if (format && !trained_on.empty() && trained_on != weights::kNotQuantized) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
@@ -56,7 +60,7 @@ class MergeCommand final : public Command {
   private:
     // As every command opens a model with an adapter.
     Result<checkpoint::ModelDirectory> open_both() const {
-        train::RunConfig config;
+        run_settings::RunConfig config;
         config.adapter = options_.adapter;
         ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(options_.model));
         ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, *comm::make_self(), false));
@@ -79,6 +83,7 @@ class MergeCommand final : public Command {
     }
 
     weights::MergeOptions options_;
+    run_settings::RunConfig as_training_;  // its quantize
     std::string quantize_ = "none";
     bool overwrite_ = false;
 };

@@ -70,8 +70,8 @@ class PlanCommand final : public Command {
     }
 
   private:
-    train::RunConfig config_;
-    ConfigFlags flags_{config_, train::kPlan};
+    run_settings::RunConfig config_;
+    ConfigFlags flags_{config_, run_settings::kPlan};
     std::int64_t ranks_ = comm::launcher_size(comm::process_environment);
     std::int64_t on_node_ = 0;
     std::int64_t memory_ = 0;

@@ -14,6 +14,7 @@
 #include "trainer/kernels/visible_gpus.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/metrics.h"
+#include "trainer/train/prepare.h"
 #include "trainer/train/threads.h"
 
 namespace atl::program {
@@ -102,6 +103,7 @@ class ReportCommand final : public Command {
                                      {{"model", host::cpu_model()},
                                       {"cores", host::usable_cores()},
                                       {"instructions", kernels::cpu_instruction_sets()}}},
+                                    {"devices", train::built_devices()},
                                     {"gpus", OrderedJson::array()},  // this build has no GPU backend
                                     {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},

@@ -85,8 +85,8 @@ class TrainCommand final : public Command {
         return {};
     }
 
-    train::RunConfig config_;
-    ConfigFlags flags_{config_, train::kTrain};
+    run_settings::RunConfig config_;
+    ConfigFlags flags_{config_, run_settings::kTrain};
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "shared/run_settings/run_settings.h"
 #include "trainer/program/cli.h"
-#include "trainer/train/config.h"
 
 namespace atl::program {
 
@@ -9,16 +9,16 @@ namespace atl::program {
 // `config`; a flag on the command line wins over the same key of the file, wherever it stands.
 class ConfigFlags {
   public:
-    ConfigFlags(train::RunConfig& config, train::Commands command) : config_(config), command_(command) {}
+    ConfigFlags(run_settings::RunConfig& config, run_settings::Commands command) : config_(config), command_(command) {}
     std::vector<Flag> flags();
     // Reads --config, then sets the flags: call first in Command::run.
     Status apply();
 
   private:
-    train::RunConfig& config_;
-    train::Commands command_;
+    run_settings::RunConfig& config_;
+    run_settings::Commands command_;
     std::string file_;
-    std::vector<std::pair<const train::Option*, std::string>> texts_;
+    std::vector<std::pair<const run_settings::Option*, std::string>> texts_;
 };
 
 std::unique_ptr<Command> make_train_command();

@@ -2,8 +2,9 @@
 #include <array>
 #include <utility>
 
-#include "shared/base/spelling.h"
+#include "shared/base/list.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/prepare.h"
 
 namespace atl::program {
 namespace {
@@ -19,37 +20,28 @@ constexpr std::array<std::pair<std::string_view, const char*>, 7> kGroups = {
      {"eval-every", "Validating, saving and stopping"}}};
 
 // An option of which this build has one value alone tells nobody anything.
-bool is_shown(const train::Option& option) {
-    return option.built.size() != 1;
+bool is_shown(const run_settings::Option& option) {
+    return option.is_built() && (option.name != "device" || train::built_devices().size() > 1);
 }
 
-bool is_required(const train::Option& option, train::Commands command) {
+bool is_required(const run_settings::Option& option, run_settings::Commands command) {
     if (option.name == "model") return true;
     if (option.name == "data") return true;
-    return option.name == "out" && command == train::kTrain;
+    return option.name == "out" && command == run_settings::kTrain;
 }
 
-// "INT", "NUMBER", "TEXT", or "a|b|c" with what this build lacks left out.
-std::string kind_of(const train::Option& option) {
-    if (option.choices.empty()) {
-        if (std::holds_alternative<std::int64_t train::RunConfig::*>(option.member)) return "INT";
-        return std::holds_alternative<double train::RunConfig::*>(option.member) ? "NUMBER" : "TEXT";
-    }
-    std::string kind;
-    for (const std::string_view value : option.built.empty() ? option.choices : option.built)
-        kind += (kind.empty() ? "" : "|") + std::string(value);
-    return kind;
+// "INT", "NUMBER", "TEXT", or "a|b|c".
+std::string kind_of(const run_settings::Option& option) {
+    if (std::holds_alternative<std::int64_t run_settings::RunConfig::*>(option.member)) return "INT";
+    if (std::holds_alternative<double run_settings::RunConfig::*>(option.member)) return "NUMBER";
+    const auto words = run_settings::words(option);
+    return words.empty() ? "TEXT" : join(words, "|");
 }
 
-// The default as text; empty for 0 and "", which stand for "not given".
-std::string default_of(const train::Option& option) {
-    const train::RunConfig defaults;
-    if (const auto* integer = std::get_if<std::int64_t train::RunConfig::*>(&option.member))
-        return defaults.*(*integer) == 0 ? "" : std::to_string(defaults.*(*integer));
-    if (const auto* text = std::get_if<std::string train::RunConfig::*>(&option.member)) return defaults.*(*text);
-    const auto* number = std::get_if<double train::RunConfig::*>(&option.member);
-    if (number == nullptr || defaults.*(*number) == 0) return "";
-    return number_text(defaults.*(*number));
+// Empty for 0 and "", which stand for "not given".
+std::string default_text(const run_settings::Option& option) {
+    const std::string text = run_settings::value_text({}, option);
+    return text == "0" || text == "false" ? "" : text;
 }
 
 }  // namespace
@@ -57,7 +49,7 @@ std::string default_of(const train::Option& option) {
 std::vector<Flag> ConfigFlags::flags() {
     std::vector<Flag> flags = {{"config", "a JSON object with these flags as keys (with _ for -)", &file_}};
     std::string group;
-    for (const train::Option& option : train::options()) {
+    for (const run_settings::Option& option : run_settings::options()) {
         const auto begins = std::ranges::find(kGroups, option.name, [](const auto& one) { return one.first; });
         if (begins != kGroups.end()) group = begins->second;
         if ((option.commands & command_) == 0) continue;
@@ -67,16 +59,20 @@ std::vector<Flag> ConfigFlags::flags() {
         };
         const std::string kind = kind_of(option) + (is_required(option, command_) ? " REQUIRED" : "");
         flags.push_back({std::string(option.name), std::string(option.help), Flag::Assign(remember), false,
-                         std::holds_alternative<bool train::RunConfig::*>(option.member), kind, default_of(option),
-                         is_shown(option) ? group : ""});
+                         std::holds_alternative<bool run_settings::RunConfig::*>(option.member), kind,
+                         default_text(option), is_shown(option) ? group : ""});
     }
     return flags;
 }
 
 Status ConfigFlags::apply() {
-    if (!file_.empty()) ATOLL_RETURN_IF_ERROR(train::assign_file(config_, file_, command_));
-    for (const auto& [option, text] : texts_) ATOLL_RETURN_IF_ERROR(train::assign(config_, *option, text));
-    return train::check_needs(config_, command_);
+    if (!file_.empty()) ATOLL_RETURN_IF_ERROR(run_settings::assign_file(config_, file_, command_));
+    for (const auto& [option, text] : texts_) ATOLL_RETURN_IF_ERROR(run_settings::assign(config_, *option, text));
+    const auto built = train::built_devices();
+    if (std::ranges::find(built, to_string(config_.device)) == built.end())
+        return invalid_argument("--device", "'" + std::string(to_string(config_.device)) +
+                                                "' is not built into this program, which has: " + join(built, ", "));
+    return run_settings::check_needs(config_, command_);
 }
 
 }  // namespace atl::program

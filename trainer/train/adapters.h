@@ -3,10 +3,12 @@
 #include <optional>
 #include <string>
 
+#include "shared/run_settings/run_settings.h"
 #include "trainer/checkpoint/adapter_source.h"
-#include "trainer/train/config.h"
 
 namespace atl::train {
+
+using run_settings::RunConfig;
 
 // What --adapter and the --lora flags ask for, absent when nothing. kInvalidArgument names the flag: --lora flags that
 // contradict the adapter, or that mean nothing without --lora-rank.

@@ -59,15 +59,11 @@ plan::Settings settings_of(const PreparedRun& prepared) {
 plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings& settings, kernels::Backend& backend,
                               int rank, int ranks) {
     parallel::RunMemoryOptions options = run_memory_options(prepared, rank, ranks);
-    const auto sharding = parallel::parse_sharding(settings.sharding);
-    check(sharding.ok(), "a plan with a sharding that is not built");
-    options.layout = parallel::parallel_layout(*sharding, rank, ranks, prepared.shard_group);
+    options.layout = parallel::parallel_layout(settings.sharding, rank, ranks, prepared.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
-    const auto recompute = parallel::parse_recompute(settings.activation_checkpointing);
-    check(recompute.ok(), "a plan with a recomputation that there is not");
-    options.engine.recompute = *recompute;
-    options.offload_optimizer = settings.offload_optimizer == "nvme";
+    options.engine.recompute = settings.activation_checkpointing;
+    options.offload_optimizer = settings.offload_optimizer == run_settings::Offload::kNvme;
     plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);
     plan.program_bytes +=
         prepared.unseen_bytes +

@@ -5,12 +5,14 @@
 #include <span>
 
 #include "shared/base/result.h"
-#include "trainer/train/config.h"
+#include "shared/run_settings/run_settings.h"
 
 // What a directory is, and what may stand at --out. One rule for all commands: nothing, or an empty directory; with
 // --overwrite also a directory of the kind that the command makes, with nothing else in it. Never anything that the
 // command reads.
 namespace atl::train {
+
+using run_settings::RunConfig;
 
 // What a command makes. A state is what a training has beside its --out.
 enum class OutputKind { kModel, kAdapter, kData, kCheckpoint, kTokenizer };

@@ -1,6 +1,8 @@
 #include "trainer/train/prepare.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "shared/digest/digest.h"
@@ -76,18 +78,6 @@ Result<CheckedData> open_and_check(const DataSelection& choice, const checkpoint
     return CheckedData{std::move(dataset), rows};
 }
 
-Result<optim::Optimizer> optimizer_of(const RunConfig& config) {
-    ATOLL_TRY(const optim::Kind kind, optim::parse_kind(config.optimizer));
-    ATOLL_TRY(const tensor::DType moments, weights::parse_storage("--moments-dtype", config.moments_dtype));
-    return optim::Optimizer{.kind = kind,
-                            .beta1 = config.beta1,
-                            .beta2 = config.beta2,
-                            .epsilon = config.eps,
-                            .weight_decay = config.weight_decay,
-                            .momentum = config.momentum,
-                            .moments_dtype = moments};
-}
-
 Status settle(PreparedRun& prepared, const RankCounts& counts) {
     const RunConfig& config = prepared.config;
     if (prepared.validation && prepared.validation->dataset.seq_len() != prepared.seq_len()) {
@@ -101,17 +91,18 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
     ATOLL_TRY(prepared.steps, plan_steps(config, prepared.data.rows, prepared.batch.global));
     if (prepared.validation && prepared.steps == 0)
         return invalid_argument("--val-data", "means nothing with --steps 0, which validates nothing: use `eval`");
-    ATOLL_TRY(prepared.optimizer, optimizer_of(config));
-    ATOLL_TRY(const optim::Decay decay, optim::parse_decay(config.schedule));
+    const bool halves_moments = config.moments_dtype == run_settings::MomentsPrecision::kBf16;
+    prepared.optimizer = {.kind = config.optimizer,
+                          .beta1 = config.beta1,
+                          .beta2 = config.beta2,
+                          .epsilon = config.eps,
+                          .weight_decay = config.weight_decay,
+                          .momentum = config.momentum,
+                          .moments_dtype = halves_moments ? tensor::DType::kBF16 : tensor::DType::kF32};
     prepared.schedule = {
-        .decay = decay, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
-    ATOLL_RETURN_IF_ERROR(set_precision(prepared.directory.model, config));
-    ATOLL_TRY(prepared.sharding, parallel::parse_sharding(config.sharding));
+        .decay = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
+    set_precision(prepared.directory.model, config);
     ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    ATOLL_TRY(prepared.recompute, parallel::parse_recompute(config.activation_checkpointing));
-    if (!config.save_dtype.empty()) {
-        ATOLL_TRY(prepared.save_dtype, weights::parse_float_dtype(config.save_dtype));
-    }
     return {};
 }
 
@@ -122,8 +113,9 @@ void load_digest() {
 
 Status check_trainable(const RunConfig& config) {
     ATOLL_RETURN_IF_ERROR(weights::check_not_the_model(config.out, config.model));
-    if (config.quantize == "none" || config.lora_rank > 0 || !config.adapter.empty()) return {};
-    return invalid_argument("--quantize", "'" + config.quantize +
+    if (config.quantize == run_settings::Quantization::kNone || config.lora_rank > 0 || !config.adapter.empty())
+        return {};
+    return invalid_argument("--quantize", "'" + std::string(to_string(config.quantize)) +
                                               "' freezes the model: only adapters can be trained on it. Give "
                                               "--lora-rank or --adapter, or leave it out");
 }
@@ -132,7 +124,7 @@ Result<checkpoint::ModelDirectory> open_with_adapters(const RunConfig& config) {
     ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(std::filesystem::path(config.model)));
     ATOLL_TRY(auto adapters, adapters_of(config));
     if (adapters) ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
-    if (const auto format = weights::parse_quantize(config.quantize)) model::quantize_layers(directory.model, *format);
+    if (const auto format = weights::storage_dtype(config.quantize)) model::quantize_layers(directory.model, *format);
     return directory;
 }
 
@@ -176,12 +168,31 @@ Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, 
 
 }  // namespace
 
-Status set_precision(model::Model& model, const RunConfig& config) {
-    ATOLL_TRY(const tensor::DType storage, weights::parse_storage("--precision", config.precision));
+std::span<const std::string_view> built_devices() {
+    static constexpr std::array<std::string_view, 1> kBuilt = {"cpu"};
+    return kBuilt;
+}
+
+Status check_micro_step(std::int64_t rows, std::int64_t seq_len) {
+    constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
+    if (rows <= kTokensMax / seq_len) return {};
+    return invalid_argument("--batch-size", std::to_string(rows) + " rows of " + std::to_string(seq_len) +
+                                                " tokens are more than the " + std::to_string(kTokensMax) +
+                                                " that a micro-step takes");
+}
+
+Status settle_offload_dir(RunConfig& config) {
+    if (config.offload_optimizer != run_settings::Offload::kNvme || !config.offload_dir.empty()) return {};
+    if (const char* const scratch = std::getenv("TMPDIR")) config.offload_dir = scratch;
+    if (!config.offload_dir.empty()) return {};
+    return invalid_argument("--offload-dir", "is required: name a directory on a local disk, or set TMPDIR");
+}
+
+void set_precision(model::Model& model, const RunConfig& config) {
+    const tensor::DType storage = weights::storage_dtype(config.precision);
     for (model::FsdpUnit& unit : model.units) {
         if (!unit.is_adapter && !unit.is_quantized()) unit.storage = storage;
     }
-    return {};
 }
 
 Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
@@ -192,7 +203,8 @@ Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Com
     ATOLL_TRY(checkpoint::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
     ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, comm, config.broadcast_from_rank0));
     if (!directory.adapters || comm.rank() != 0) return directory;
-    const std::string warning = other_format_warning(directory.adapters->trained_on, config.quantize);
+    const std::string warning =
+        other_format_warning(directory.adapters->trained_on, std::string(to_string(config.quantize)));
     if (!warning.empty()) log::warn(warning);
     if (!directory.adapters->weights) warn_of_rank(directory.model, config.lora_rank);
     return directory;
@@ -202,14 +214,14 @@ DataSelection training_data(const RunConfig& config) {
     return {.path = config.data,
             .flag = "--data",
             .samples_max = config.train_samples,
-            .join_documents = config.cross_document_attention == "on"};
+            .join_documents = config.cross_document_attention == run_settings::OnOff::kOn};
 }
 
 DataSelection validation_data(const RunConfig& config) {
     return {.path = config.val_data,
             .flag = "--val-data",
             .samples_max = config.val_samples,
-            .join_documents = config.cross_document_attention == "on"};
+            .join_documents = config.cross_document_attention == run_settings::OnOff::kOn};
 }
 
 Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
@@ -222,10 +234,9 @@ Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::Mod
 }
 
 Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Comm& comm) {
-    ATOLL_TRY(const parallel::Sharding sharding, parallel::parse_sharding(config.sharding));
     const RankCounts counts = rank_counts(comm);
     ATOLL_TRY(const int shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
-    return parallel::parallel_layout(sharding, comm.rank(), comm.size(), shard_group);
+    return parallel::parallel_layout(config.sharding, comm.rank(), comm.size(), shard_group);
 }
 
 RankCounts rank_counts(comm::Comm& comm) {
@@ -261,11 +272,11 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
         .largest = {prepared.batch.micro, prepared.seq_len()},
         .train = true,
         .reduce = {prepared.batch.accumulation, prepared.config.deterministic ? prepared.batch.global : 0},
-        .recompute = prepared.recompute,
+        .recompute = prepared.config.activation_checkpointing,
         .seed = static_cast<std::uint64_t>(prepared.config.seed)};
-    options.layout = parallel::parallel_layout(prepared.sharding, rank, ranks, prepared.shard_group);
+    options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
     options.optimizer = &prepared.optimizer;
-    options.offload_optimizer = prepared.config.offload_optimizer == "nvme";
+    options.offload_optimizer = prepared.config.offload_optimizer == run_settings::Offload::kNvme;
     options.offload_dir = prepared.config.offload_dir;
     return options;
 }

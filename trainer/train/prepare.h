@@ -2,16 +2,20 @@
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <string_view>
 
+#include "shared/run_settings/run_settings.h"
 #include "trainer/checkpoint/weights_io.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/parallel/run_memory.h"
-#include "trainer/train/config.h"
 
 namespace atl::train {
+
+using run_settings::RunConfig;
 
 // Data that was opened and checked against the model.
 struct CheckedData {
@@ -39,14 +43,11 @@ struct PreparedRun {
     checkpoint::ModelDirectory directory;
     CheckedData data;
     std::optional<CheckedData> validation;
-    BatchPlan batch = {};
+    run_settings::BatchPlan batch = {};
     std::int64_t steps = 0;
     optim::Optimizer optimizer = {};
     optim::Schedule schedule = {};
-    parallel::Sharding sharding = parallel::Sharding::kNone;
-    int shard_group = 0;  // of the hybrid modes
-    parallel::Recompute recompute = parallel::Recompute::kNone;
-    std::optional<weights::DType> save_dtype = {};
+    int shard_group = 0;            // of the hybrid modes
     std::string base_sha256 = {};   // of the model: its base_digest(), once it was read
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
@@ -60,6 +61,12 @@ struct RankCounts {
 };
 RankCounts rank_counts(comm::Comm& comm);
 
+// kInvalidArgument when `rows` of `seq_len` tokens are more than a micro-step takes: 2^31 tokens.
+Status check_micro_step(std::int64_t rows, std::int64_t seq_len);
+
+// Where an offloaded optimizer's file goes: --offload-dir, or else $TMPDIR. kInvalidArgument: neither is given.
+Status settle_offload_dir(RunConfig& config);
+
 // How the ranks of comm share a model that is only read. The same outcome on every rank.
 Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Comm& comm);
 
@@ -68,7 +75,10 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks);
 
 // Keeps the model's weights in the format that --precision names.
-Status set_precision(model::Model& model, const RunConfig& config);
+void set_precision(model::Model& model, const RunConfig& config);
+
+// What --device may name; the others are not built into this program.
+std::span<const std::string_view> built_devices();
 
 // The device a run computes on, with its threads: --threads, or this rank's share of the cores. Ranks with different
 // kernels are told on standard error; kConflict with --deterministic.

@@ -36,13 +36,13 @@ nlohmann::json flags_of(const PreparedRun& prepared) {
     const RunConfig& config = prepared.config;
     nlohmann::json flags = {{"steps", prepared.steps},
                             {"global-batch-size", prepared.batch.global},
-                            {"shuffle", config.shuffle},
-                            {"cross-document-attention", config.cross_document_attention},
+                            {"shuffle", to_string(config.shuffle)},
+                            {"cross-document-attention", to_string(config.cross_document_attention)},
                             {"seed", config.seed},
                             {"deterministic", config.deterministic},
-                            {"optimizer", config.optimizer},
+                            {"optimizer", to_string(config.optimizer)},
                             {"lr", config.lr},
-                            {"schedule", config.schedule},
+                            {"schedule", to_string(config.schedule)},
                             {"warmup-steps", config.warmup_steps},
                             {"beta1", config.beta1},
                             {"beta2", config.beta2},
@@ -50,11 +50,11 @@ nlohmann::json flags_of(const PreparedRun& prepared) {
                             {"weight-decay", config.weight_decay},
                             {"momentum", config.momentum},
                             {"no-decay-norms", config.no_decay_norms},
-                            {"precision", config.precision},
-                            {"moments-dtype", config.moments_dtype},
+                            {"precision", to_string(config.precision)},
+                            {"moments-dtype", to_string(config.moments_dtype)},
                             {"loss-scale", config.loss_scale},
                             {"max-grad-norm", config.max_grad_norm},
-                            {"quantize", config.quantize}};
+                            {"quantize", to_string(config.quantize)}};
     if (!prepared.directory.adapters) return flags;
     const model::LoraOptions& lora = prepared.directory.adapters->options;
     flags.update({{"lora-rank", lora.rank},
@@ -99,7 +99,7 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
 
 std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config) {
     nlohmann::json all = nlohmann::json::parse(fingerprint);
-    all["flags"]["save-dtype"] = config.save_dtype;
+    all["flags"]["save-dtype"] = config.save_dtype ? to_string(*config.save_dtype) : "";
     return all.dump();
 }
 

@@ -165,7 +165,7 @@ class TinyRun {
 
     kernels::Backend& backend_;
     model::Model model_;
-    optim::Optimizer optimizer_{optim::Kind::kSgd};
+    optim::Optimizer optimizer_{optim::OptimizerKind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
     parallel::ProcessGroups ranks_{*self_, {}};
     std::unique_ptr<parallel::RunMemory> memory_;

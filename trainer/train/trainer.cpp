@@ -11,6 +11,7 @@
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/train/run_fingerprint.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::train {
 namespace {
@@ -64,9 +65,10 @@ checkpoint::SaveWhere save_where(const PreparedRun& prepared) {
     const RunConfig& config = prepared.config;
     return {config.model,
             config.out,
-            prepared.save_dtype,
+            config.save_dtype ? std::optional(weights::file_dtype(weights::storage_dtype(*config.save_dtype)))
+                              : std::nullopt,
             prepared.directory.adapters ? &prepared.directory.adapters->options : nullptr,
-            {config.model, config.quantize, prepared.base_sha256}};
+            {config.model, std::string(to_string(config.quantize)), prepared.base_sha256}};
 }
 
 }  // namespace
@@ -79,7 +81,8 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       backend_(backend),
       comm_(comm),
       ranks_(comm, memory.store().layout()),
-      order_(prepared.data.rows, prepared.config.shuffle == "on", static_cast<std::uint64_t>(prepared.config.seed)),
+      order_(prepared.data.rows, prepared.config.shuffle == run_settings::OnOff::kOn,
+             static_cast<std::uint64_t>(prepared.config.seed)),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)) {
     if (scales_loss()) progress_.loss_scale.scale = prepared_.config.loss_scale;
@@ -185,11 +188,13 @@ Status Trainer::update(double rate, double norm, double scale) {
                                 .decay_norms = !prepared_.config.no_decay_norms,
                                 .seed = static_cast<std::uint64_t>(prepared_.config.seed)});
     memory_.engine().weights_changed();
-    return prepared_.config.offload_optimizer == "nvme" ? comm_.agree(parallel::write_outcome(updated)) : updated;
+    return prepared_.config.offload_optimizer == run_settings::Offload::kNvme
+               ? comm_.agree(parallel::write_outcome(updated))
+               : updated;
 }
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {
-    const BatchPlan& plan = prepared_.batch;
+    const run_settings::BatchPlan& plan = prepared_.batch;
     const float scale = static_cast<float>(progress_.loss_scale.scale / nominal_targets());
     std::vector<double> losses;  // of the micro-steps
     double targets = 0;
@@ -207,7 +212,7 @@ Trainer::StepSums Trainer::accumulate(std::int64_t number) {
 }
 
 std::int64_t Trainer::position(std::int64_t step, std::int64_t micro) const {
-    const BatchPlan& plan = prepared_.batch;
+    const run_settings::BatchPlan& plan = prepared_.batch;
     const std::int64_t begin = (step - 1) * plan.global;
     if (prepared_.config.deterministic) return begin + micro * comm_.size() + comm_.rank();
     return begin + (comm_.rank() * plan.accumulation + micro) * plan.micro;
@@ -247,8 +252,9 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     // Forward, the gradient of the activations, and that of the weights unless they are frozen.
     const double passes = prepared_.directory.adapters ? 2 : 3;
     metrics.mfu = passes * forward / (step_s * peak_flops_);
-    const double again = parallel::recomputed_flops(prepared_.recompute, prepared_.directory.model,
-                                                    {prepared_.batch.global, prepared_.seq_len()});
+    const double again =
+        parallel::recomputed_flops(prepared_.config.activation_checkpointing, prepared_.directory.model,
+                                   {prepared_.batch.global, prepared_.seq_len()});
     metrics.hfu = metrics.mfu * (1 + again / (passes * forward));
 }
 

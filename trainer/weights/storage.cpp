@@ -1,23 +1,26 @@
 #include "trainer/weights/storage.h"
 
-#include <string>
 #include <vector>
 
 #include "shared/base/check.h"
 
 namespace atl::weights {
 
-Result<tensor::DType> parse_storage(std::string_view flag, std::string_view name) {
-    if (name == "fp32") return tensor::DType::kF32;
-    if (name == "bf16") return tensor::DType::kBF16;
-    if (name == "fp16") return tensor::DType::kF16;
-    return invalid_argument(std::string(flag), "'" + std::string(name) + "' is not built yet");
+tensor::DType storage_dtype(run_settings::Precision precision) {
+    switch (precision) {
+        case run_settings::Precision::kBf16:
+            return tensor::DType::kBF16;
+        case run_settings::Precision::kFp16:
+            return tensor::DType::kF16;
+        case run_settings::Precision::kFp32:
+            break;
+    }
+    return tensor::DType::kF32;
 }
 
-std::optional<tensor::DType> parse_quantize(std::string_view name) {
-    if (name == "int8") return tensor::DType::kInt8;
-    if (name == "nf4") return tensor::DType::kNf4;
-    return std::nullopt;
+std::optional<tensor::DType> storage_dtype(run_settings::Quantization quantization) {
+    if (quantization == run_settings::Quantization::kNone) return std::nullopt;
+    return quantization == run_settings::Quantization::kInt8 ? tensor::DType::kInt8 : tensor::DType::kNf4;
 }
 
 weights::DType file_dtype(tensor::DType storage) {

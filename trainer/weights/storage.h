@@ -2,20 +2,17 @@
 
 #include <optional>
 #include <span>
-#include <string_view>
 
-#include "shared/base/result.h"
+#include "shared/run_settings/choices.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/weights/convert.h"
 
 // The formats that weights are kept in, as flags and the files of a model know them.
 namespace atl::weights {
 
-// "fp32", "bf16", "fp16".
-Result<tensor::DType> parse_storage(std::string_view flag, std::string_view name);
-
-// kInt8 or kNf4 for "int8" and "nf4"; absent: "none", or nothing that there is.
-std::optional<tensor::DType> parse_quantize(std::string_view name);
+tensor::DType storage_dtype(run_settings::Precision precision);
+// Absent: kNone.
+std::optional<tensor::DType> storage_dtype(run_settings::Quantization quantization);
 
 // kF32, kF16 or kBF16.
 weights::DType file_dtype(tensor::DType storage);

@@ -37,7 +37,7 @@ Result<Participant> parse_participant(const Json& value, const std::string& path
     participant.ranks = reader.integer_or("ranks", 1, 1, 1'000'000);
     participant.training = reader.object_or_null("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_RETURN_IF_ERROR(check_training_settings(participant.training, path + ".training"));
+    ATOLL_RETURN_IF_ERROR(parse_training_settings(participant.training, path + ".training"));
     return participant;
 }
 
@@ -203,7 +203,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     if (spec.quorum && *spec.quorum > static_cast<std::int64_t>(spec.participants.size()))
         return invalid_argument("quorum", "is larger than the number of participants");
     ATOLL_TRY(spec.strategy, parse_strategy(strategy));
-    ATOLL_RETURN_IF_ERROR(check_training_settings(training, "training"));
+    ATOLL_RETURN_IF_ERROR(parse_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));

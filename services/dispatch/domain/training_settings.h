@@ -3,13 +3,13 @@
 #include <string>
 
 #include "shared/json/json.h"
+#include "shared/run_settings/run_settings.h"
 
 namespace atl::dispatch {
 
-// Checks an object of training settings (keys of the trainer's run.json) by the trainer's own table of keys, types,
-// ranges and values (shared/run_settings), less the keys that are not a job's to set. `path` is the
+// An object of training settings, keys of the trainer's run.json less those that are not a job's to set. `path` is the
 // object's own field name ("training"); the error names the first wrong key.
-Status check_training_settings(const json::Json& settings, const std::string& path);
+Result<run_settings::RunConfig> parse_training_settings(const json::Json& settings, const std::string& path);
 
 // Checks what several settings of one participant's training say together, as the trainer would before its first step:
 // `settings` are the merged ones, `overrides` the participant's own (or null), `ranks` its processes. The error names

@@ -1,7 +1,8 @@
 #include "services/dispatch/domain/update_check.h"
 
-#include <cmath>
 #include <cstdio>
+
+#include "services/dispatch/domain/training_settings.h"
 
 namespace atl::dispatch {
 namespace {
@@ -24,14 +25,12 @@ Status check_count(const std::optional<std::int64_t>& count, const std::string& 
 
 }  // namespace
 
-UpdateLimits update_limits(const Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len) {
-    const auto setting = [&](const char* key, double fallback) { return training.value(key, fallback); };
-    const double by_rank = setting("batch_size", 1) * setting("grad_accum", 1) * static_cast<double>(ranks);
-    const double batch = setting("global_batch_size", by_rank);
-    const double seen = setting("epochs", 0) * static_cast<double>(rows);
-    const double steps = setting("steps", std::ceil(seen / batch));
-    const double samples = steps * batch;
-    return {samples, samples * static_cast<double>(seq_len)};
+Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len) {
+    ATOLL_TRY(const run_settings::RunConfig config, parse_training_settings(training, "training"));
+    ATOLL_TRY(const run_settings::BatchPlan batch, run_settings::plan_batch(config, static_cast<int>(ranks)));
+    ATOLL_TRY(const std::int64_t steps, run_settings::plan_steps(config, rows, batch.global));
+    const double samples = static_cast<double>(steps) * static_cast<double>(batch.global);
+    return UpdateLimits{samples, samples * static_cast<double>(seq_len)};
 }
 
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits) {

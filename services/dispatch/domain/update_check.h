@@ -14,8 +14,10 @@ struct UpdateLimits {
     double tokens = 0;
 };
 
-// The most that a training with these settings can see of a dataset version of `rows` rows of `seq_len` tokens.
-UpdateLimits update_limits(const json::Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len);
+// The most that a training with these settings can see of a dataset version of `rows` rows of `seq_len` tokens. An
+// error: the trainer would not take them.
+Result<UpdateLimits> update_limits(const json::Json& training, std::int64_t ranks, std::int64_t rows,
+                                   std::int64_t seq_len);
 
 // `samples` and `tokens` of the trainer's summary: they are there, and within the limits.
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits);

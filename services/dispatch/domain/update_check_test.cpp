@@ -9,11 +9,12 @@ using json::Json;
 
 TEST(UpdateCheckTest, LimitsFollowFromTheSettingsAndTheDatasetVersion) {
     const Json settings = {{"steps", 20}, {"batch_size", 16}, {"grad_accum", 2}};
-    EXPECT_EQ(update_limits(settings, 2, 1000, 128).samples, 20 * 16 * 2 * 2);
-    EXPECT_EQ(update_limits(settings, 2, 1000, 128).tokens, 20 * 16 * 2 * 2 * 128);
-    EXPECT_EQ(update_limits({{"steps", 20}, {"global_batch_size", 12}, {"batch_size", 3}}, 2, 1000, 8).samples, 240);
-    EXPECT_EQ(update_limits({{"steps", 5}}, 3, 1000, 8).samples, 15) << "one row a rank";
-    EXPECT_EQ(update_limits({{"epochs", 2}, {"batch_size", 16}}, 1, 1001, 8).samples, 2016) << "the last step is whole";
+    EXPECT_EQ(update_limits(settings, 2, 1000, 128)->samples, 20 * 16 * 2 * 2);
+    EXPECT_EQ(update_limits(settings, 2, 1000, 128)->tokens, 20 * 16 * 2 * 2 * 128);
+    EXPECT_EQ(update_limits({{"steps", 20}, {"global_batch_size", 12}, {"batch_size", 3}}, 2, 1000, 8)->samples, 240);
+    EXPECT_EQ(update_limits({{"steps", 5}}, 3, 1000, 8)->samples, 15) << "one row a rank";
+    EXPECT_EQ(update_limits({{"epochs", 2}, {"batch_size", 16}}, 1, 1001, 8)->samples, 2016)
+        << "the last step is whole";
 }
 
 TEST(UpdateCheckTest, CountsBeyondWhatIsPossibleAreRefused) {

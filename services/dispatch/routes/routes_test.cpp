@@ -174,7 +174,7 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
         {"/strategy", {{"name", "magic"}}, "strategy.name"},
         {"/training/speed", 9, "training.speed"},
         {"/training/epochs", 2, "training.epochs"},  // beside steps
-        {"/training/device", "cuda", "training.device"},
+        {"/training/device", "tpu", "training.device"},
         {"/training/precision", "fp8", "training.precision"},
         {"/training/offload_params", "nvme", "training.offload_params"},
         {"/training/lora_rank", 8, "training.lora_rank"},

@@ -1,9 +1,11 @@
 #include <algorithm>
-#include <array>
+#include <type_traits>
+#include <vector>
 
-#include "trainer/train/config.h"
+#include "shared/base/spelling.h"
+#include "shared/run_settings/run_settings.h"
 
-namespace atl::train {
+namespace atl::run_settings {
 namespace {
 
 using C = RunConfig;
@@ -24,24 +26,14 @@ const std::vector<Option>& table() {
         {"grad-accum", &C::grad_accum, "micro-steps a step; the default is 1", kTrain | kPlan, 1, kAccumulationMax},
         {"train-samples", &C::train_samples, "use at most the first N rows of the data; 0: all", kTrain | kPlan, 0},
         {"val-samples", &C::val_samples, "use at most the first N rows of the validation data; 0: all", kAll, 0},
-        {"shuffle", &C::shuffle, "a new order of the rows each epoch", kTrain | kPlan, 0, 0, {"on", "off"}},
-        {"cross-document-attention",
-         &C::cross_document_attention,
-         "let attention and positions run on over the documents of a packed row",
-         kAll,
-         0,
-         0,
-         {"on", "off"}},
+        {"shuffle", &C::shuffle, "a new order of the rows each epoch", kTrain | kPlan},
+        {"cross-document-attention", &C::cross_document_attention,
+         "let attention and positions run on over the documents of a packed row", kAll},
         {"seed", &C::seed, "of everything random; the default is 0", kTrain | kPlan | kGenerate, 0},
-        {"optimizer", &C::optimizer, "what updates the weights", kTrain | kPlan, 0, 0, {"adamw", "sgd"}},
+        {"optimizer", &C::optimizer, "what updates the weights", kTrain | kPlan},
         {"lr", &C::lr, "learning rate after the warm-up", kTrain | kPlan, 0, 1e6},
-        {"schedule",
-         &C::schedule,
-         "of the learning rate after the warm-up; linear and cosine end at 0",
-         kTrain | kPlan,
-         0,
-         0,
-         {"constant", "linear", "cosine"}},
+        {"schedule", &C::schedule, "of the learning rate after the warm-up; linear and cosine end at 0",
+         kTrain | kPlan},
         {"warmup-steps", &C::warmup_steps, "steps over which the learning rate rises from 0; 0: none", kTrain | kPlan,
          0},
         {"beta1", &C::beta1, "of AdamW", kTrain | kPlan, 0, 0.9999999},
@@ -52,64 +44,30 @@ const std::vector<Option>& table() {
         {"no-decay-norms", &C::no_decay_norms, "no weight decay on norms and biases", kTrain | kPlan},
         {"max-grad-norm", &C::max_grad_norm, "clip the gradient's norm over all parameters; 0: off", kTrain | kPlan, 0,
          1e12},
-        {"precision",
-         &C::precision,
-         "that the weights are kept in; computing is in fp32, and training keeps fp32 masters",
-         kEvery,
-         0,
-         0,
-         {"fp32", "bf16", "fp16", "fp8"},
-         {"fp32", "bf16", "fp16"}},
+        {"precision", &C::precision,
+         "that the weights are kept in; computing is in fp32, and training keeps fp32 masters", kEvery},
         {"loss-scale", &C::loss_scale, "that --precision fp16 begins with", kTrain | kPlan, 0x1p-14, 0x1p120},
-        {"moments-dtype",
-         &C::moments_dtype,
-         "of the optimizer's moments; bf16 is rounded stochastically",
-         kTrain | kPlan,
-         0,
-         0,
-         {"fp32", "bf16"}},
-        {"sharding",
-         &C::sharding,
-         "what each rank keeps only its part of",
-         kEvery,
-         0,
-         0,
-         {"none", "shard_optimizer", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"}},
+        {"moments-dtype", &C::moments_dtype, "of the optimizer's moments; bf16 is rounded stochastically",
+         kTrain | kPlan},
+        {"sharding", &C::sharding, "what each rank keeps only its part of", kEvery},
         {"shard-group", &C::shard_group,
          "consecutive ranks that share one copy in the hybrid modes; the default is those of one machine", kEvery, 1,
          1e6},
-        {"tp", &C::tp, "tensor-parallel degree", kEvery, 1, 1e6, {}, {"1"}},
-        {"pp", &C::pp, "pipeline-parallel degree", kEvery, 1, 1e6, {}, {"1"}},
-        {"device", &C::device, "where it computes", kEvery, 0, 0, {"cpu", "cuda", "hip"}, {"cpu"}},
+        {"tp", &C::tp, "tensor-parallel degree", kEvery, 1, 1e6},
+        {"pp", &C::pp, "pipeline-parallel degree", kEvery, 1, 1e6},
+        {"device", &C::device, "where it computes", kEvery},
         {"threads", &C::threads, "threads a process; the default is its share of the cores", kEvery, 1, 4096},
         {"deterministic", &C::deterministic,
          "the same losses, bit for bit, for every sharding and number of ranks: a row at a time, added up by row",
          kAll},
-        {"activation-checkpointing",
-         &C::activation_checkpointing,
-         "what the backward pass computes again instead of keeping",
-         kTrain | kPlan,
-         0,
-         0,
-         {"none", "selective", "full"}},
-        {"offload-optimizer",
-         &C::offload_optimizer,
+        {"activation-checkpointing", &C::activation_checkpointing,
+         "what the backward pass computes again instead of keeping", kTrain | kPlan},
+        {"offload-optimizer", &C::offload_optimizer,
          "where moments and masters lie: in a file of each rank (nvme), or in memory (on a CPU, none and cpu)",
-         kTrain | kPlan,
-         0,
-         0,
-         {"none", "cpu", "nvme"},
-         {"none", "cpu", "nvme"}},
-        {"offload-params",
-         &C::offload_params,
-         "where weights lie",
-         kTrain | kPlan,
-         0,
-         0,
-         {"none", "cpu", "nvme"},
-         {"none"}},
+         kTrain | kPlan},
+        {"offload-params", &C::offload_params, "where weights lie", kTrain | kPlan},
         {"offload-dir", &C::offload_dir, "directory for nvme, on a local disk; the default is $TMPDIR", kTrain | kPlan},
-        {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15, {}, {"0"}},
+        {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15},
         {"adapter", &C::adapter, "adapter directory (PEFT) to use with the model, and to train further", kEvery},
         {"lora-rank", &C::lora_rank,
          "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none", kTrain | kPlan,
@@ -122,13 +80,7 @@ const std::vector<Option>& table() {
          kTrain | kPlan},
         {"broadcast-from-rank0", &C::broadcast_from_rank0,
          "only rank 0 reads the weights and sends them to the others; else each rank reads its own slices", kEvery},
-        {"quantize",
-         &C::quantize,
-         "what the layers' frozen matrices are kept in",
-         kEvery,
-         0,
-         0,
-         {"none", "int8", "nf4"}},
+        {"quantize", &C::quantize, "what the layers' frozen matrices are kept in", kEvery},
         {"eval-every", &C::eval_every, "validate every N steps (and at the end); 0: at the end alone", kTrain | kPlan,
          0},
         {"save-every", &C::save_every, "save the training state every N steps; 0: only when it stops early",
@@ -136,13 +88,7 @@ const std::vector<Option>& table() {
         {"resume", &C::resume, "continue from the state beside --out, if there is one", kTrain | kPlan},
         {"overwrite", &C::overwrite, "replace the model in --out, and give up the state of a run that stopped",
          kTrain | kPlan},
-        {"save-dtype",
-         &C::save_dtype,
-         "of the saved weights; the default is the base's",
-         kTrain | kPlan,
-         0,
-         0,
-         {"fp32", "fp16", "bf16"}},
+        {"save-dtype", &C::save_dtype, "of the saved weights; the default is the base's", kTrain | kPlan},
         {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds; 0: none", kTrain | kPlan, 0, 1e9},
         {"peak-tflops", &C::peak_tflops, "of one rank, for mfu and hfu; the default is measured", kTrain | kPlan, 0,
          1e9},
@@ -162,20 +108,31 @@ std::span<const Option> options() {
     return table();
 }
 
-std::span<const Need> needs() {
-    static constexpr std::array<Need, 7> kAll = {{{"momentum", "optimizer", "sgd"},
-                                                  {"beta1", "optimizer", "adamw"},
-                                                  {"beta2", "optimizer", "adamw"},
-                                                  {"eps", "optimizer", "adamw"},
-                                                  {"loss-scale", "precision", "fp16"},
-                                                  {"eval-every", "val-data"},
-                                                  {"val-samples", "val-data"}}};
-    return kAll;
-}
-
-const Option* find_option(std::string_view name, Commands command) {
+const Option* find_option(std::string_view name, unsigned commands) {
     const auto found = std::ranges::find(table(), name, &Option::name);
-    return found == table().end() || (found->commands & command) == 0 ? nullptr : &*found;
+    return found == table().end() || (found->commands & commands) == 0 ? nullptr : &*found;
 }
 
-}  // namespace atl::train
+std::span<const std::string_view> words(const Option& option) {
+    return std::visit(
+        []<class T>(T RunConfig::*) -> std::span<const std::string_view> {
+            if constexpr (std::is_enum_v<T>) return kWords<T>;
+            if constexpr (std::is_same_v<T, std::optional<Precision>>) return kWords<Precision>;
+            return {};
+        },
+        option.member);
+}
+
+std::string value_text(const RunConfig& config, const Option& option) {
+    const auto text = [&]<class T>(T RunConfig::* member) -> std::string {
+        const T& value = config.*member;
+        if constexpr (std::is_enum_v<T>) return std::string(to_string(value));
+        if constexpr (std::is_same_v<T, std::optional<Precision>>) return std::string(value ? to_string(*value) : "");
+        if constexpr (std::is_same_v<T, std::string>) return value;
+        if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
+        if constexpr (std::is_arithmetic_v<T>) return number_text(static_cast<double>(value));
+    };
+    return std::visit(text, option.member);
+}
+
+}  // namespace atl::run_settings

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <array>
+
+#include "shared/run_settings/run_settings.h"
+
+namespace atl::run_settings {
+namespace {
+
+// An option that means nothing unless another one has that value (empty: any).
+struct Need {
+    std::string_view option;
+    std::string_view needed;
+    std::string_view value = {};
+};
+constexpr std::array<Need, 8> kNeeds = {{{"momentum", "optimizer", "sgd"},
+                                         {"beta1", "optimizer", "adamw"},
+                                         {"beta2", "optimizer", "adamw"},
+                                         {"eps", "optimizer", "adamw"},
+                                         {"loss-scale", "precision", "fp16"},
+                                         {"offload-dir", "offload-optimizer", "nvme"},
+                                         {"eval-every", "val-data"},
+                                         {"val-samples", "val-data"}}};
+
+std::string count_text(std::int64_t count) {
+    return std::to_string(count);
+}
+
+Result<BatchPlan> divide_rows(const RunConfig& config, int ranks) {
+    BatchPlan plan{config.global_batch_size, config.batch_size, config.grad_accum};
+    const std::string on_ranks = " over " + count_text(ranks) + (ranks == 1 ? " rank" : " ranks");
+    if (plan.global == 0) {
+        plan.micro = plan.micro == 0 ? 1 : plan.micro;
+        plan.accumulation = plan.accumulation == 0 ? 1 : plan.accumulation;
+        const std::int64_t rank_rows = plan.micro * plan.accumulation;
+        if (rank_rows > static_cast<std::int64_t>(kGlobalRowsMax) / ranks) {
+            return invalid_argument("--grad-accum", "--batch-size × --grad-accum" + on_ranks + " are more than " +
+                                                        count_text(static_cast<std::int64_t>(kGlobalRowsMax)) +
+                                                        " rows a step");
+        }
+        plan.global = rank_rows * ranks;
+        return plan;
+    }
+    if (plan.global % ranks != 0) {
+        return invalid_argument("--global-batch-size", count_text(plan.global) + " rows" + on_ranks + " do not divide");
+    }
+    const std::int64_t rank_rows = plan.global / ranks;
+    if (plan.micro == 0) {
+        plan.accumulation = plan.accumulation == 0 ? 1 : plan.accumulation;
+        plan.micro = rank_rows / plan.accumulation;
+    } else if (plan.accumulation == 0) {
+        plan.accumulation = rank_rows / plan.micro;
+    }
+    if (plan.micro * plan.accumulation != rank_rows || rank_rows == 0) {
+        return invalid_argument(
+            "--global-batch-size",
+            count_text(plan.global) + " rows" + on_ranks + " are " + count_text(rank_rows) +
+                " a rank, which is not --batch-size × --grad-accum" +
+                (config.batch_size == 0 ? "" : " (batch size " + count_text(config.batch_size) + ")") +
+                (config.grad_accum == 0 ? "" : " (grad accum " + count_text(config.grad_accum) + ")"));
+    }
+    return plan;
+}
+
+}  // namespace
+
+Status check_needs(const RunConfig& config, Commands command) {
+    for (const Need& need : kNeeds) {
+        const Option* needed = find_option(need.needed, command);
+        if (!config.given.contains(need.option) || needed == nullptr) continue;
+        const std::string value = value_text(config, *needed);
+        if (need.value.empty() ? !value.empty() : value == need.value) continue;
+        return invalid_argument("--" + std::string(need.option), "means nothing without --" + std::string(need.needed) +
+                                                                     (need.value.empty() ? "" : " ") +
+                                                                     std::string(need.value));
+    }
+    return {};
+}
+
+Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {
+    ATOLL_TRY(BatchPlan plan, divide_rows(config, ranks));
+    if (config.deterministic) plan = {plan.global, 1, plan.global / ranks};
+    if (plan.micro > static_cast<std::int64_t>(kMicroRowsMax)) {
+        return invalid_argument("--global-batch-size", "makes micro-steps of " + count_text(plan.micro) +
+                                                           " rows; give --batch-size, at most " +
+                                                           count_text(static_cast<std::int64_t>(kMicroRowsMax)));
+    }
+    return plan;
+}
+
+Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_node) {
+    if (!is_hybrid(config.sharding)) {
+        if (config.shard_group == 0) return 0;
+        return invalid_argument("--shard-group", "belongs to --sharding hybrid_shard and hybrid_shard_zero2");
+    }
+    const std::int64_t group = config.shard_group > 0 ? config.shard_group : ranks_on_node;
+    if (group <= ranks && ranks % group == 0) return static_cast<int>(group);
+    return invalid_argument("--shard-group", count_text(ranks) + (ranks == 1 ? " rank does" : " ranks do") +
+                                                 " not divide into groups of " + count_text(group) +
+                                                 (config.shard_group > 0 ? "" : ", the ranks of one machine"));
+}
+
+Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch) {
+    if (config.steps > 0 && config.epochs > 0) {
+        return invalid_argument("--epochs",
+                                "give --steps or --epochs, not both (--epochs 0 takes back what a file says)");
+    }
+    std::int64_t steps = config.steps;
+    if (!config.given.contains("steps")) {
+        if (config.epochs == 0) return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
+        steps = (config.epochs * rows + global_batch - 1) / global_batch;
+    }
+    const bool is_said = config.given.contains("steps") || config.given.contains("epochs");
+    if (is_said && steps > 0 && config.warmup_steps > steps) {
+        return invalid_argument("--warmup-steps", count_text(config.warmup_steps) + " are more than the run's " +
+                                                      count_text(steps) + (steps == 1 ? " step" : " steps"));
+    }
+    return steps;
+}
+
+Status check_training(const RunConfig& config, int ranks) {
+    constexpr std::int64_t kUnknownRows = 1'000'000'000;  // so many that no warm-up is longer than the steps of epochs
+    ATOLL_RETURN_IF_ERROR(check_needs(config, kTrain));
+    ATOLL_TRY(const BatchPlan batch, plan_batch(config, ranks));
+    ATOLL_RETURN_IF_ERROR(plan_steps(config, kUnknownRows, batch.global));
+    ATOLL_RETURN_IF_ERROR(plan_shard_group(config, ranks, ranks));
+    return {};
+}
+
+}  // namespace atl::run_settings
