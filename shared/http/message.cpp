@@ -1,6 +1,8 @@
 #include "shared/http/message.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace atl::http {
@@ -19,30 +21,47 @@ int hex_digit(char c) {
     return -1;
 }
 
-const char* title_of(ErrorCode code) {
-    switch (code) {
-        case ErrorCode::kInvalidArgument:
-            return "The request is wrong";
-        case ErrorCode::kUnauthenticated:
-            return "A valid bearer token is needed";
-        case ErrorCode::kPermissionDenied:
-            return "This token may not do that";
-        case ErrorCode::kNotFound:
-            return "There is no such thing";
-        case ErrorCode::kConflict:
-            return "The current state forbids this";
-        case ErrorCode::kPreconditionFailed:
-            return "It has changed in the meantime";
-        case ErrorCode::kTooLarge:
-            return "Too large";
-        case ErrorCode::kResourceExhausted:
-            return "Too busy at the moment";
-        case ErrorCode::kUnavailable:
-            return "Unavailable at the moment";
-        case ErrorCode::kInternal:
-            return "Something went wrong here";
+constexpr std::string_view kProblemPrefix = "urn:atoll:problem:";
+
+struct Problem {
+    ErrorCode code;
+    int status;
+    const char* title;
+};
+// A status stands for the first code that it is found with.
+constexpr Problem kProblems[] = {
+    {ErrorCode::kInvalidArgument, 422, "The request is wrong"},
+    {ErrorCode::kUnauthenticated, 401, "A valid bearer token is needed"},
+    {ErrorCode::kPermissionDenied, 403, "This token may not do that"},
+    {ErrorCode::kNotFound, 404, "There is no such thing"},
+    {ErrorCode::kConflict, 409, "The current state forbids this"},
+    {ErrorCode::kPreconditionFailed, 412, "It has changed in the meantime"},
+    {ErrorCode::kTooLarge, 413, "Too large"},
+    {ErrorCode::kUnavailable, 503, "Unavailable at the moment"},
+    {ErrorCode::kResourceExhausted, 503, "Too busy at the moment"},
+    {ErrorCode::kInternal, 500, "Something went wrong here"},
+};
+
+const Problem& problem_of(ErrorCode code) {
+    const auto* found = std::find_if(std::begin(kProblems), std::end(kProblems),
+                                     [&](const Problem& problem) { return problem.code == code; });
+    check(found != std::end(kProblems), "an error code has no status");
+    return *found;
+}
+
+// What other servers answer, the gateway among them, and what our own never do.
+std::optional<ErrorCode> code_of_others(int status) {
+    switch (status) {
+        case 400:
+            return ErrorCode::kInvalidArgument;
+        case 429:
+            return ErrorCode::kResourceExhausted;
+        case 502:
+        case 504:
+            return ErrorCode::kUnavailable;
+        default:
+            return {};
     }
-    return "Something went wrong here";
 }
 
 }  // namespace
@@ -97,8 +116,8 @@ Response Response::problem(const Error& error, const std::string& request_id) {
     // Without a field it is not a part but the request itself that cannot be understood.
     const bool unreadable = error.code == ErrorCode::kInvalidArgument && error.field.empty();
     const int status = unreadable ? 400 : status_of(error.code);
-    json::Json body = {{"type", std::string("urn:atoll:problem:") + to_string(error.code)},
-                       {"title", title_of(error.code)},
+    json::Json body = {{"type", std::string(kProblemPrefix) + to_string(error.code)},
+                       {"title", problem_of(error.code).title},
                        {"status", status},
                        {"detail", error.message}};
     if (!error.field.empty()) body["field"] = error.field;
@@ -117,28 +136,15 @@ Response&& Response::with(std::string name, std::string value) && {
 }
 
 int status_of(ErrorCode code) {
-    switch (code) {
-        case ErrorCode::kInvalidArgument:
-            return 422;
-        case ErrorCode::kUnauthenticated:
-            return 401;
-        case ErrorCode::kPermissionDenied:
-            return 403;
-        case ErrorCode::kNotFound:
-            return 404;
-        case ErrorCode::kConflict:
-            return 409;
-        case ErrorCode::kPreconditionFailed:
-            return 412;
-        case ErrorCode::kTooLarge:
-            return 413;
-        case ErrorCode::kResourceExhausted:
-        case ErrorCode::kUnavailable:
-            return 503;
-        case ErrorCode::kInternal:
-            return 500;
-    }
-    return 500;
+    return problem_of(code).status;
+}
+
+ErrorCode code_of(int status, std::string_view problem_type) {
+    for (const Problem& problem : kProblems)
+        if (problem_type == std::string(kProblemPrefix) + to_string(problem.code)) return problem.code;
+    for (const Problem& problem : kProblems)
+        if (problem.status == status) return problem.code;
+    return code_of_others(status).value_or(ErrorCode::kInternal);
 }
 
 Result<Page> page_of(const Request& request) {

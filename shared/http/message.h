@@ -48,7 +48,9 @@ struct Response {
     Response&& with(std::string name, std::string value) &&;
 };
 
+// An error's status, and back: the "type" of a problem decides where it is one of ours, else the status does.
 int status_of(ErrorCode code);
+ErrorCode code_of(int status, std::string_view problem_type = {});
 
 // A cursor page of a list: ?limit=…&after=… in, {"items": […], "next": "…" or null} out.
 struct Page {

@@ -30,6 +30,21 @@ TEST(MessageTest, AProblemNamesItsTypeStatusAndField) {
     EXPECT_EQ(body["request_id"], "r1");
 }
 
+TEST(MessageTest, AStatusWithoutOurProblemStandsForItsUsualCode) {
+    for (const auto& [status, code] : {std::pair(400, ErrorCode::kInvalidArgument),
+                                       {401, ErrorCode::kUnauthenticated},
+                                       {422, ErrorCode::kInvalidArgument},
+                                       {429, ErrorCode::kResourceExhausted},
+                                       {500, ErrorCode::kInternal},
+                                       {502, ErrorCode::kUnavailable},
+                                       {503, ErrorCode::kUnavailable},
+                                       {504, ErrorCode::kUnavailable},
+                                       {418, ErrorCode::kInternal}}) {
+        EXPECT_EQ(code_of(status), code) << status;
+        EXPECT_EQ(code_of(status, "about:blank"), code) << status;
+    }
+}
+
 TEST(MessageTest, AWrongRequestWithoutAFieldIsABadRequest) {
     EXPECT_EQ(Response::problem(invalid_argument("", "not JSON")).status, 400);
 }

@@ -83,42 +83,14 @@ std::size_t on_header(const char* data, std::size_t, std::size_t size, void* use
     return 0;
 }
 
-ErrorCode code_of(int status) {
-    switch (status) {
-        case 400:
-        case 422:
-            return ErrorCode::kInvalidArgument;
-        case 401:
-            return ErrorCode::kUnauthenticated;
-        case 403:
-            return ErrorCode::kPermissionDenied;
-        case 404:
-            return ErrorCode::kNotFound;
-        case 409:
-            return ErrorCode::kConflict;
-        case 412:
-            return ErrorCode::kPreconditionFailed;
-        case 413:
-            return ErrorCode::kTooLarge;
-        case 429:
-            return ErrorCode::kResourceExhausted;
-        case 502:
-        case 503:
-        case 504:
-            return ErrorCode::kUnavailable;
-        default:
-            return ErrorCode::kInternal;
-    }
-}
-
 Error error_of(const ClientResponse& response) {
-    Error error{code_of(response.status), "the service answered " + std::to_string(response.status), {}};
     const json::Json body = json::Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
-    if (!body.is_object()) return error;
-    if (const auto detail = body.find("detail"); detail != body.end() && detail->is_string())
-        error.message = detail->get<std::string>();
-    if (const auto field = body.find("field"); field != body.end() && field->is_string())
-        error.field = field->get<std::string>();
+    const auto text = [&](const char* key) {
+        const auto found = body.is_object() ? body.find(key) : body.end();
+        return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    Error error{code_of(response.status, text("type")), text("detail"), text("field")};
+    if (error.message.empty()) error.message = "the service answered " + std::to_string(response.status);
     return error;
 }
 

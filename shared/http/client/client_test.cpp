@@ -70,6 +70,21 @@ TEST(ClientTest, AProblemBecomesTheErrorThatItDescribes) {
     EXPECT_EQ(result.error().message, "too few");
 }
 
+TEST(ClientTest, EveryErrorComesBackAsItWentOut) {
+    Error sent;
+    TestServer server([&](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(), [&](const Request&) { return Response::problem(sent); });
+    });
+    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
+        for (const char* field : {"", "rounds"}) {
+            sent = {static_cast<ErrorCode>(code), "what is wrong", field};
+            const Error got = Client(patient(server)).get_json("/a").error();
+            EXPECT_EQ(to_string(got.code), std::string(to_string(sent.code)));
+            EXPECT_EQ(got.message, sent.message);
+            EXPECT_EQ(got.field, sent.field);
+        }
+}
+
 TEST(ClientTest, NobodyListeningIsUnavailableAndNamesTheAddress) {
     std::uint16_t port = 0;
     {
