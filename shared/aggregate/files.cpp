@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "shared/base/file.h"
+#include "shared/base/parallel.h"
 #include "shared/json/json.h"
 
 namespace atl::aggregate {
@@ -132,12 +132,10 @@ Status sync_tree(const fs::path& directory) {
     return sync_path(directory);
 }
 
-// The output cut into pieces that several threads take one after another.
+// The output, cut into pieces that several threads make one after another.
 class PieceWriter {
   public:
-    PieceWriter(const Average& average, const WriteOptions& options) : average_(average), options_(options) {
-        for (const auto& file : average.files()) total_ += file.size;
-    }
+    PieceWriter(const Average& average, const WriteOptions& options) : average_(average), options_(options) {}
 
     Status open(const fs::path& directory) {
         for (const auto& file : average_.files()) {
@@ -147,6 +145,9 @@ class PieceWriter {
             UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
             if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(file.size)) != 0)
                 return file_error(path, "create");
+            for (std::uint64_t at = 0; at < file.size; at += kPieceBytes)
+                pieces_.push_back({paths_.size(), at, std::min(kPieceBytes, file.size - at)});
+            total_ += file.size;
             paths_.push_back(path);
             fds_.push_back(std::move(fd));
         }
@@ -154,66 +155,47 @@ class PieceWriter {
     }
 
     Status run() {
-        int count = options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
-        {
-            std::vector<std::jthread> threads;
-            for (int i = 1; i < count; ++i) threads.emplace_back([this] { work(); });
-            work();
-        }
-        return failure_ ? Status(*failure_) : Status();
+        const int threads =
+            options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
+        std::vector<std::optional<Room>> rooms(std::max(threads, 1));
+        return for_each_parallel(pieces_.size(), threads, [&](std::size_t at, int thread) {
+            if (!rooms[thread]) rooms[thread].emplace(average_);
+            return make(pieces_[at], *rooms[thread]);
+        });
     }
 
   private:
     struct Piece {
         std::size_t file;
         std::uint64_t offset;
-        std::size_t size;
+        std::uint64_t size;
+    };
+    // What a thread works with.
+    struct Room {
+        explicit Room(const Average& average) : workspace(average), buffer(kPieceBytes) {}
+        Average::Workspace workspace;
+        std::vector<std::byte> buffer;
     };
 
-    std::optional<Piece> next() {
+    Status make(const Piece& piece, Room& room) {
+        const std::span<std::byte> bytes = std::span(room.buffer).first(piece.size);
+        ATOLL_RETURN_IF_ERROR(average_.read(piece.file, piece.offset, bytes, room.workspace));
+        const std::string_view made(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        ATOLL_RETURN_IF_ERROR(write_at(fds_[piece.file].get(), piece.offset, made, paths_[piece.file]));
         const std::lock_guard lock(mutex_);
-        while (!failure_ && file_ < average_.files().size()) {
-            const std::uint64_t size = average_.files()[file_].size;
-            if (offset_ < size) {
-                const Piece piece{file_, offset_, static_cast<std::size_t>(std::min(kPieceBytes, size - offset_))};
-                offset_ += piece.size;
-                return piece;
-            }
-            ++file_;
-            offset_ = 0;
-        }
-        return std::nullopt;
-    }
-
-    void work() {
-        Average::Workspace workspace(average_);
-        std::vector<std::byte> buffer(kPieceBytes);
-        while (const auto piece = next()) {
-            const std::span<std::byte> bytes = std::span(buffer).first(piece->size);
-            Status status = average_.read(piece->file, piece->offset, bytes, workspace);
-            const std::string_view made(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-            if (status.ok()) status = write_at(fds_[piece->file].get(), piece->offset, made, paths_[piece->file]);
-            finished(*piece, status);
-        }
-    }
-
-    void finished(const Piece& piece, const Status& status) {
-        const std::lock_guard lock(mutex_);
-        if (!status.ok() && !failure_) failure_ = status.error();
         done_ += piece.size;
-        if (options_.progress && status.ok()) options_.progress(done_, total_);
+        if (options_.progress) options_.progress(done_, total_);
+        return {};
     }
 
     const Average& average_;
     const WriteOptions& options_;
     std::vector<fs::path> paths_;
     std::vector<UniqueFd> fds_;
+    std::vector<Piece> pieces_;
     std::uint64_t total_ = 0;
-    std::mutex mutex_;  // guards what follows
-    std::size_t file_ = 0;
-    std::uint64_t offset_ = 0;
-    std::uint64_t done_ = 0;
-    std::optional<Error> failure_;
+    std::mutex mutex_;
+    std::uint64_t done_ = 0;  // under mutex_
 };
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "shared/base/parallel.h"
 #include "shared/digest/digest.h"
 #include "shared/store_client/local_file.h"
-#include "shared/store_client/parallel.h"
 #include "shared/store_client/remote_file.h"
 #include "shared/store_client/transfer.h"
 

@@ -3,9 +3,9 @@
 #include <set>
 
 #include "shared/base/id.h"
+#include "shared/base/parallel.h"
 #include "shared/digest/digest.h"
 #include "shared/store_client/local_file.h"
-#include "shared/store_client/parallel.h"
 #include "shared/store_client/remote_file.h"
 #include "shared/store_client/transfer.h"
 

@@ -1,10 +1,7 @@
 #include "services/dispatch/routes/task_logs.h"
 
-#include <algorithm>
-#include <atomic>
-#include <thread>
-
 #include "shared/base/contained.h"
+#include "shared/base/parallel.h"
 
 namespace atl::dispatch {
 namespace {
@@ -12,7 +9,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using json::Json;
 
-constexpr std::size_t kReadAtOnce = 16;
+constexpr int kReadAtOnce = 16;
 
 Json read_one(const LogSource& source, Clock::time_point deadline) {
     Json log = source.place;
@@ -39,15 +36,11 @@ std::string heading_of(const Json& log) {
 
 Json gather_logs(const std::vector<LogSource>& sources, Clock::time_point deadline) {
     std::vector<Json> logs(sources.size());
-    std::atomic<std::size_t> next = 0;
-    {
-        std::vector<std::jthread> readers;
-        for (std::size_t i = 0; i < std::min(kReadAtOnce, sources.size()); ++i)
-            readers.emplace_back([&] {
-                for (std::size_t at = next++; at < sources.size(); at = next++)
-                    logs[at] = read_one(sources[at], deadline);
-            });
-    }
+    const Status read = for_each_parallel(sources.size(), kReadAtOnce, [&](std::size_t at, int) -> Status {
+        logs[at] = read_one(sources[at], deadline);
+        return {};
+    });
+    check(read.ok(), "reading a log is never an error");
     return logs;
 }
 

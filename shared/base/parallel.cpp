@@ -1,4 +1,4 @@
-#include "shared/store_client/parallel.h"
+#include "shared/base/parallel.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,9 @@
 #include <thread>
 #include <vector>
 
-namespace atl::store_client {
+#include "shared/base/contained.h"
+
+namespace atl {
 
 Status for_each_parallel(std::size_t count, int threads, const std::function<Status(std::size_t, int)>& work) {
     std::atomic<std::size_t> next = 0;
@@ -16,7 +18,7 @@ Status for_each_parallel(std::size_t count, int threads, const std::function<Sta
     std::optional<Error> error;
     const auto loop = [&](int thread) {
         for (std::size_t i = next++; i < count && !failed; i = next++) {
-            const Status status = work(i, thread);
+            const Status status = contained([&] { return work(i, thread); });
             if (status.ok()) continue;
             failed = true;
             const std::lock_guard lock(mutex);
@@ -34,4 +36,4 @@ Status for_each_parallel(std::size_t count, int threads, const std::function<Sta
     return {};
 }
 
-}  // namespace atl::store_client
+}  // namespace atl
