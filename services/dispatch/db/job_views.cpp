@@ -50,9 +50,8 @@ Result<Json> task_summary(pg::Connection& connection, const std::string& job) {
 
 Json task_view(const Task& task) {
     Json view = {{"id", task.id},
-                 {"kind", to_string(task.kind)},
+                 {"kind", to_string(task.kind())},
                  {"facility", task.facility},
-                 {"dataset", task.params.at("dataset")},
                  {"state", to_string(task.state)},
                  {"error", task.error},
                  {"attempt", nullptr}};
@@ -65,11 +64,13 @@ Json task_view(const Task& task) {
         view["attempt_error"] = attempt.error;
         view["progress"] = attempt.last_step ? to_json(*attempt.last_step) : Json();
     }
-    if (task.kind == TaskKind::kEvaluate) {
-        view["models"] = task.params.at("models").size();
+    if (const auto* train = std::get_if<TrainParams>(&task.params)) view["dataset"] = train->dataset;
+    if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params)) {
+        view["dataset"] = evaluate->dataset;
+        view["models"] = evaluate->models.size();
         view["models_done"] = task.attempt ? task.attempt->results.size() : 0;
     }
-    if (task.kind == TaskKind::kTrain && task.state == TaskState::kDone)
+    if (task.kind() == TaskKind::kTrain && task.state == TaskState::kDone)
         for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = task.result.at(key);
     return view;
 }
@@ -166,9 +167,9 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     const std::map<std::string, std::string> refused = refused_updates(rows);
     for (const auto& task : tasks) {
         Json view = task_view(task);
-        if (task.kind == TaskKind::kTrain) add_refusal(task, refused, view);
+        if (task.kind() == TaskKind::kTrain) add_refusal(task, refused, view);
         task_lists[task.round].push_back(std::move(view));
-        if (task.kind == TaskKind::kEvaluate) add_evaluations(task, evaluations[task.round]);
+        if (task.kind() == TaskKind::kEvaluate) add_evaluations(task, evaluations[task.round]);
     }
     const auto list_of = [](std::map<std::int64_t, Json>& lists, std::int64_t round) {
         Json& list = lists[round];

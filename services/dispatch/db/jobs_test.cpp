@@ -65,7 +65,7 @@ class JobsTest : public DispatchSchemaTest {
     // only if `decides`.
     Status finish(const LeasedTask& leased, bool decides) {
         const Task task = begin_attempt(leased.task).task;
-        const bool trains = task.kind == TaskKind::kTrain;
+        const bool trains = task.kind() == TaskKind::kTrain;
         const TaskChange change = apply(task, trains ? training_result(task) : evaluation_result(task), {}, 0);
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
@@ -83,7 +83,7 @@ class JobsTest : public DispatchSchemaTest {
     static Outcome evaluation_result(const Task& task) {
         Observed watched;
         watched.exit_code = 0;
-        watched.lines.assign(task.params.at("models").size(),
+        watched.lines.assign(std::get<EvaluateParams>(task.params).models.size(),
                              Json{{"loss", 1.0 / 3}, {"perplexity", 1e5 / 3}, {"tokens", 123456789012345}}.dump());
         return watched;
     }

@@ -32,9 +32,11 @@ Task read_task(const pg::Rows& rows, int row) {
     task.job = rows.text(row, "job_id");
     task.preparation = rows.text(row, "preparation_id");
     task.round = rows.integer(row, "round");
-    task.kind = parse_task_kind(rows.text(row, "kind"));
     task.facility = rows.text(row, "facility");
-    task.params = rows.json(row, "params");
+    const TaskKind kind = parse_task_kind(rows.text(row, "kind"));
+    auto params = parse_task_params(kind, rows.json(row, "params"));
+    if (!params.ok()) task.damage = "the task's parameters cannot be read: " + describe(params.error());
+    task.params = params.ok() ? std::move(params).value() : empty_task_params(kind);
     task.state = parse_task_state(rows.text(row, "state"));
     task.attempts_max = rows.integer(row, "attempts_max");
     task.cancel_requested = rows.boolean(row, "cancel_requested");
@@ -129,8 +131,8 @@ Status insert_task(pg::Transaction& transaction, const Task& task) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO tasks (id, job_id, preparation_id, round, kind, facility, params, state, attempts_max) "
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        {task.id, or_null(task.job), or_null(task.preparation), task.round, to_string(task.kind), task.facility,
-         task.params, to_string(task.state), task.attempts_max}));
+        {task.id, or_null(task.job), or_null(task.preparation), task.round, to_string(task.kind()), task.facility,
+         to_json(task.params), to_string(task.state), task.attempts_max}));
     return {};
 }
 

@@ -21,9 +21,8 @@ class TasksTest : public DispatchSchemaTest {
         Task task;
         task.id = id;
         task.preparation = "p-" + id;
-        task.kind = TaskKind::kPrepare;
         task.facility = "leonardo";
-        task.params = Json::object();
+        task.params = PrepareParams{};
         auto transaction = pg::Transaction::begin(connection).value();
         ASSERT_TRUE(insert_facility(transaction, parse_facility(facility).value()).ok());
         ASSERT_TRUE(transaction

@@ -72,35 +72,34 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i) {
         const Participant& participant = job.spec.participants[i];
         Task task;
-        task.kind = TaskKind::kTrain;
         task.round = number;
         task.facility = participant.data.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = {{"base", base},
-                       {"output_model", job.spec.output_model},
-                       {"dataset", participant.data.dataset},
-                       {"dataset_version", participant.data.version},
-                       {"path", participant.data.path},
-                       {"ranks", participant.ranks},
-                       {"participant", i},
-                       {"training", settings_of_round(job.spec, participant, number)}};
+        task.params = TrainParams{.base = base,
+                                  .output_model = job.spec.output_model,
+                                  .dataset = participant.data.dataset,
+                                  .dataset_version = participant.data.version,
+                                  .path = participant.data.path,
+                                  .ranks = participant.ranks,
+                                  .participant = static_cast<std::int64_t>(i),
+                                  .training = settings_of_round(job.spec, participant, number)};
         decision.new_tasks.push_back(std::move(task));
     }
     add_event(decision, job, "atoll.round.opened.v1", {{"round", number}, {"base", base}});
 }
 
 // A closed round with what evaluates its models.
-void evaluate_round(JobDecision& decision, const JobView& job, Round round, const Json& models, std::int64_t now_ms) {
+void evaluate_round(JobDecision& decision, const JobView& job, Round round, const std::vector<EvaluatedModel>& models,
+                    std::int64_t now_ms) {
     round.evaluated = job.spec.evaluation_sites.empty();
     round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (const auto& site : job.spec.evaluation_sites) {
         Task task;
-        task.kind = TaskKind::kEvaluate;
         task.round = round.number;
         task.facility = site.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = {{"dataset", site.dataset}, {"path", site.path}, {"models", models}};
+        task.params = EvaluateParams{site.dataset, site.path, models};
         decision.new_tasks.push_back(std::move(task));
     }
 }
@@ -108,7 +107,7 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
 std::vector<const Task*> of_round(const JobView& job, TaskKind kind, std::int64_t round) {
     std::vector<const Task*> tasks;
     for (const auto& task : job.tasks)
-        if (task.kind == kind && task.round == round) tasks.push_back(&task);
+        if (task.kind() == kind && task.round == round) tasks.push_back(&task);
     return tasks;
 }
 
@@ -117,7 +116,7 @@ std::vector<const Task*> updates_of(const JobView& job) {
     auto tasks = of_round(job, TaskKind::kTrain, job.round.number);
     std::erase_if(tasks, [](const Task* task) { return task->state != TaskState::kDone; });
     std::sort(tasks.begin(), tasks.end(), [](const Task* a, const Task* b) {
-        return a->params.at("participant").get<int>() < b->params.at("participant").get<int>();
+        return std::get<TrainParams>(a->params).participant < std::get<TrainParams>(b->params).participant;
     });
     return tasks;
 }
@@ -221,7 +220,7 @@ void refuse_updates(JobDecision& decision, const JobView& job, Round& round,
         round.refused.push_back(*why);
         add_event(decision, job, "atoll.task.refused.v1",
                   {{"task", task->id},
-                   {"kind", to_string(task->kind)},
+                   {"kind", to_string(task->kind())},
                    {"round", round.number},
                    {"facility", task->facility},
                    {"version", task->result.at("version")},
@@ -237,7 +236,7 @@ JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
     Round base;
     base.state = RoundState::kClosed;
     base.base = base.version = job.base;
-    evaluate_round(decision, job, base, Json::array({{{"digest", job.base}, {"which", "base"}}}), now_ms);
+    evaluate_round(decision, job, base, {{job.base, "base"}}, now_ms);
     open_round(decision, job, 1, job.base, now_ms);
     return decision;
 }
@@ -269,10 +268,9 @@ JobDecision take_aggregation(const JobView& job, const AggregationResult& result
     round.state = RoundState::kClosed;
     round.version = result.version;
     add_event(decision, job, "atoll.round.aggregated.v1", {{"round", round.number}, {"version", result.version}});
-    Json models = Json::array({{{"digest", result.version}, {"which", "global"}}});
+    std::vector<EvaluatedModel> models = {{result.version, "global"}};
     if (job.spec.evaluate_updates)
-        for (const Task* task : accepted_of(now))
-            models.push_back({{"digest", task->result.at("version")}, {"which", task->facility}});
+        for (const Task* task : accepted_of(now)) models.push_back({task->result.at("version"), task->facility});
     if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
     if (round.number == job.spec.rounds && job.spec.evaluation_sites.empty()) {

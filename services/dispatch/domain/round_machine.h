@@ -16,10 +16,6 @@
 // Round 0 stands for the base model: it is closed from the start and only evaluated. Evaluations run beside the next
 // round's training; a failed evaluation is shown and stops nothing, one that is late is cancelled. While a job is
 // paused nothing is late.
-//
-// Parameters of tasks: train {base, output_model, dataset, dataset_version, path, ranks, training, participant};
-// evaluate {dataset, path, models: [{digest, which}]} where which is "base", "global" or a facility's name; clean
-// nothing.
 namespace atl::dispatch {
 
 // An update that the aggregation left out, as it cannot be used.

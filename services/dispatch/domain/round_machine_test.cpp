@@ -36,9 +36,21 @@ void take(JobView& job, const JobDecision& decision) {
 
 Task& task_of(JobView& job, TaskKind kind, std::int64_t round, const std::string& facility) {
     for (auto& task : job.tasks)
-        if (task.kind == kind && task.round == round && task.facility == facility) return task;
+        if (task.kind() == kind && task.round == round && task.facility == facility) return task;
     ADD_FAILURE() << "no such task";
     return job.tasks.front();
+}
+
+const TrainParams& train_params(JobView& job, std::int64_t round, const std::string& facility) {
+    return std::get<TrainParams>(task_of(job, TaskKind::kTrain, round, facility).params);
+}
+
+// "<digest> <which>" of each.
+std::vector<std::string> evaluated_models(JobView& job, std::int64_t round, const std::string& facility) {
+    std::vector<std::string> models;
+    for (const auto& model : std::get<EvaluateParams>(task_of(job, TaskKind::kEvaluate, round, facility).params).models)
+        models.push_back(model.digest + " " + model.which);
+    return models;
 }
 
 void train(JobView& job, std::int64_t round, const std::string& facility) {
@@ -49,7 +61,7 @@ void train(JobView& job, std::int64_t round, const std::string& facility) {
 
 void evaluate(JobView& job, std::int64_t round) {
     for (auto& task : job.tasks) {
-        if (task.kind != TaskKind::kEvaluate || task.round != round) continue;
+        if (task.kind() != TaskKind::kEvaluate || task.round != round) continue;
         task.state = TaskState::kDone;
         task.result = {{"evaluations", Json::array()}};
     }
@@ -84,10 +96,10 @@ TEST(RoundMachineTest, ANewJobTrainsEveryParticipantAndEvaluatesTheBase) {
     JobView job = submitted();
     EXPECT_EQ(job.round.number, 1);
     EXPECT_EQ(std::count_if(job.tasks.begin(), job.tasks.end(),
-                            [](const Task& t) { return t.kind == TaskKind::kTrain && t.round == 1; }),
+                            [](const Task& t) { return t.kind() == TaskKind::kTrain && t.round == 1; }),
               2);
-    EXPECT_EQ(task_of(job, TaskKind::kEvaluate, 0, "b").params.at("models").at(0).at("which"), "base");
-    EXPECT_EQ(task_of(job, TaskKind::kTrain, 1, "a").params.at("training").at("seed"), 7);
+    EXPECT_EQ(evaluated_models(job, 0, "b").at(0), "base base");
+    EXPECT_EQ(train_params(job, 1, "a").training.at("seed"), 7);
 }
 
 TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
@@ -114,11 +126,9 @@ TEST(RoundMachineTest, TheAggregatedVersionOpensTheNextRoundAndIsEvaluated) {
     EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.round.aggregated.v1", "atoll.round.opened.v1"}));
     take(job, decision);
     EXPECT_EQ(job.round.number, 2);
-    EXPECT_EQ(task_of(job, TaskKind::kTrain, 2, "a").params.at("base"), "g1");
-    EXPECT_EQ(task_of(job, TaskKind::kTrain, 2, "a").params.at("training").at("seed"), 8) << "another order of rows";
-    const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
-    EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "a1", "which": "a"},
-                                      {"digest": "b1", "which": "b"}])"));
+    EXPECT_EQ(train_params(job, 2, "a").base, "g1");
+    EXPECT_EQ(train_params(job, 2, "a").training.at("seed"), 8) << "another order of rows";
+    EXPECT_EQ(evaluated_models(job, 1, "a"), (std::vector<std::string>{"g1 global", "a1 a", "b1 b"}));
 }
 
 TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
@@ -129,12 +139,12 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
         spec["training"]["lr"] = 0.5;
         job.spec = job_spec_from_stored(spec);
         take(job, submit_job(job, 0));
-        EXPECT_EQ(task_of(job, TaskKind::kTrain, 1, "a").params.at("training").at("lr"), 0.5) << kind;
+        EXPECT_EQ(train_params(job, 1, "a").training.at("lr"), 0.5) << kind;
         train(job, 1, "a");
         train(job, 1, "b");
         take(job, advance_job(job, 0));
         take(job, take_aggregation(job, {1, "g1", ""}, 0));
-        return task_of(job, TaskKind::kTrain, 2, "b").params.at("training").at("lr").get<double>();
+        return train_params(job, 2, "b").training.at("lr").get<double>();
     };
     EXPECT_DOUBLE_EQ(rate_of_round_2("constant"), 0.5);
     EXPECT_DOUBLE_EQ(rate_of_round_2("linear"), 0.25);
@@ -146,8 +156,7 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
 TEST(RoundMachineTest, UpdatesTravelToOtherFacilitiesOnlyWhenTheJobSaysSo) {
     JobView job = aggregating();
     take(job, take_aggregation(job, {1, "g1", ""}, 0));
-    EXPECT_EQ(task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models"),
-              Json::parse(R"([{"digest": "g1", "which": "global"}])"));
+    EXPECT_EQ(evaluated_models(job, 1, "a"), std::vector<std::string>{"g1 global"});
 }
 
 TEST(RoundMachineTest, ASecondAnswerForARoundChangesNothing) {
@@ -181,7 +190,7 @@ TEST(RoundMachineTest, TheJobIsCompletedWhenTheLastEvaluationIsThere) {
 TEST(RoundMachineTest, AFailedEvaluationStopsNothing) {
     JobView job = submitted();
     for (auto& task : job.tasks)
-        if (task.kind == TaskKind::kEvaluate) task.state = TaskState::kFailed;
+        if (task.kind() == TaskKind::kEvaluate) task.state = TaskState::kFailed;
     const JobDecision decision = advance_job(job, 0);
     EXPECT_FALSE(decision.job_state);
     EXPECT_EQ(types(decision), std::vector<std::string>{"atoll.round.evaluated.v1"});
@@ -282,8 +291,7 @@ TEST(RoundMachineTest, AnUpdateThatComesAfterTheRoundClosedDoesNotCount) {
     EXPECT_EQ(job.round.accepted, std::vector<std::string>{task_of(job, TaskKind::kTrain, 1, "b").id});
     train(job, 1, "a");
     take(job, take_aggregation(job, {1, "g1", ""}, 11000));
-    const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
-    EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "b1", "which": "b"}])"));
+    EXPECT_EQ(evaluated_models(job, 1, "a"), (std::vector<std::string>{"g1 global", "b1 b"}));
 }
 
 TEST(RoundMachineTest, ARoundWithoutAnAnswerIsToldAgainWithTheSameUpdatesUntilThereIsOne) {
@@ -325,9 +333,8 @@ TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts
     EXPECT_EQ(decision.events.front().data.at("facility"), "b");
     EXPECT_EQ(decision.events.front().data.at("error"), "holds NaN");
     take(job, decision);
-    const Json& models = task_of(job, TaskKind::kEvaluate, 1, "a").params.at("models");
-    EXPECT_EQ(models, Json::parse(R"([{"digest": "g1", "which": "global"}, {"digest": "a1", "which": "a"}])"));
-    EXPECT_EQ(task_of(job, TaskKind::kTrain, 2, "b").params.at("base"), "g1") << "it goes on in the next round";
+    EXPECT_EQ(evaluated_models(job, 1, "a"), (std::vector<std::string>{"g1 global", "a1 a"}));
+    EXPECT_EQ(train_params(job, 2, "b").base, "g1") << "it goes on in the next round";
 }
 
 TEST(RoundMachineTest, AFailedAggregationFailsTheJobWithItsReason) {

@@ -140,8 +140,7 @@ Task new_task(Noise& noise) {
     task.id = "t1";
     task.job = "j1";
     task.facility = "leonardo";
-    task.kind = noise.one_in(2) ? TaskKind::kTrain : TaskKind::kEvaluate;
-    task.params = {{"dataset", "d"}, {"base", "b"}, {"models", Json::array({{{"digest", "g"}, {"which", "global"}}})}};
+    if (noise.one_in(2)) task.params = EvaluateParams{"d", "p", {{"g", "global"}}};
     task = begin_attempt(std::move(task)).task;
     task.attempt->step = noise.one_in(2) ? Step::kQueued : Step::kRunning;
     return task;

@@ -121,9 +121,8 @@ void read_progress(const Json& progress, Attempt& attempt) {
 
 Task cleaning_task(const std::string& facility) {
     Task task;
-    task.kind = TaskKind::kClean;
+    task.params = CleanParams{};
     task.facility = facility;
-    task.params = Json::object();
     task.attempts_max = 1;
     return task;
 }

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/task_params.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {
 
-enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
 enum class TaskState { kPending, kRunning, kDone, kFailed, kCancelled };
 enum class Step { kStaging, kSubmitting, kQueued, kRunning, kCollecting, kDone, kFailed, kCancelled };
 enum class JobState { kRunning, kPaused, kCompleted, kFailed, kCancelled };
@@ -63,15 +63,17 @@ struct Task {
     std::string job;          // empty for a preparation's
     std::string preparation;  // empty for a job's
     std::int64_t round = 0;
-    TaskKind kind = TaskKind::kTrain;
     std::string facility;
-    json::Json params;  // by kind: round_machine.h says which members
+    TaskParams params;   // empty where the row's cannot be read
+    std::string damage;  // why they cannot; the task's next step fails it
     TaskState state = TaskState::kPending;
     std::int64_t attempts_max = 3;
     bool cancel_requested = false;
     std::string error;
     json::Json result;               // of a done task
     std::optional<Attempt> attempt;  // the newest
+
+    TaskKind kind() const { return static_cast<TaskKind>(params.index()); }
 };
 
 // Removes what the tasks of a job or a preparation left at a facility, but for their logs.

@@ -20,10 +20,10 @@ Json event_data(const Task& task) {
     Json data = {{"job", task.job},
                  {"round", task.round},
                  {"task", task.id},
-                 {"kind", to_string(task.kind)},
+                 {"kind", to_string(task.kind())},
                  {"facility", task.facility}};
     if (task.attempt) data["attempt"] = task.attempt->number;
-    if (task.kind == TaskKind::kEvaluate) data["dataset"] = task.params.at("dataset");
+    if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params)) data["dataset"] = evaluate->dataset;
     return data;
 }
 
@@ -61,7 +61,7 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
         add_event(change, "atoll.task.retrying.v1", {{"error", why}});
         return;
     }
-    task.error = task.facility + ": " + to_string(task.kind) +
+    task.error = task.facility + ": " + to_string(task.kind()) +
                  (task.job.empty() ? "" : " of round " + std::to_string(task.round)) + " failed at attempt " +
                  std::to_string(task.attempt->number) + ": " + why;
     finish(change, TaskState::kFailed, Step::kFailed);
@@ -77,10 +77,10 @@ Status take_training_line(Attempt& attempt, const std::string& text, std::vector
     return {};
 }
 
-Status take_result(const Task& task, Attempt& attempt, const std::string& text) {
+Status take_result(const EvaluateParams& evaluate, Attempt& attempt, const std::string& text) {
     ATOLL_TRY(const auto result, read_evaluation_line(text));
     if (!result) return {};
-    const std::size_t models = task.params.at("models").size();
+    const std::size_t models = evaluate.models.size();
     if (attempt.results.size() == models)
         return internal_error("there are results of more than the " + std::to_string(models) +
                               " models that were to be evaluated");
@@ -94,8 +94,9 @@ Status take_lines(Task& task, const std::vector<std::string>& lines, std::vector
     for (const std::string& line : lines) {
         ++attempt.log_lines;
         Status taken;
-        if (task.kind == TaskKind::kTrain) taken = take_training_line(attempt, line, steps);
-        if (task.kind == TaskKind::kEvaluate) taken = take_result(task, attempt, line);
+        if (task.kind() == TaskKind::kTrain) taken = take_training_line(attempt, line, steps);
+        if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params))
+            taken = take_result(*evaluate, attempt, line);
         if (!taken.ok())
             return internal_error("line " + std::to_string(attempt.log_lines) +
                                   " of stdout.jsonl: " + describe(taken.error()));
@@ -128,30 +129,30 @@ Status take_log(TaskChange& change, const Observed& watched) {
 }
 
 // Of how many of its models an evaluation has results, and the one that it is at.
-void tell_evaluation(TaskChange& change) {
-    const Json& models = change.task.params.at("models");
+void add_evaluating_event(TaskChange& change) {
+    const auto& models = std::get<EvaluateParams>(change.task.params).models;
     const std::size_t done = change.task.attempt->results.size();
     Json more = {{"models", models.size()}, {"models_done", done}};
-    if (done < models.size()) more["model"] = models[done].at("which");
+    if (done < models.size()) more["model"] = models[done].which;
     add_event(change, "atoll.task.evaluating.v1", more);
     change.is_news = true;
 }
 
 // An evaluation's result: the trainer's lines came in the order of the models.
 Result<Json> evaluation_result(const Task& task) {
-    const Json& models = task.params.at("models");
+    const auto& [dataset, path, models] = std::get<EvaluateParams>(task.params);
     const std::vector<EvaluationLine>& results = task.attempt->results;
     if (results.size() != models.size())
         return internal_error("the trainer evaluated " + std::to_string(results.size()) + " of " +
                               std::to_string(models.size()) + " models");
     Json evaluations = Json::array();
     for (std::size_t i = 0; i < models.size(); ++i) {
-        Json item = {{"model", models[i].at("digest")}, {"which", models[i].at("which")}};
+        Json item = {{"model", models[i].digest}, {"which", models[i].which}};
         const Json result = to_json(results[i]);
         for (const char* key : {"loss", "perplexity", "tokens"}) item[key] = result.value(key, Json());
         evaluations.push_back(std::move(item));
     }
-    return Json{{"dataset", task.params.at("dataset")}, {"evaluations", std::move(evaluations)}};
+    return Json{{"dataset", dataset}, {"evaluations", std::move(evaluations)}};
 }
 
 // A run that stopped for time is no failure: the next attempt goes on from its state. One that made no step would never
@@ -170,10 +171,10 @@ void end_of_batch(TaskChange& change, const Observed& watched, const PollPolicy&
         const bool is_final = *watched.exit_code == kBadInput || *watched.exit_code == kNotEnoughMemory;
         return fail_attempt(change, "exit code " + std::to_string(*watched.exit_code) + tail, is_final, poll_policy);
     }
-    if (task.kind == TaskKind::kTrain && !task.attempt->summary)
+    if (task.kind() == TaskKind::kTrain && !task.attempt->summary)
         return fail_attempt(change, "the trainer ended without its summary line", false, poll_policy);
-    if (task.kind == TaskKind::kTrain && task.attempt->summary->resumable) return go_on_later(change, poll_policy);
-    if (task.kind != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
+    if (task.kind() == TaskKind::kTrain && task.attempt->summary->resumable) return go_on_later(change, poll_policy);
+    if (task.kind() != TaskKind::kEvaluate) return enter(change, Step::kCollecting);
     auto result = evaluation_result(task);
     if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
     succeed(change, std::move(result).value());
@@ -203,8 +204,8 @@ void watch(TaskChange& change, const Observed& watched, const PollPolicy& poll_p
     }
     if (const Status taken = take_log(change, watched); !taken.ok())
         return fail_attempt(change, describe(taken.error()), false, poll_policy);
-    if (change.task.kind == TaskKind::kEvaluate && (starts || change.task.attempt->results.size() != results_before))
-        tell_evaluation(change);
+    if (change.task.kind() == TaskKind::kEvaluate && (starts || change.task.attempt->results.size() != results_before))
+        add_evaluating_event(change);
     if (!watched.log_is_drained) {
         if (++change.task.attempt->undrained_looks <= kLooksAtOnceMax) change.next_in_ms = 0;
         return;
@@ -265,10 +266,10 @@ TaskChange begin_attempt(Task task) {
         attempt.number = last.number + 1;
         attempt.failed_before = last.failed_before + (last.step == Step::kFailed ? 1 : 0);
         // Its process has ended, so that nobody else writes its state; without one the trainer begins anew.
-        if (task.kind == TaskKind::kTrain && last.exit_code) attempt.continues = last.number;
+        if (task.kind() == TaskKind::kTrain && last.exit_code) attempt.continues = last.number;
     }
     // Cleaning up has nothing to stage or submit.
-    attempt.step = task.kind == TaskKind::kClean ? Step::kCollecting : Step::kStaging;
+    attempt.step = task.kind() == TaskKind::kClean ? Step::kCollecting : Step::kStaging;
     TaskChange change{std::move(task), {}, 0, true};
     change.task.attempt = std::move(attempt);
     change.task.state = TaskState::kRunning;

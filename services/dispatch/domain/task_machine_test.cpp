@@ -16,7 +16,7 @@ Task train_task() {
     task.round = 2;
     task.facility = "leonardo";
     task.attempts_max = 2;
-    task.params = {{"base", "b"}, {"participant", 0}};
+    task.params = TrainParams{};
     return begin_attempt(task).task;
 }
 
@@ -28,9 +28,7 @@ Task at_step(Step step) {
 
 Task evaluate_task() {
     Task task = at_step(Step::kRunning);
-    task.kind = TaskKind::kEvaluate;
-    task.params = {{"dataset", "d"},
-                   {"models", {{{"digest", "g"}, {"which", "global"}}, {{"digest", "u"}, {"which", "leonardo"}}}}};
+    task.params = EvaluateParams{"d", "p", {{"g", "global"}, {"u", "leonardo"}}};
     return task;
 }
 

@@ -127,7 +127,7 @@ void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::
         return last_lines(text, lines);
     };
     for (const char* file : {"stdout.jsonl", "stderr.log"}) {
-        const Json where = {{"round", task.round}, {"kind", to_string(task.kind)},    {"facility", task.facility},
+        const Json where = {{"round", task.round}, {"kind", to_string(task.kind())},  {"facility", task.facility},
                             {"task", task.id},     {"attempt", task.attempt->number}, {"file", file}};
         sources.push_back({where, [read, file] { return read(file); }});
     }

@@ -24,16 +24,15 @@ Result<Task> task_of(const PreparationSpec& spec, const Catalog& catalog, const 
     Task task;
     task.id = new_id();
     task.preparation = preparation;
-    task.kind = TaskKind::kPrepare;
     task.facility = spec.facility;
     task.attempts_max = kAttemptsMax;
-    task.params = {{"dataset", spec.dataset},
-                   {"tokenizer_digest", tokenizer},
-                   {"template", dataset.prompt_template},
-                   {"input", spec.input},
-                   {"seq_len", spec.seq_len},
-                   {"batching", spec.batching},
-                   {"validation_percent", spec.validation_percent}};
+    task.params = PrepareParams{.dataset = spec.dataset,
+                                .tokenizer_digest = tokenizer,
+                                .prompt_template = dataset.prompt_template,
+                                .input = spec.input,
+                                .seq_len = spec.seq_len,
+                                .batching = spec.batching,
+                                .validation_percent = spec.validation_percent};
     return task;
 }
 

@@ -6,12 +6,6 @@
 namespace atl::dispatch {
 namespace {
 
-std::string words(const std::vector<std::string>& argv) {
-    std::string line;
-    for (const auto& word : argv) line += (line.empty() ? "" : " ") + shell_quote(word);
-    return line;
-}
-
 constexpr int kRanksPerCoreMax = 16;
 
 // MPI ranks on one machine: also as root, in containers, with fewer cores than ranks, and without a network. How ranks
@@ -31,31 +25,41 @@ std::string check_ranks(std::int64_t ranks) {
            " are too many for this machine; of $(nproc) cores: at most $most\" >&2\n    return 2\n}\n";
 }
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-        text.replace(at, from.size(), to);
+// What stands before a command: nothing for one rank. A launcher is shell text of the facility's own choice.
+std::string render_launcher(const BatchJob& job) {
+    const std::string ranks = std::to_string(job.ranks);
+    if (job.ranks == 1) return "";
+    if (job.launcher.empty()) return "mpirun -n " + ranks + " ";
+    const std::string placeholder = "{ranks}";
+    std::string text = job.launcher;
+    for (std::size_t at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + 1))
+        text.replace(at, placeholder.size(), ranks);
+    return text + " ";
+}
+
+}  // namespace
+
+std::string render_exports(const std::map<std::string, std::string>& environment) {
+    std::string text;
+    for (const auto& [name, value] : environment) text += "export " + name + "=" + shell_quote(value) + "\n";
     return text;
 }
 
-// What stands before the trainer's command: nothing for one rank. A launcher is shell text of the site's own choice.
-std::string launcher(const Facility& facility, std::int64_t ranks) {
-    if (ranks == 1) return "";
-    const std::string count = std::to_string(ranks);
-    if (facility.launcher.empty()) return "mpirun -n " + count + " ";
-    return replaced(facility.launcher, "{ranks}", count) + " ";
-}
-
-std::string exports(const JobPlace& place) {
-    return "export ATOLL_OPERATION=" + shell_quote(place.operation) + "\n" + export_environment(*place.facility);
-}
-
-// `body` is the text of a function whose exit status is the job's.
-std::string job_script(const JobPlace& place, const std::string& body) {
-    return "#!/bin/sh\n# Attempt " + place.operation +
-           "\n"
-           "umask 077\n"
-           "cd " +
-           shell_quote(place.directory) + " || exit 1\n" + exports(place) + "job() {\n" + body +
+std::string render_job_script(const BatchJob& job) {
+    std::string script = "#!/bin/sh\n# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
+                         " || exit 1\nexport ATOLL_OPERATION=" + shell_quote(job.ref.name) + "\n" +
+                         render_exports(job.environment) + "job() {\n";
+    if (!job.run_json.is_null())
+        script += "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";
+    if (job.ranks > 1 && job.launcher.empty()) script += check_ranks(job.ranks) + kMpirunEnvironment;
+    if (!job.resumed_attempt.empty())
+        script += "mv " + shell_quote(job.resumed_attempt) + "/out.state out.state 2>/dev/null\n";  // none: a run anew
+    for (const auto& command : job.commands) {
+        script += render_launcher(job);
+        for (const auto& word : command) script += shell_quote(word) + " ";
+        script += "|| return\n";
+    }
+    return script +
            "}\n"
            "record() {\n"
            "    printf '{\"exit_code\":%d,\"finished_unix_s\":%d}\\n' \"$1\" \"$(date +%s)\" >exit.json.tmp\n"
@@ -67,49 +71,6 @@ std::string job_script(const JobPlace& place, const std::string& body) {
            ": >started\n"
            "( job ) >stdout.jsonl 2>stderr.log </dev/null\n"
            "record \"$?\"\n";
-}
-
-std::string tokenize_command(const JobPlace& place, const TokenizeJob& job, const std::string& split) {
-    return words({place.trainer, "tokenize", "--tokenizer", job.tokenizer, "--input", job.input, "--template",
-                  job.prompt_template, "--out", "out/" + split, "--seq-len", std::to_string(job.seq_len), "--batching",
-                  job.batching, "--split", split, "--validation-percent", std::to_string(job.validation_percent)});
-}
-
-}  // namespace
-
-std::string export_environment(const Facility& facility) {
-    std::string text;
-    for (const auto& [name, value] : facility.environment) text += "export " + name + "=" + shell_quote(value) + "\n";
-    return text;
-}
-
-std::string train_script(const JobPlace& place, const TrainJob& job) {
-    std::string body = "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.settings.dump(2) + "\nATOLL_RUN_JSON\n";
-    if (job.ranks > 1 && place.facility->launcher.empty()) body += check_ranks(job.ranks) + kMpirunEnvironment;
-    std::vector<std::string> command = {place.trainer, "train", "--model", job.model,  "--data",
-                                        job.data,      "--out", "out",     "--config", "run.json"};
-    if (!job.continued.empty()) {
-        body += "mv " + shell_quote(job.continued) + "/out.state out.state 2>/dev/null\n";  // none: a run anew
-        command.emplace_back("--resume");
-    }
-    body += launcher(*place.facility, job.ranks) + words(command) + "\n";
-    return job_script(place, body);
-}
-
-std::string evaluate_script(const JobPlace& place, const EvaluateJob& job) {
-    std::string body;
-    for (const auto& model : job.models)
-        body += words({place.trainer, "eval", "--model", model, "--data", job.data}) + " || return\n";
-    return job_script(place, body);
-}
-
-std::string tokenize_script(const JobPlace& place, const TokenizeJob& job) {
-    return job_script(place, "mkdir -p out\n" + tokenize_command(place, job, "train") + " || return\n" +
-                                 tokenize_command(place, job, "validation") +
-                                 " || return\n"
-                                 // Kept here, as out/ moves to its final place.
-                                 "cp out/train/data.json train.data.json && "
-                                 "cp out/validation/data.json validation.data.json\n");
 }
 
 }  // namespace atl::dispatch

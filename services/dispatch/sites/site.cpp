@@ -105,7 +105,7 @@ Error Site::missing(const CommandResult& result, const char* what) const {
 
 // With the facility's environment: a gateway may ask the site's programs for a certificate.
 Result<CommandResult> Site::run(RemoteScript script, const char* what) {
-    script.text.insert(0, export_environment(facility_));
+    script.text.insert(0, render_exports(facility_.environment));
     ATOLL_TRY(CommandResult result, transport_->run(script));
     if (result.exit_code == kExitNoProgram && !result.out.empty()) return missing(result, what);
     if (result.exit_code != 0) return error_of(result, what);

@@ -18,69 +18,72 @@ constexpr std::size_t kFailureBytesMax = 500;
 constexpr std::size_t kReasonBytesMax = 2000;
 
 // Parts of an error may be the site's words.
-std::string reason_of(const Error& error) {
+std::string printable_reason(const Error& error) {
     return shorten(json::printable(describe(error)), kReasonBytesMax);
 }
 
-Outcome outcome_of(const Error& error) {
-    std::string why = reason_of(error);
-    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
-        return Unreachable{std::move(why)};
-    return Rejected{std::move(why), error.code == ErrorCode::kInvalidArgument};
+// What the site handed in cannot be used: only another attempt can help.
+Outcome reject_attempt(const Error& error) {
+    return Rejected{printable_reason(error), false, true};
 }
 
-// What the site handed in cannot be used.
-Outcome no_good(const Error& error) {
-    return Rejected{reason_of(error), false, true};
-}
-
-std::vector<std::string> versions_needed(const Task& task) {
-    switch (task.kind) {
-        case TaskKind::kTrain:
-            return {task.params.at("base").get<std::string>()};
-        case TaskKind::kPrepare:
-            return {task.params.at("tokenizer_digest").get<std::string>()};
-        case TaskKind::kEvaluate: {
-            std::vector<std::string> digests;
-            for (const auto& model : task.params.at("models")) digests.push_back(model.at("digest"));
-            return digests;
-        }
-        case TaskKind::kClean:
-            break;
-    }
-    return {};
+std::vector<std::string> needed_versions(const TaskParams& params) {
+    std::vector<std::string> digests;
+    std::visit(Overloaded{[&](const TrainParams& train) { digests = {train.base}; },
+                          [&](const EvaluateParams& evaluate) {
+                              for (const auto& model : evaluate.models) digests.push_back(model.digest);
+                          },
+                          [&](const PrepareParams& prepare) { digests = {prepare.tokenizer_digest}; },
+                          [](const CleanParams&) {}},
+               params);
+    return digests;
 }
 
 // What keeps a staged version at the site: the job or preparation that uses it.
-const std::string& pin_of(const Task& task) {
+const std::string& owner(const Task& task) {
     return task.job.empty() ? task.preparation : task.job;
 }
 
-std::string directory_of(const Task& task, const Site& site) {
-    return site.task_directory(task.id, task.attempt->number);
+BatchJobRef batch_job_ref(const Task& task, const Site& site) {
+    return {operation_name(task), site.task_directory(task.id, task.attempt->number)};
 }
 
-BatchJobRef job_ref_of(const Task& task, const Site& site) {
-    return {operation_name(task), directory_of(task, site)};
-}
-
-std::string script_of(const Task& task, const Site& site) {
-    const JobPlace place{operation_name(task), directory_of(task, site), site.program("atoll-trainer"),
-                         &site.facility()};
-    const Json& params = task.params;
-    if (task.kind == TaskKind::kTrain) {
-        const std::int64_t continues = task.attempt->continues;
-        return train_script(place, {site.model_directory(params.at("base")), site.path(params.at("path")) + "/train",
-                                    params.at("training"), params.at("ranks"),
-                                    continues > 0 ? site.task_directory(task.id, continues) : std::string()});
-    }
-    if (task.kind == TaskKind::kPrepare)
-        return tokenize_script(place, {site.model_directory(params.at("tokenizer_digest")),
-                                       site.path(params.at("input")), params.at("template"), params.at("seq_len"),
-                                       params.at("batching"), params.at("validation_percent")});
-    EvaluateJob job{{}, site.path(params.at("path")) + "/validation"};
-    for (const auto& model : params.at("models")) job.models.push_back(site.model_directory(model.at("digest")));
-    return evaluate_script(place, job);
+BatchJob describe_batch_job(const Task& task, const Site& site) {
+    const std::string trainer = site.program("atoll-trainer");
+    BatchJob job{batch_job_ref(task, site), site.facility().environment};
+    std::visit(
+        Overloaded{[&](const TrainParams& train) {
+                       job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
+                                        site.path(train.path) + "/train", "--out", "out", "--config", "run.json"}};
+                       job.ranks = train.ranks;
+                       job.launcher = site.facility().launcher;
+                       job.run_json = train.training;
+                       if (const std::int64_t continues = task.attempt->continues; continues > 0) {
+                           job.resumed_attempt = site.task_directory(task.id, continues);
+                           job.commands[0].emplace_back("--resume");
+                       }
+                   },
+                   [&](const EvaluateParams& evaluate) {
+                       for (const auto& model : evaluate.models)
+                           job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest),
+                                                   "--data", site.path(evaluate.path) + "/validation"});
+                   },
+                   [&](const PrepareParams& prepare) {
+                       job.commands = {{"mkdir", "-p", "out"}};
+                       for (const std::string split : {"train", "validation"})
+                           job.commands.push_back(
+                               {trainer, "tokenize", "--tokenizer", site.model_directory(prepare.tokenizer_digest),
+                                "--input", site.path(prepare.input), "--template", prepare.prompt_template, "--out",
+                                "out/" + split, "--seq-len", std::to_string(prepare.seq_len), "--batching",
+                                prepare.batching, "--split", split, "--validation-percent",
+                                std::to_string(prepare.validation_percent)});
+                       // Kept here, as out/ moves to its final place.
+                       for (const std::string split : {"train", "validation"})
+                           job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
+                   },
+                   [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
+        task.params);
+    return job;
 }
 
 }  // namespace
@@ -104,32 +107,45 @@ const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
 
 Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
     Site at = site(facility);
+    auto outcome = run_step(task, at, now_ms);
+    if (outcome.ok()) return std::move(outcome).value();
+    const ErrorCode code = outcome.error().code;
+    std::string why = printable_reason(outcome.error());
+    if (code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted) return Unreachable{std::move(why)};
+    return Rejected{std::move(why), code == ErrorCode::kInvalidArgument};
+}
+
+Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
+    Site at = site(facility);
+    const Status status = at.cancel(batch_job_ref(task, at));
+    return status.ok() ? Outcome(Cancelled{}) : Outcome(Unreachable{printable_reason(status.error())});
+}
+
+Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64_t now_ms) {
+    if (!task.damage.empty()) {  // what it has running ends with it
+        ATOLL_RETURN_IF_ERROR(site.cancel(batch_job_ref(task, site)));
+        return Outcome(Rejected{task.damage, true});
+    }
     switch (task.attempt->step) {
         case Step::kStaging:
-            return stage(task, at);
+            return stage(task, site);
         case Step::kSubmitting:
-            return submit(task, at);
+            return submit(task, site);
         case Step::kQueued:
         case Step::kRunning:
-            return watch(task, at, now_ms);
+            return observe(task, site, now_ms);
         case Step::kCollecting:
-            return collect(task, at);
+            return collect(task, site);
         case Step::kDone:
         case Step::kFailed:
         case Step::kCancelled:
             break;
     }
     check(false, "a step of an attempt that has ended");
-    return Unreachable{};
+    return Outcome(Unreachable{});
 }
 
-Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
-    Site at = site(facility);
-    const Status status = at.cancel(job_ref_of(task, at));
-    return status.ok() ? Outcome(Cancelled{}) : Outcome(Unreachable{reason_of(status.error())});
-}
-
-Result<std::string> AttemptRunner::facility_token(const Task& task, std::vector<std::string> read_versions) const {
+Result<std::string> AttemptRunner::issue_token(const Task& task, std::vector<std::string> read_versions) const {
     auth::Principal principal;
     principal.subject = task.facility;
     principal.role = auth::Role::kFacility;
@@ -139,48 +155,41 @@ Result<std::string> AttemptRunner::facility_token(const Task& task, std::vector<
     scope.task = task.id;
     scope.attempt = std::to_string(task.attempt->number);
     scope.read_versions = std::move(read_versions);
-    if (task.kind == TaskKind::kTrain) scope.write_model = task.params.at("output_model");
+    if (const auto* train = std::get_if<TrainParams>(&task.params)) scope.write_model = train->output_model;
     principal.scope = std::move(scope);
     return issuer_.issue(std::move(principal), kTokenLife);
 }
 
-Outcome AttemptRunner::stage(const Task& task, Site& site) {
-    const auto digests = versions_needed(task);
-    const auto token = facility_token(task, digests);
-    if (!token.ok()) return outcome_of(token.error());
-    const Status status = site.stage(digests, pin_of(task), settings_.store_url_for_sites, *token);
-    return status.ok() ? Outcome(Staged{}) : outcome_of(status.error());
+Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
+    const std::vector<std::string> versions = needed_versions(task.params);
+    ATOLL_TRY(const std::string token, issue_token(task, versions));
+    ATOLL_RETURN_IF_ERROR(site.stage(versions, owner(task), settings_.store_url_for_sites, token));
+    return Outcome(Staged{});
 }
 
-Outcome AttemptRunner::submit(const Task& task, Site& site) {
-    const auto id = site.submit({job_ref_of(task, site), script_of(task, site)});
-    return id.ok() ? Outcome(Submitted{*id}) : outcome_of(id.error());
+Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
+    const BatchJob job = describe_batch_job(task, site);
+    ATOLL_TRY(const std::string id, site.submit({job.ref, render_job_script(job)}));
+    return Outcome(Submitted{id});
 }
 
-Outcome AttemptRunner::watch(const Task& task, Site& site, std::int64_t now_ms) {
-    const std::string directory = directory_of(task, site);
-    auto probe = site.probe(directory, task.attempt->log_offset);
-    if (!probe.ok()) return outcome_of(probe.error());
-    Observed observed{probe->started,
-                      probe->exit_code,
-                      std::move(probe->lines),
-                      probe->log_offset,
-                      probe->log_is_drained,
-                      {},
-                      std::nullopt,
-                      0};
+Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_t now_ms) {
+    const std::string directory = batch_job_ref(task, site).directory;
+    ATOLL_TRY(Probe probe, site.probe(directory, task.attempt->log_offset));
+    Observed observed{probe.started,          probe.exit_code,
+                      std::move(probe.lines), probe.log_offset,
+                      probe.log_is_drained,   {},
+                      std::nullopt,           0};
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
-        const auto tail = site.tail(directory + "/stderr.log", kStderrBytes);
-        if (!tail.ok()) return outcome_of(tail.error());
-        observed.stderr_tail = failure_text(*tail, kFailureBytesMax);
+        ATOLL_TRY(const std::string tail, site.tail(directory + "/stderr.log", kStderrBytes));
+        observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
     if (!observed.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
-        const auto answer = queue_status(task, site, now_ms);
-        if (!answer.ok()) return outcome_of(answer.error());
-        observed.queue_status = answer->state;
-        observed.batch_asked_ms = answer->asked_ms;
+        ATOLL_TRY(const QueueStatus answer, queue_status(task, site, now_ms));
+        observed.queue_status = answer.state;
+        observed.batch_asked_ms = answer.asked_ms;
     }
-    return observed;
+    return Outcome(std::move(observed));
 }
 
 // One query about all attempts that the facility's batch system may know serves them all.
@@ -190,7 +199,7 @@ Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, st
         ATOLL_TRY(auto connection, pool_.acquire());
         ATOLL_TRY(const auto tasks, tasks_in_queue(*connection, facility));
         std::vector<BatchJobRef> live;
-        for (const Task& one : tasks) live.push_back(job_ref_of(one, site));
+        for (const Task& one : tasks) live.push_back(batch_job_ref(one, site));
         return live;
     };
     return queue_status_.state_of({facility, operation_name(task), task.attempt->batch_asked_ms,
@@ -198,58 +207,46 @@ Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, st
                                    [&](const auto& live) { return site.ask_batch(live); }});
 }
 
-Outcome AttemptRunner::collect(const Task& task, Site& site) {
-    if (task.kind == TaskKind::kTrain) return push_update(task, site);
-    if (task.kind == TaskKind::kPrepare) return finish_preparation(task, site);
+Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {
+    if (const auto* train = std::get_if<TrainParams>(&task.params)) return push_update(task, *train, site);
+    if (const auto* prepare = std::get_if<PrepareParams>(&task.params)) {
+        ATOLL_TRY(Json result, publish_preparation(task, prepare->dataset, site, catalog_));
+        return Outcome(Collected{std::move(result)});
+    }
     return clean(task, site);
 }
 
-Result<UpdateLimits> AttemptRunner::limits_of(const Task& task) const {
-    const Json& params = task.params;
-    ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(params.at("dataset"), params.at("dataset_version")));
-    return update_limits(params.at("training"), params.at("ranks"), shape.rows, shape.seq_len);
-}
-
-Outcome AttemptRunner::push_update(const Task& task, Site& site) {
-    const std::string base = task.params.at("base");
-    const auto token = facility_token(task, {base});
-    if (!token.ok()) return outcome_of(token.error());
+Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& train, Site& site) {
     const SummaryLine summary = task.attempt->summary.value_or(SummaryLine());
-    const auto limits = limits_of(task);
-    if (!limits.ok()) return outcome_of(limits.error());
-    if (const Status counts = check_counts(summary, *limits); !counts.ok()) return no_good(counts.error());
+    ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(train.dataset, train.dataset_version));
+    const UpdateLimits limits = update_limits(train.training, train.ranks, shape.rows, shape.seq_len);
+    if (const Status counts = check_counts(summary, limits); !counts.ok()) return reject_attempt(counts.error());
+    ATOLL_TRY(const std::string token, issue_token(task, {train.base}));
     Json metrics = metrics_of(summary);
     const Json meta = {
-        {"parents", Json::array({base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
-    const std::string model = task.params.at("output_model");
-    const auto digest = site.push({directory_of(task, site), model, settings_.store_url_for_sites, *token, meta});
-    if (!digest.ok()) return outcome_of(digest.error());
-    const auto pushed = catalog_.model_version(model, *digest);
+        {"parents", Json::array({train.base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
+    ATOLL_TRY(const std::string digest, site.push({batch_job_ref(task, site).directory, train.output_model,
+                                                   settings_.store_url_for_sites, token, meta}));
+    const auto pushed = catalog_.model_version(train.output_model, digest);
     if (!pushed.ok() && pushed.error().code == ErrorCode::kNotFound)
-        return no_good(internal_error("the site says that it pushed " + *digest + ", but the model " + model +
-                                      " has no such version"));
-    if (!pushed.ok()) return outcome_of(pushed.error());
-    if (const Status version = check_version(*pushed, base); !version.ok()) return no_good(version.error());
-    return Collected{{{"version", *digest},
-                      {"samples", *summary.samples},
-                      {"tokens", *summary.tokens},
-                      {"metrics", std::move(metrics)}}};
+        return reject_attempt(internal_error("the site says that it pushed " + digest + ", but the model " +
+                                             train.output_model + " has no such version"));
+    ATOLL_RETURN_IF_ERROR(pushed);
+    if (const Status version = check_version(*pushed, train.base); !version.ok())
+        return reject_attempt(version.error());
+    return Outcome(Collected{{{"version", digest},
+                              {"samples", *summary.samples},
+                              {"tokens", *summary.tokens},
+                              {"metrics", std::move(metrics)}}});
 }
 
-Outcome AttemptRunner::finish_preparation(const Task& task, Site& site) {
-    auto result = publish_preparation(task, site, catalog_);
-    return result.ok() ? Outcome(Collected{std::move(result).value()}) : outcome_of(result.error());
-}
-
-Outcome AttemptRunner::clean(const Task& task, Site& site) {
-    auto connection = pool_.acquire();
-    if (!connection.ok()) return outcome_of(connection.error());
-    const auto tasks = tasks_at(**connection, pin_of(task), task.facility);
-    if (!tasks.ok()) return outcome_of(tasks.error());
+Result<Outcome> AttemptRunner::clean(const Task& task, Site& site) {
+    ATOLL_TRY(auto connection, pool_.acquire());
+    ATOLL_TRY(const auto tasks, tasks_at(*connection, owner(task), task.facility));
     std::vector<std::string> ids;
-    for (const auto& other : *tasks) ids.push_back(other.id);
-    const Status status = site.clean(pin_of(task), ids);
-    return status.ok() ? Outcome(Collected{Json::object()}) : outcome_of(status.error());
+    for (const auto& other : tasks) ids.push_back(other.id);
+    ATOLL_RETURN_IF_ERROR(site.clean(owner(task), ids));
+    return Outcome(Collected{Json::object()});
 }
 
 }  // namespace atl::dispatch

@@ -41,17 +41,17 @@ class AttemptRunner {
     Outcome cancel(const Task& task, const Facility& facility);
 
   private:
-    Outcome stage(const Task& task, Site& site);
-    Outcome submit(const Task& task, Site& site);
-    Outcome watch(const Task& task, Site& site, std::int64_t now_ms);
+    // An error becomes an outcome in run().
+    Result<Outcome> run_step(const Task& task, Site& site, std::int64_t now_ms);
+    Result<Outcome> stage(const Task& task, Site& site);
+    Result<Outcome> submit(const Task& task, Site& site);
+    Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
     Result<QueueStatus> queue_status(const Task& task, Site& site, std::int64_t now_ms);
-    Outcome collect(const Task& task, Site& site);
-    Outcome push_update(const Task& task, Site& site);
-    // The most samples and tokens that a training task's settings and data allow.
-    Result<UpdateLimits> limits_of(const Task& task) const;
-    Outcome finish_preparation(const Task& task, Site& site);
-    Outcome clean(const Task& task, Site& site);
-    Result<std::string> facility_token(const Task& task, std::vector<std::string> read_versions) const;
+    Result<Outcome> collect(const Task& task, Site& site);
+    Result<Outcome> push_update(const Task& task, const TrainParams& train, Site& site);
+    Result<Outcome> clean(const Task& task, Site& site);
+    // For the site's transfers: reads these versions and, where the task trains, writes its update.
+    Result<std::string> issue_token(const Task& task, std::vector<std::string> read_versions) const;
 
     const Settings& settings_;
     const Catalog& catalog_;

@@ -128,7 +128,7 @@ TEST_F(JobLifecycleTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmis
     begin({.lose_result = [this](const Task& task) {
         const std::lock_guard lock(mutex_);
         const std::string step = task.attempt ? to_string(task.attempt->step) : "beginning";
-        return task.kind == TaskKind::kTrain && lost_.insert(task.id + step).second;
+        return task.kind() == TaskKind::kTrain && lost_.insert(task.id + step).second;
     }});
     Json request = job_request(1);
     request["evaluation"] = {{"at", Json::array()}};

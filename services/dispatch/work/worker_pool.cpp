@@ -47,7 +47,7 @@ void log_change(const TaskChange& change) {
     if (!change.is_news) return;
     const Task& task = change.task;
     if (task.state == TaskState::kFailed) spdlog::warn("task {}: {}", task.id, task.error);
-    spdlog::info("task {} ({} at {}, round {}): {}, {}", task.id, to_string(task.kind), task.facility, task.round,
+    spdlog::info("task {} ({} at {}, round {}): {}, {}", task.id, to_string(task.kind()), task.facility, task.round,
                  to_string(task.state), task.attempt ? to_string(task.attempt->step) : "no attempt");
 }
 
@@ -191,7 +191,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         ATOLL_TRY(auto connection, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
         const Task& task = change.task;
-        const bool ends_task = is_finished(task.state) && task.kind != TaskKind::kClean;
+        const bool ends_task = is_finished(task.state) && task.kind() != TaskKind::kClean;
         // Locks are taken in one order everywhere: the job, then its tasks.
         bool job_goes_on = false;
         if (!task.job.empty() && (ends_task || !change.events.empty())) {
@@ -199,7 +199,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
             job_goes_on = !is_finished(state);
         }
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
-        if (task.kind == TaskKind::kPrepare && task.state == TaskState::kFailed)
+        if (task.kind() == TaskKind::kPrepare && task.state == TaskState::kFailed)
             ATOLL_RETURN_IF_ERROR(insert_task(transaction, cleaning_after(task)));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));

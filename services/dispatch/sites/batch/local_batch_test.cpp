@@ -154,18 +154,17 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
     const auto trainer = work_.path() / "atoll-trainer";
     ASSERT_TRUE(
         write_file_atomic(trainer, "#!/bin/sh\necho \"$@\"; echo $WORD >&2; cat run.json; exit 7\n", 0755).ok());
-    Facility facility;
-    facility.environment = {{"WORD", "it's"}};
     const auto job = operation("a");
-    const JobPlace place{job.name, job.directory, trainer.string(), &facility};
-    const std::string script = train_script(place, {"models/m m", "data", {{"lr", 0.5}}, 1, {}});
+    const std::string script = render_job_script({.ref = job,
+                                                  .environment = {{"WORD", "it's"}},
+                                                  .commands = {{trainer.string(), "train", "--model", "models/m m"}},
+                                                  .run_json = {{"lr", 0.5}}});
     ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
     EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 7);
     EXPECT_EQ(read_file(directory / "stderr.log").value(), "it's\n");
-    EXPECT_EQ(read_file(directory / "stdout.jsonl").value(),
-              "train --model models/m m --data data --out out --config run.json\n{\n  \"lr\": 0.5\n}\n");
+    EXPECT_EQ(read_file(directory / "stdout.jsonl").value(), "train --model models/m m\n{\n  \"lr\": 0.5\n}\n");
 }
 
 // Under mpirun; each Open MPI refuses this in its own way when it is not told.
@@ -173,10 +172,8 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
     const auto trainer = work_.path() / "atoll-trainer";
     ASSERT_TRUE(write_file_atomic(trainer, "#!/bin/sh\necho \"of $OMPI_COMM_WORLD_SIZE\"\n", 0755).ok());
     const unsigned ranks = 2 * std::thread::hardware_concurrency();
-    Facility facility;
     const auto job = operation("a");
-    const JobPlace place{job.name, job.directory, trainer.string(), &facility};
-    const std::string script = train_script(place, {"model", "data", {{"lr", 0.5}}, ranks, {}});
+    const std::string script = render_job_script({.ref = job, .commands = {{trainer.string()}}, .ranks = ranks});
     ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
@@ -186,10 +183,8 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
 }
 
 TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
-    Facility facility;
     const auto job = operation("a");
-    const JobPlace place{job.name, job.directory, "atoll-trainer", &facility};
-    const std::string script = train_script(place, {"model", "data", {{"lr", 0.5}}, 100'000, {}});
+    const std::string script = render_job_script({.ref = job, .commands = {{"atoll-trainer"}}, .ranks = 100'000});
     ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));

@@ -1,0 +1,116 @@
+#include "services/dispatch/domain/task_params.h"
+
+#include "services/dispatch/domain/job_spec.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+using json::ObjectReader;
+
+constexpr std::size_t kTextBytesMax = 1 << 20;  // a prompt template is the longest
+constexpr std::size_t kModelsMax = kParticipantsMax + 1;
+constexpr std::int64_t kRanksMax = 1'000'000;
+
+std::string read_text(ObjectReader& reader, const char* key) {
+    std::string text = reader.required_string(key);
+    if (text.size() > kTextBytesMax) reader.fail(key, "has more than " + std::to_string(kTextBytesMax) + " bytes");
+    return text;
+}
+
+Status read(ObjectReader& reader, TrainParams& params) {
+    params.base = read_text(reader, "base");
+    params.output_model = read_text(reader, "output_model");
+    params.dataset = read_text(reader, "dataset");
+    params.dataset_version = reader.required_integer("dataset_version", 0, INT32_MAX);
+    params.path = read_text(reader, "path");
+    params.ranks = reader.required_integer("ranks", 1, kRanksMax);
+    params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
+    params.training = reader.required_object("training");
+    return reader.finish();
+}
+
+Status read(ObjectReader& reader, EvaluateParams& params) {
+    params.dataset = read_text(reader, "dataset");
+    params.path = read_text(reader, "path");
+    const Json& models = reader.required_array("models");
+    if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    for (std::size_t i = 0; i < models.size(); ++i) {
+        ObjectReader model(models[i], "models[" + std::to_string(i) + "]");
+        params.models.push_back({read_text(model, "digest"), read_text(model, "which")});
+        ATOLL_RETURN_IF_ERROR(model.finish());
+    }
+    return {};
+}
+
+Status read(ObjectReader& reader, PrepareParams& params) {
+    params.dataset = read_text(reader, "dataset");
+    params.tokenizer_digest = read_text(reader, "tokenizer_digest");
+    params.prompt_template = read_text(reader, "template");
+    params.input = read_text(reader, "input");
+    params.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
+    params.batching = reader.one_of("batching", {"packing", "padding"}, "");
+    params.validation_percent = reader.required_integer("validation_percent", 1, 99);
+    return reader.finish();
+}
+
+Status read(ObjectReader& reader, CleanParams& /*none*/) {
+    return reader.finish();
+}
+
+}  // namespace
+
+TaskParams empty_task_params(TaskKind kind) {
+    switch (kind) {
+        case TaskKind::kTrain:
+            return TrainParams{};
+        case TaskKind::kEvaluate:
+            return EvaluateParams{};
+        case TaskKind::kPrepare:
+            return PrepareParams{};
+        case TaskKind::kClean:
+            break;
+    }
+    return CleanParams{};
+}
+
+Json to_json(const TaskParams& params) {
+    return std::visit(Overloaded{[](const TrainParams& train) -> Json {
+                                     return {{"base", train.base},
+                                             {"output_model", train.output_model},
+                                             {"dataset", train.dataset},
+                                             {"dataset_version", train.dataset_version},
+                                             {"path", train.path},
+                                             {"ranks", train.ranks},
+                                             {"participant", train.participant},
+                                             {"training", train.training}};
+                                 },
+                                 [](const EvaluateParams& evaluate) -> Json {
+                                     Json models = Json::array();
+                                     for (const auto& model : evaluate.models)
+                                         models.push_back({{"digest", model.digest}, {"which", model.which}});
+                                     return {
+                                         {"dataset", evaluate.dataset}, {"path", evaluate.path}, {"models", models}};
+                                 },
+                                 [](const PrepareParams& prepare) -> Json {
+                                     return {{"dataset", prepare.dataset},
+                                             {"tokenizer_digest", prepare.tokenizer_digest},
+                                             {"template", prepare.prompt_template},
+                                             {"input", prepare.input},
+                                             {"seq_len", prepare.seq_len},
+                                             {"batching", prepare.batching},
+                                             {"validation_percent", prepare.validation_percent}};
+                                 },
+                                 [](const CleanParams&) -> Json { return Json::object(); }},
+                      params);
+}
+
+Result<TaskParams> parse_task_params(TaskKind kind, const Json& stored) {
+    ObjectReader reader(stored);
+    TaskParams params = empty_task_params(kind);
+    ATOLL_RETURN_IF_ERROR(std::visit([&](auto& of_kind) { return read(reader, of_kind); }, params));
+    return params;
+}
+
+}  // namespace atl::dispatch

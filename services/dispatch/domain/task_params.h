@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+
+enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
+
+// Trains a round's base model on one participant's data and hands in the update.
+struct TrainParams {
+    std::string base;          // digest
+    std::string output_model;  // name of the model that the update is a version of
+    std::string dataset;
+    std::int64_t dataset_version = 0;
+    std::string path;  // of the data; relative to the facility's work directory
+    std::int64_t ranks = 1;
+    std::int64_t participant = 0;                // its index in the job: a round lists its updates in this order
+    json::Json training = json::Json::object();  // becomes run.json
+};
+
+struct EvaluatedModel {
+    std::string digest;
+    std::string which;  // "base", "global", or the facility that handed it in
+};
+
+struct EvaluateParams {
+    std::string dataset;
+    std::string path;
+    std::vector<EvaluatedModel> models;  // in the order of the trainer's results
+};
+
+// Tokenises raw text at a facility and registers the result as a version of the dataset.
+struct PrepareParams {
+    std::string dataset;
+    std::string tokenizer_digest;  // of the model version whose tokenizer is used
+    std::string prompt_template;
+    std::string input;  // absolute, or relative to the facility's work directory
+    std::int64_t seq_len = 0;
+    std::string batching;
+    std::int64_t validation_percent = 0;
+};
+
+struct CleanParams {};
+
+// In the order of TaskKind.
+using TaskParams = std::variant<TrainParams, EvaluateParams, PrepareParams, CleanParams>;
+
+TaskParams empty_task_params(TaskKind kind);
+
+// As a task's row keeps them. kInvalidArgument names the member that is missing, unknown, too large or of another type.
+json::Json to_json(const TaskParams& params);
+Result<TaskParams> parse_task_params(TaskKind kind, const json::Json& stored);
+
+// A visitor made of lambdas, one for each alternative of a variant.
+template <class... Functions>
+struct Overloaded : Functions... {
+    using Functions::operator()...;
+};
+
+}  // namespace atl::dispatch

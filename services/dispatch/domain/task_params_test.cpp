@@ -1,0 +1,88 @@
+#include "services/dispatch/domain/task_params.h"
+
+#include <gtest/gtest.h>
+
+#include "services/dispatch/domain/job_spec.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+const Json kModel = {{"digest", "b"}, {"which", "base"}};
+
+// One stored row of each kind.
+const std::vector<std::pair<TaskKind, Json>> kStored = {
+    {TaskKind::kTrain,
+     {{"base", "b"},
+      {"output_model", "m"},
+      {"dataset", "d"},
+      {"dataset_version", 3},
+      {"path", "datasets/d/3"},
+      {"ranks", 4},
+      {"participant", 1},
+      {"training", {{"steps", 5}}}}},
+    {TaskKind::kEvaluate,
+     {{"dataset", "d"}, {"path", "p"}, {"models", {kModel, {{"digest", "u"}, {"which", "leonardo"}}}}}},
+    {TaskKind::kPrepare,
+     {{"dataset", "d"},
+      {"tokenizer_digest", "t"},
+      {"template", "{{text}}"},
+      {"input", "/raw/d.jsonl"},
+      {"seq_len", 128},
+      {"batching", "packing"},
+      {"validation_percent", 5}}},
+    {TaskKind::kClean, Json::object()},
+};
+
+std::string field_of_fault(TaskKind kind, const Json& stored) {
+    const auto params = parse_task_params(kind, stored);
+    if (params.ok()) return "none";
+    EXPECT_EQ(params.error().code, ErrorCode::kInvalidArgument);
+    return params.error().field;
+}
+
+TEST(TaskParamsTest, EachKindComesBackAsItWasStored) {
+    for (const auto& [kind, stored] : kStored) {
+        const auto params = parse_task_params(kind, stored);
+        ASSERT_TRUE(params.ok()) << describe(params.error());
+        EXPECT_EQ(params->index(), static_cast<std::size_t>(kind));
+        EXPECT_EQ(to_json(*params), stored);
+        EXPECT_EQ(empty_task_params(kind).index(), params->index());
+    }
+}
+
+TEST(TaskParamsTest, AMemberThatIsMissingUnknownOrOfAnotherTypeIsNamed) {
+    for (const auto& [kind, stored] : kStored) {
+        for (const auto& [key, value] : stored.items()) {
+            Json damaged = stored;
+            damaged.erase(key);
+            EXPECT_EQ(field_of_fault(kind, damaged), key) << "missing";
+            damaged[key] = true;
+            EXPECT_EQ(field_of_fault(kind, damaged), key) << "true";
+        }
+        Json more = stored;
+        more["more"] = 1;
+        EXPECT_EQ(field_of_fault(kind, more), "more");
+        for (const Json& other : {Json(), Json(7), Json::array()}) EXPECT_NE(field_of_fault(kind, other), "none");
+    }
+}
+
+TEST(TaskParamsTest, SizesAreBounded) {
+    Json train = kStored[0].second;
+    train["ranks"] = 0;
+    EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "ranks");
+    train["ranks"] = 1;
+    train["base"] = std::string(2 << 20, 'b');
+    EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "base");
+    Json evaluate = kStored[1].second;
+    evaluate["models"] = Json(kParticipantsMax + 1, kModel);
+    EXPECT_EQ(field_of_fault(TaskKind::kEvaluate, evaluate), "none");
+    evaluate["models"].push_back(kModel);
+    EXPECT_EQ(field_of_fault(TaskKind::kEvaluate, evaluate), "models");
+    evaluate["models"] = {kModel, {{"digest", "u"}}};
+    EXPECT_EQ(field_of_fault(TaskKind::kEvaluate, evaluate), "models[1].which");
+}
+
+}  // namespace
+}  // namespace atl::dispatch
