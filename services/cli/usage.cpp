@@ -16,24 +16,24 @@ std::string full_name(const CLI::App& command) {
                                            : full_name(*command.get_parent()) + " " + command.get_name();
 }
 
-std::vector<const CLI::App*> commands_of(const CLI::App& command) {
+std::vector<const CLI::App*> subcommands(const CLI::App& command) {
     return command.get_subcommands([](const CLI::App*) { return true; });
 }
 
-std::vector<std::string> verbs_of(const CLI::App& command) {
+std::vector<std::string> verb_names(const CLI::App& command) {
     std::vector<std::string> names;
-    for (const CLI::App* verb : commands_of(command)) names.push_back(verb->get_name());
+    for (const CLI::App* verb : subcommands(command)) names.push_back(verb->get_name());
     return names;
 }
 
 const CLI::App* find_verb(const CLI::App& command, const std::string& word) {
-    for (const CLI::App* verb : commands_of(command))
+    for (const CLI::App* verb : subcommands(command))
         if (verb->get_name() == word) return verb;
     return nullptr;
 }
 
 // The flags that may stand with a command: its own and those of the ones above it.
-std::vector<std::string> flags_of(const CLI::App& command) {
+std::vector<std::string> flag_names(const CLI::App& command) {
     std::vector<std::string> names;
     for (const CLI::App* app = &command; app != nullptr; app = app->get_parent())
         for (const CLI::Option* option : app->get_options())
@@ -59,11 +59,11 @@ Error usage_error(const CLI::App& command, const std::string& what) {
 
 Error unknown_flag(const CLI::App& command, const std::string& flag) {
     return usage_error(command,
-                       "`" + full_name(command) + "` has no flag " + flag + did_you_mean(flag, flags_of(command)));
+                       "`" + full_name(command) + "` has no flag " + flag + did_you_mean(flag, flag_names(command)));
 }
 
 Error unknown_verb(const CLI::App& command, const std::string& word) {
-    const std::vector<std::string> verbs = verbs_of(command);
+    const std::vector<std::string> verbs = verb_names(command);
     const std::string meant = did_you_mean(word, verbs);
     return usage_error(command, "`" + full_name(command) + "` has no command " + word +
                                     (meant.empty() ? "; there are " + joined(verbs) : meant));
@@ -98,13 +98,13 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
             const CLI::Option* option = find_flag(*command, flag);
             if (option == nullptr) return unknown_flag(*command, flag);
             if (flag == word && option->get_expected_min() > 0) ++i;  // its value
-        } else if (!verbs_of(*command).empty()) {
+        } else if (!verb_names(*command).empty()) {
             const CLI::App* verb = find_verb(*command, word);
             if (verb == nullptr) return unknown_verb(*command, word);
             command = verb;
         }
     }
-    if (const auto verbs = verbs_of(*command); !verbs.empty())
+    if (const auto verbs = verb_names(*command); !verbs.empty())
         return usage_error(*command, "`" + full_name(*command) + "` needs a command: " + joined(verbs));
     constexpr std::string_view kMissing = " is required";
     if (refusal.ends_with(kMissing))

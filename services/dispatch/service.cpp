@@ -62,11 +62,11 @@ Result<AggregationAnswer> read_answer(const events::Event& event) {
     return answer;
 }
 
-Status take_answer(pg::Transaction& transaction, const Topics& topics, const events::Event& event) {
+Status apply_answer(pg::Transaction& transaction, const Topics& topics, const events::Event& event) {
     if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
     ATOLL_TRY(const AggregationAnswer answer, read_answer(event));
     ATOLL_TRY(const JobView job, lock_job(transaction, answer.job));
-    return apply_decision(transaction, topics, job, take_aggregation(job, answer.result, unix_now_ms()));
+    return apply_decision(transaction, topics, job, apply_aggregation(job, answer.result, unix_now_ms()));
 }
 
 class Service : public service::Running {
@@ -83,7 +83,7 @@ class Service : public service::Running {
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
-                  const Status status = take_answer(transaction, topics_, event);
+                  const Status status = apply_answer(transaction, topics_, event);
                   workers_.wake();
                   return status;
               },

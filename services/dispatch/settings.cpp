@@ -24,7 +24,7 @@ PollPolicy poll_policy(std::int64_t poll_ms, std::int64_t batch_poll_ms) {
     PollPolicy poll_policy;
     poll_policy.poll_ms = poll_ms;
     poll_policy.batch_poll_ms = batch_poll_ms;
-    poll_policy.absent_ms = 2 * batch_poll_ms;
+    poll_policy.missing_ms = 2 * batch_poll_ms;
     return poll_policy;
 }
 
@@ -48,8 +48,8 @@ Result<Settings> parse_settings(const json::Json& own) {
     const std::int64_t ssh = reader.integer_or("ssh_poll_interval_ms", 30000, 10, 3600000);
     const std::int64_t batch = reader.integer_or("batch_poll_interval_ms", 5000, 10, 3600000);
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    settings.local_pace = poll_policy(local, std::max(local, batch));
-    settings.ssh_pace = poll_policy(ssh, std::max(ssh, batch));
+    settings.local_poll_policy = poll_policy(local, std::max(local, batch));
+    settings.ssh_poll_policy = poll_policy(ssh, std::max(ssh, batch));
     return settings;
 }
 

@@ -20,8 +20,8 @@ struct Settings {
     std::filesystem::path control_directory;  // sockets of multiplexed ssh connections
     std::int64_t workers = 4;
     std::int64_t lease_s = 15;
-    PollPolicy local_pace;
-    PollPolicy ssh_pace;
+    PollPolicy local_poll_policy;
+    PollPolicy ssh_poll_policy;
 };
 
 Result<Settings> parse_settings(const json::Json& own);

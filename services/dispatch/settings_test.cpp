@@ -16,8 +16,8 @@ TEST(DispatchSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(settings.store_url_for_sites, settings.store_url);
     EXPECT_EQ(settings.workers, 4);
     EXPECT_EQ(settings.lease_s, 15);
-    EXPECT_EQ(settings.local_pace.poll_ms, 500);
-    EXPECT_EQ(settings.ssh_pace.poll_ms, 30000);
+    EXPECT_EQ(settings.local_poll_policy.poll_ms, 500);
+    EXPECT_EQ(settings.ssh_poll_policy.poll_ms, 30000);
 }
 
 TEST(DispatchSettingsTest, EachWrongKeyIsNamedInFull) {

@@ -130,14 +130,6 @@ Status run_logs(const Context& context, const std::string& given, const std::str
     return {};
 }
 
-// "step 20", "1 of 3 models"
-std::string done_of(const json& task) {
-    if (const std::string models = text(task, "models"); !models.empty())
-        return text(task, "models_done") + " of " + models + " models";
-    const std::string step = text(task, "progress", "step");
-    return step.empty() ? "" : "step " + step;
-}
-
 void print_round(const json& round) {
     std::cout << "round " << text(round, "round") << "  " << text(round, "state");
     if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
@@ -147,8 +139,12 @@ void print_round(const json& round) {
     header.emplace_back("error");
     Table tasks(header);
     for (const json& task : round.value("tasks", json::array())) {
+        std::string done = text(task, "progress", "step");
+        if (!done.empty()) done = "step " + done;
+        if (const std::string models = text(task, "models"); !models.empty())
+            done = text(task, "models_done") + " of " + models + " models";
         std::vector<std::string> row = {text(task, "facility"), text(task, "kind"),    text(task, "state"),
-                                        text(task, "step"),     text(task, "attempt"), done_of(task)};
+                                        text(task, "step"),     text(task, "attempt"), done};
         for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
             row.push_back(std::move(cell));
         row.push_back(text(task, "error"));

@@ -50,8 +50,8 @@ Result<std::string> site_token(const Context& context, const SiteOptions& given)
     return line;
 }
 
-Result<store_client::TransferOptions> options_of(const Context& context, const SiteOptions& given,
-                                                 const std::string& what) {
+Result<store_client::TransferOptions> site_transfer_options(const Context& context, const SiteOptions& given,
+                                                            const std::string& what) {
     ATOLL_TRY(std::string token, site_token(context, given));
     auto options = transfer_options(given.store, std::move(token), what);
     options.store.ca_file = given.ca_file;
@@ -60,7 +60,7 @@ Result<store_client::TransferOptions> options_of(const Context& context, const S
 }
 
 Status run_stage(const Context& context, const SiteOptions& given) {
-    ATOLL_TRY(const auto options, options_of(context, given, "staging"));
+    ATOLL_TRY(const auto options, site_transfer_options(context, given, "staging"));
     ATOLL_RETURN_IF_ERROR(store_client::download_version(given.version, given.out, options));
     std::cout << nlohmann::json{{"digest", given.version}, {"directory", given.out.string()}} << "\n";
     return {};
@@ -76,7 +76,7 @@ Status run_push(const Context& context, const SiteOptions& given) {
         ATOLL_TRY(auto model, aggregate::open_directory(given.directory));
         ATOLL_RETURN_IF_ERROR(aggregate::check_finite({std::move(model)}));  // nobody could average it
     }
-    ATOLL_TRY(const auto options, options_of(context, given, "pushing"));
+    ATOLL_TRY(const auto options, site_transfer_options(context, given, "pushing"));
     ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
     http::Client store(options.store);
     ATOLL_TRY(const auto version, store_client::create_version(store, given.model, uploaded.manifest, details));

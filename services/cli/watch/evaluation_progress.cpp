@@ -14,11 +14,11 @@ using nlohmann::json;
 
 constexpr std::size_t kRowsMax = 8;  // it must fit on a small terminal
 
-std::string column_of(const json& site) {
+std::string column_name(const json& site) {
     return text(site, "dataset") + " at " + text(site, "facility");
 }
 
-std::string name_of(std::int64_t round) {
+std::string round_name(std::int64_t round) {
     return round == 0 ? "the base model" : fmt::format("round {}", round);
 }
 
@@ -26,15 +26,15 @@ std::string name_of(std::int64_t round) {
 
 EvaluationProgress::EvaluationProgress(const json& spec) {
     for (const json& site : spec.value("evaluation", json::object()).value("at", json::array()))
-        columns_.push_back(column_of(site));
+        columns_.push_back(column_name(site));
 }
 
 void EvaluationProgress::begin(std::int64_t round) {
     for (const std::string& column : columns_) sites_[{round, column}];
 }
 
-void EvaluationProgress::take(const std::string& what, const json& data) {
-    const auto at = sites_.find({data.value("round", std::int64_t{0}), column_of(data)});
+void EvaluationProgress::apply(const std::string& what, const json& data) {
+    const auto at = sites_.find({data.value("round", std::int64_t{0}), column_name(data)});
     if (at == sites_.end()) return;  // a round that has ended came again
     Site& site = at->second;
     site.state = what == "evaluating" ? "running" : what == "retrying" ? "waiting" : what;
@@ -55,12 +55,12 @@ std::string EvaluationProgress::table() const {
         ++ended[key.first].second;
         if (is_over || ++rows > kRowsMax) continue;
         const bool began = site.models > 0;
-        table.add({name_of(key.first), key.second, site.state,
+        table.add({round_name(key.first), key.second, site.state,
                    began ? fmt::format("{}/{}", site.models_done, site.models) : "", began ? site.model : ""});
     }
     std::string lines;
     for (const auto& [round, sites] : ended)
-        lines += fmt::format("evaluating {}: {} of {} sites done\n", name_of(round), sites.first, sites.second);
+        lines += fmt::format("evaluating {}: {} of {} sites done\n", round_name(round), sites.first, sites.second);
     return rows == 0 ? lines : lines + table.text();
 }
 

@@ -18,7 +18,7 @@ class EvaluationProgress {
     // The round's models are there (0: the base model): every site is to evaluate them.
     void begin(std::int64_t round);
     // An event of an evaluation task: "running", "evaluating", "retrying", "done", …
-    void take(const std::string& what, const nlohmann::json& data);
+    void apply(const std::string& what, const nlohmann::json& data);
     // All of the round's results are there, or no longer waited for.
     void end(std::int64_t round) {
         std::erase_if(sites_, [&](const auto& site) { return site.first.first == round; });

@@ -35,12 +35,8 @@ std::string short_type(const std::string& type) {
     return type.substr(from, version == std::string::npos || version < from ? std::string::npos : version - from);
 }
 
-json spec_of(const json& job) {
-    return job.contains("spec") ? job.at("spec") : job;
-}
-
 // "2026-03-01T12:00:00.5Z", to the second; none: it is no such time.
-std::optional<std::chrono::system_clock::time_point> time_of(const std::string& rfc3339) {
+std::optional<std::chrono::system_clock::time_point> parse_time(const std::string& rfc3339) {
     std::tm fields{};
     const char* rest = ::strptime(rfc3339.c_str(), "%Y-%m-%dT%H:%M:%S", &fields);
     if (rest == nullptr) return std::nullopt;
@@ -49,8 +45,8 @@ std::optional<std::chrono::system_clock::time_point> time_of(const std::string& 
 
 }  // namespace
 
-JobProgress::JobProgress(const json& job) : name_(text(job, "name")), evaluations_(spec_of(job)) {
-    const json spec = spec_of(job);
+JobProgress::JobProgress(const json& job) : name_(text(job, "name")), evaluations_(job.value("spec", job)) {
+    const json spec = job.value("spec", job);
     rounds_ = integer(spec, "rounds");
     for (const json& one : spec.value("participants", json::array())) participants_.push_back(text(one, "facility"));
     if (const auto training = spec.find("training"); training != spec.end() && training->is_object())
@@ -63,23 +59,23 @@ void JobProgress::enter(Phase phase, const json& event) {
     parts_.clear();
 }
 
-std::string JobProgress::take(const json& event) {
+std::string JobProgress::apply(const json& event) {
     const std::string what = short_type(text(event, "type"));
     const json data = event.value("data", json::object());
-    if (what.rfind("task.", 0) == 0) return take_task(what.substr(5), data);
+    if (what.rfind("task.", 0) == 0) return apply_task(what.substr(5), data);
     if (what == "round.opened") enter(Phase::kTraining, event);
     if (what == "round.closed") enter(Phase::kAggregating, event);
     if (what == "round.aggregated") enter(Phase::kEvaluating, event);
-    if (what.rfind("round.", 0) == 0) return take_round(what.substr(6), data);
+    if (what.rfind("round.", 0) == 0) return apply_round(what.substr(6), data);
     if (what.rfind("job.", 0) != 0) return {};
     if (what == "job.submitted") evaluations_.begin(0);
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
         return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
-    return take_end(what.substr(4));
+    return apply_end(what.substr(4));
 }
 
-std::string JobProgress::take_round(const std::string& what, const json& data) {
+std::string JobProgress::apply_round(const std::string& what, const json& data) {
     const std::int64_t round = integer(data, "round");
     if (what == "opened") {
         round_ = round;
@@ -98,10 +94,10 @@ std::string JobProgress::take_round(const std::string& what, const json& data) {
     }
     if (what != "evaluated") return {};
     evaluations_.end(round);
-    return take_evaluated(round);
+    return apply_evaluated(round);
 }
 
-void JobProgress::take_aggregation(const json& aggregation) {
+void JobProgress::apply_aggregation(const json& aggregation) {
     const std::string state = text(aggregation, "state");
     parts_ = state;
     if (state == "averaging")
@@ -110,7 +106,7 @@ void JobProgress::take_aggregation(const json& aggregation) {
 }
 
 // The reason is told once: a job mostly fails with what its last task said.
-std::string JobProgress::take_end(const std::string& state) {
+std::string JobProgress::apply_end(const std::string& state) {
     final_state_ = state;
     const std::string line = "job " + name_ + " " + state;
     if (has_told_error()) return line;
@@ -118,14 +114,14 @@ std::string JobProgress::take_end(const std::string& state) {
     return line + ": " + error_;
 }
 
-std::string JobProgress::take_state(const std::string& state) {
+std::string JobProgress::apply_state(const std::string& state) {
     const bool is_paused = state == "paused";
     if (ended() || is_paused == is_paused_) return {};
     is_paused_ = is_paused;
     return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
 }
 
-void JobProgress::take_training(const std::string& what, const json& data) {
+void JobProgress::apply_training(const std::string& what, const json& data) {
     Work& work = training_[text(data, "facility")];
     if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
         work = Work();
@@ -136,13 +132,13 @@ void JobProgress::take_training(const std::string& what, const json& data) {
     if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
 }
 
-std::string JobProgress::take_task(const std::string& what, const json& data) {
+std::string JobProgress::apply_task(const std::string& what, const json& data) {
     const std::string facility = text(data, "facility");
     const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
-    if (trains && integer(data, "round") >= round_) take_training(what, data);
+    if (trains && integer(data, "round") >= round_) apply_training(what, data);
     if (text(data, "kind") == "evaluate") {
-        evaluations_.take(what, data);
-        if (what == "done") take_results(data);
+        evaluations_.apply(what, data);
+        if (what == "done") apply_results(data);
     }
     if (what == "progress" || what == "evaluating") return {};  // one a step or model: only in the picture
     const std::string error = text(data, "error");
@@ -163,7 +159,7 @@ std::string JobProgress::take_task(const std::string& what, const json& data) {
     return line;
 }
 
-void JobProgress::take_results(const json& data) {
+void JobProgress::apply_results(const json& data) {
     const json result = data.value("result", json::object());
     Results& results = results_[integer(data, "round")][{text(data, "facility"), text(data, "dataset")}];
     results.clear();
@@ -172,7 +168,7 @@ void JobProgress::take_results(const json& data) {
 }
 
 // All that is to come of a round has come: its perplexities are shown together.
-std::string JobProgress::take_evaluated(std::int64_t round) {
+std::string JobProgress::apply_evaluated(std::int64_t round) {
     std::string line = fmt::format("round {}  perplexity", round);
     for (const auto& [place, results] : results_[round]) {
         const std::string site = place.second + " at " + place.first;
@@ -235,7 +231,7 @@ std::string JobProgress::phase_text(std::chrono::system_clock::time_point now) c
             line = "evaluating";
             break;
     }
-    if (const auto since = time_of(phase_since_)) {
+    if (const auto since = parse_time(phase_since_)) {
         const double seconds = std::chrono::duration<double>(now - *since).count();
         line += ", " + human_seconds(std::max(0.0, seconds));
     }

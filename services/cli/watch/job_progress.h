@@ -18,15 +18,15 @@ class JobProgress {
     // `job`: the resource as GET /v1/jobs/{id} gives it.
     explicit JobProgress(const nlohmann::json& job);
 
-    // Takes one event; returns a line for people, empty if it is not worth one.
-    std::string take(const nlohmann::json& event);
+    // Applies one event; returns a line for people, empty if it is not worth one.
+    std::string apply(const nlohmann::json& event);
 
     // What GET /v1/jobs/{id} says of the job's state at the moment ("running", "paused"); returns a line for people,
     // empty if it is no news.
-    std::string take_state(const std::string& state);
+    std::string apply_state(const std::string& state);
 
     // What the aggregation service says of the current round (GET /v1/aggregations/{job}/{round}).
-    void take_aggregation(const nlohmann::json& aggregation);
+    void apply_aggregation(const nlohmann::json& aggregation);
     // True while the current round's updates are made into the next model.
     bool aggregates() const { return phase_ == Phase::kAggregating && !ended(); }
     std::int64_t round() const { return round_; }
@@ -34,7 +34,7 @@ class JobProgress {
     bool ended() const { return !final_state_.empty(); }
     const std::string& final_state() const { return final_state_; }  // "completed", "failed", "cancelled"
     const std::string& error() const { return error_; }
-    // True if a line that take() returned has told the reason already.
+    // True if a line that apply() returned has told the reason already.
     bool has_told_error() const { return error_ == told_error_; }
 
     // The whole picture, lines of text: what goes on at the moment `now`, the current round by facility, what is
@@ -50,13 +50,13 @@ class JobProgress {
         nlohmann::json metrics;   // of the update, when it is done
     };
     void enter(Phase phase, const nlohmann::json& event);
-    std::string take_round(const std::string& what, const nlohmann::json& data);
+    std::string apply_round(const std::string& what, const nlohmann::json& data);
     std::string phase_text(std::chrono::system_clock::time_point now) const;
-    std::string take_task(const std::string& what, const nlohmann::json& data);
-    void take_training(const std::string& what, const nlohmann::json& data);
-    std::string take_end(const std::string& state);
-    void take_results(const nlohmann::json& data);
-    std::string take_evaluated(std::int64_t round);
+    std::string apply_task(const std::string& what, const nlohmann::json& data);
+    void apply_training(const std::string& what, const nlohmann::json& data);
+    std::string apply_end(const std::string& state);
+    void apply_results(const nlohmann::json& data);
+    std::string apply_evaluated(std::int64_t round);
     std::string training_table() const;
     std::string perplexity_table() const;
 

@@ -30,8 +30,8 @@ json step_event(int round, int step) {
 
 TEST(JobProgressTest, ThePictureShowsEachFacilitysNewestStep) {
     JobProgress progress = demo_progress();
-    progress.take(event("atoll.round.opened.v1", {{"round", 2}}));
-    EXPECT_EQ(progress.take(step_event(2, 7)), "") << "a step is not worth a line";
+    progress.apply(event("atoll.round.opened.v1", {{"round", 2}}));
+    EXPECT_EQ(progress.apply(step_event(2, 7)), "") << "a step is not worth a line";
     const std::string picture = progress.picture();
     EXPECT_NE(picture.find("round 2 of 3"), std::string::npos) << picture;
     EXPECT_NE(picture.find("leonardo  running   1        7/20  5.25       4300\n"), std::string::npos) << picture;
@@ -44,11 +44,11 @@ json training(const char* what, int attempt, json more = json::object()) {
 
 TEST(JobProgressTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     JobProgress progress = demo_progress();
-    progress.take(event("atoll.round.opened.v1", {{"round", 1}}));
-    progress.take(training("progress", 1, {{"step", 19}, {"loss", 6}, {"tokens_per_s", 100}}));
-    progress.take(training("progress", 1, {{"step", 20}, {"loss", 5}, {"tokens_per_s", 300}}));
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    progress.apply(training("progress", 1, {{"step", 19}, {"loss", 6}, {"tokens_per_s", 100}}));
+    progress.apply(training("progress", 1, {{"step", 20}, {"loss", 5}, {"tokens_per_s", 300}}));
     const std::string line =
-        progress.take(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"tokens_per_s", 150.2}}}}}}));
+        progress.apply(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"tokens_per_s", 150.2}}}}}}));
     EXPECT_EQ(line, "round 1  leonardo  train done, attempt 1  mean loss 5.5, mean 150.2 tokens/s");
     const std::string picture = progress.picture();
     EXPECT_NE(picture.find("step   last loss  last tokens/s  mean loss  mean tokens/s\n"), std::string::npos)
@@ -78,7 +78,7 @@ std::string picture_after_noon(const JobProgress& progress, int seconds) {
 
 TEST(JobProgressTest, WhileARoundTrainsItsTimeAndWhoWaitsAreShown) {
     JobProgress progress(kJobOfTwo);
-    progress.take(at_noon(event("atoll.round.opened.v1", {{"round", 1}})));
+    progress.apply(at_noon(event("atoll.round.opened.v1", {{"round", 1}})));
     const std::string picture = picture_after_noon(progress, 75);
     EXPECT_NE(picture.find("round 1 of 1  training, 1 m 15 s\n"), std::string::npos) << picture;
     EXPECT_NE(picture.find("karolina  waiting\n"), std::string::npos) << picture;
@@ -86,17 +86,17 @@ TEST(JobProgressTest, WhileARoundTrainsItsTimeAndWhoWaitsAreShown) {
 
 TEST(JobProgressTest, WhileARoundIsAggregatedItsPartsAndTimeAreShown) {
     JobProgress progress(kJobOfTwo);
-    progress.take(event("atoll.round.opened.v1", {{"round", 1}}));
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
     EXPECT_FALSE(progress.aggregates());
-    progress.take(at_noon(event("atoll.round.closed.v1", {{"round", 1}, {"updates", {1, 2}}})));
+    progress.apply(at_noon(event("atoll.round.closed.v1", {{"round", 1}, {"updates", {1, 2}}})));
     EXPECT_TRUE(progress.aggregates());
     EXPECT_NE(picture_after_noon(progress, 4).find("aggregating 2 of 2 updates, 4.0 s\n"), std::string::npos)
         << picture_after_noon(progress, 4);
-    progress.take_aggregation({{"state", "averaging"}, {"parts", {{"total", 5}, {"done", 3}}}});
+    progress.apply_aggregation({{"state", "averaging"}, {"parts", {{"total", 5}, {"done", 3}}}});
     EXPECT_NE(picture_after_noon(progress, 9).find("aggregating 2 of 2 updates, 9.0 s, 3 of 5 parts averaged\n"),
               std::string::npos)
         << picture_after_noon(progress, 9);
-    progress.take(event("atoll.round.aggregated.v1", {{"round", 1}}));
+    progress.apply(event("atoll.round.aggregated.v1", {{"round", 1}}));
     EXPECT_FALSE(progress.aggregates());
     EXPECT_EQ(progress.picture().find("parts"), std::string::npos) << progress.picture();
 }
@@ -109,73 +109,73 @@ json evaluation(const char* what, const char* facility, const char* dataset, con
 
 TEST(JobProgressTest, WhileARoundIsEvaluatedItsSitesAndModelsAreShown) {
     JobProgress progress(kJobOfTwo);
-    EXPECT_EQ(progress.take(event("atoll.round.aggregated.v1", {{"round", 1}})),
+    EXPECT_EQ(progress.apply(event("atoll.round.aggregated.v1", {{"round", 1}})),
               "round 1: aggregated, to be evaluated at 2 sites");
-    progress.take(evaluation("running", "karolina", "cs"));
-    EXPECT_EQ(progress.take(evaluation("evaluating", "karolina", "cs",
-                                       {{"models", 3}, {"models_done", 1}, {"model", "leonardo"}})),
+    progress.apply(evaluation("running", "karolina", "cs"));
+    EXPECT_EQ(progress.apply(evaluation("evaluating", "karolina", "cs",
+                                        {{"models", 3}, {"models_done", 1}, {"model", "leonardo"}})),
               "");
     std::string picture = progress.picture();
     EXPECT_NE(picture.find("evaluating round 1: 0 of 2 sites done\n"), std::string::npos) << picture;
     EXPECT_NE(picture.find("round 1     cs at karolina  running  1/3     leonardo\n"), std::string::npos) << picture;
     EXPECT_NE(picture.find("round 1     it at leonardo  waiting\n"), std::string::npos) << picture;
-    progress.take(evaluation("done", "karolina", "cs"));
+    progress.apply(evaluation("done", "karolina", "cs"));
     picture = progress.picture();
     EXPECT_NE(picture.find("evaluating round 1: 1 of 2 sites done\n"), std::string::npos) << picture;
     EXPECT_EQ(picture.find("karolina  running"), std::string::npos) << picture;
-    progress.take(event("atoll.round.evaluated.v1", {{"round", 1}}));
+    progress.apply(event("atoll.round.evaluated.v1", {{"round", 1}}));
     EXPECT_EQ(progress.picture().find("sites done"), std::string::npos) << progress.picture();
 }
 
 TEST(JobProgressTest, AttemptsAreNumberedAndEachBeginsAnew) {
     JobProgress progress = demo_progress();
-    progress.take(event("atoll.round.opened.v1", {{"round", 1}}));
-    EXPECT_EQ(progress.take(training("running", 1)), "round 1  leonardo  train running, attempt 1");
-    progress.take(training("progress", 1, {{"step", 7}, {"loss", 6}, {"tokens_per_s", 100}}));
-    EXPECT_EQ(progress.take(training("retrying", 1, {{"error", "exit code 1: no space"}})),
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    EXPECT_EQ(progress.apply(training("running", 1)), "round 1  leonardo  train running, attempt 1");
+    progress.apply(training("progress", 1, {{"step", 7}, {"loss", 6}, {"tokens_per_s", 100}}));
+    EXPECT_EQ(progress.apply(training("retrying", 1, {{"error", "exit code 1: no space"}})),
               "round 1  leonardo  train failed at attempt 1, trying again: exit code 1: no space");
-    progress.take(training("running", 2));
+    progress.apply(training("running", 2));
     EXPECT_NE(progress.picture().find("leonardo  running   2\n"), std::string::npos) << progress.picture();
 }
 
 TEST(JobProgressTest, AFailureIsToldOnce) {
     JobProgress progress = demo_progress();
     const std::string why = "leonardo: train of round 1 failed at attempt 3: exit code 2: --lr is wrong";
-    EXPECT_EQ(progress.take(training("failed", 3, {{"error", why}})), why);
-    EXPECT_EQ(progress.take(event("atoll.job.failed.v1", {{"error", why}})), "job demo failed");
+    EXPECT_EQ(progress.apply(training("failed", 3, {{"error", why}})), why);
+    EXPECT_EQ(progress.apply(event("atoll.job.failed.v1", {{"error", why}})), "job demo failed");
     EXPECT_TRUE(progress.has_told_error());
     EXPECT_EQ(progress.error(), why);
     JobProgress other = demo_progress();
-    other.take(training("failed", 3, {{"error", why}}));
-    EXPECT_EQ(other.take(event("atoll.job.failed.v1", {{"error", "aggregation failed"}})),
+    other.apply(training("failed", 3, {{"error", why}}));
+    EXPECT_EQ(other.apply(event("atoll.job.failed.v1", {{"error", "aggregation failed"}})),
               "job demo failed: aggregation failed")
         << "another reason is told";
 }
 
 TEST(JobProgressTest, APauseIsShownAndItsEnd) {
     JobProgress progress = demo_progress();
-    EXPECT_EQ(progress.take_state("running"), "");
-    EXPECT_NE(progress.take_state("paused").find("job demo paused"), std::string::npos);
-    EXPECT_EQ(progress.take_state("paused"), "") << "no news";
+    EXPECT_EQ(progress.apply_state("running"), "");
+    EXPECT_NE(progress.apply_state("paused").find("job demo paused"), std::string::npos);
+    EXPECT_EQ(progress.apply_state("paused"), "") << "no news";
     EXPECT_NE(progress.picture().find("  paused\n"), std::string::npos) << progress.picture();
-    EXPECT_EQ(progress.take_state("running"), "job demo goes on");
+    EXPECT_EQ(progress.apply_state("running"), "job demo goes on");
     EXPECT_EQ(progress.picture().find("paused"), std::string::npos);
 }
 
 TEST(JobProgressTest, ARoundIsAggregatedOfTheUpdatesThatCameIn) {
     const json site = {{"facility", "leonardo"}};
     JobProgress progress({{"name", "demo"}, {"spec", {{"rounds", 3}, {"participants", {site, site, site}}}}});
-    EXPECT_EQ(progress.take(event("atoll.round.closed.v1", {{"round", 1}, {"updates", {site, site}}})),
+    EXPECT_EQ(progress.apply(event("atoll.round.closed.v1", {{"round", 1}, {"updates", {site, site}}})),
               "round 1: 2 of 3 updates, aggregating");
 }
 
 TEST(JobProgressTest, ANewRoundForgetsTheTasksOfTheOneBefore) {
     JobProgress progress = demo_progress();
-    progress.take(event("atoll.round.opened.v1", {{"round", 1}}));
-    progress.take(step_event(1, 20));
-    progress.take(event("atoll.round.opened.v1", {{"round", 2}}));
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    progress.apply(step_event(1, 20));
+    progress.apply(event("atoll.round.opened.v1", {{"round", 2}}));
     EXPECT_EQ(progress.picture().find("leonardo"), std::string::npos) << progress.picture();
-    progress.take(step_event(1, 20));
+    progress.apply(step_event(1, 20));
     EXPECT_EQ(progress.picture().find("leonardo"), std::string::npos) << "an event of an old round came again";
 }
 
@@ -189,10 +189,10 @@ json results(int round, const char* facility, const char* dataset, const json& p
 
 TEST(JobProgressTest, PerplexitiesFormARowAModelAndAColumnASite) {
     JobProgress progress = demo_progress();
-    progress.take(results(1, "leonardo", "it", {{"global", 166}, {"leonardo", 125}}));
-    progress.take(results(1, "karolina", "cs", {{"global", 181}, {"leonardo", 2197}}));
+    progress.apply(results(1, "leonardo", "it", {{"global", 166}, {"leonardo", 125}}));
+    progress.apply(results(1, "karolina", "cs", {{"global", 181}, {"leonardo", 2197}}));
     EXPECT_EQ(progress.picture().find("perplexity"), std::string::npos) << "another site may still evaluate";
-    EXPECT_EQ(progress.take(event("atoll.round.evaluated.v1", {{"round", 1}})),
+    EXPECT_EQ(progress.apply(event("atoll.round.evaluated.v1", {{"round", 1}})),
               "round 1  perplexity  cs at karolina: global 181 leonardo 2197  it at leonardo: global 166 leonardo 125");
     const std::string picture = progress.picture();
     EXPECT_NE(picture.find("perplexity of     cs at karolina  it at leonardo"), std::string::npos) << picture;
@@ -204,8 +204,8 @@ TEST(JobProgressTest, ThePictureOfALongJobStaysSmall) {
     JobProgress progress = demo_progress();
     for (int round = 0; round <= 50; ++round) {
         const char* model = round == 0 ? "base" : "global";
-        progress.take(results(round, "leonardo", "it", {{model, 100 + round}, {"leonardo", 200 + round}}));
-        progress.take(event("atoll.round.evaluated.v1", {{"round", round}}));
+        progress.apply(results(round, "leonardo", "it", {{model, 100 + round}, {"leonardo", 200 + round}}));
+        progress.apply(event("atoll.round.evaluated.v1", {{"round", round}}));
     }
     const std::string picture = progress.picture();
     EXPECT_LE(std::count(picture.begin(), picture.end(), '\n'), 20) << picture;
@@ -218,7 +218,7 @@ TEST(JobProgressTest, AFailedJobEndsWithItsReason) {
     JobProgress progress = demo_progress();
     EXPECT_FALSE(progress.ended());
     const std::string line =
-        progress.take(event("atoll.job.failed.v1", {{"error", "round 2: no update from karolina"}}));
+        progress.apply(event("atoll.job.failed.v1", {{"error", "round 2: no update from karolina"}}));
     EXPECT_NE(line.find("no update from karolina"), std::string::npos) << line;
     EXPECT_TRUE(progress.ended());
     EXPECT_EQ(progress.final_state(), "failed");
@@ -226,8 +226,8 @@ TEST(JobProgressTest, AFailedJobEndsWithItsReason) {
 
 TEST(JobProgressTest, EventsOfAnUnknownKindOrWithoutDataAreIgnored) {
     JobProgress progress = demo_progress();
-    EXPECT_EQ(progress.take(event("atoll.weather.v1", json::object())), "");
-    EXPECT_EQ(progress.take(json::object()), "");
+    EXPECT_EQ(progress.apply(event("atoll.weather.v1", json::object())), "");
+    EXPECT_EQ(progress.apply(json::object()), "");
     EXPECT_FALSE(progress.ended());
 }
 

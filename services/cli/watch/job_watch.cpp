@@ -80,7 +80,7 @@ Result<json> get_patiently(http::Client& client, const std::string& path, Displa
 // Pausing a job is no event of it.
 Status show_state(http::Client& client, const std::string& job_path, JobProgress& progress, Display& display) {
     ATOLL_TRY(const json job, get_patiently(client, job_path, display));
-    if (const std::string line = progress.take_state(text(job, "state")); display.shows_lines() && !line.empty())
+    if (const std::string line = progress.apply_state(text(job, "state")); display.shows_lines() && !line.empty())
         std::cout << line << std::endl;
     return {};
 }
@@ -88,7 +88,7 @@ Status show_state(http::Client& client, const std::string& job_path, JobProgress
 // Only to be looked at: what cannot be had is left out.
 void show_aggregation(http::Client& aggregations, const std::string& id, JobProgress& progress) {
     const auto now = aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(progress.round()));
-    if (now.ok()) progress.take_aggregation(*now);
+    if (now.ok()) progress.apply_aggregation(*now);
 }
 
 Error unsuccessful(const JobProgress& progress, const Display& display, const std::string& id) {
@@ -114,7 +114,7 @@ Status watch_job(const Context& context, const std::string& id) {
     std::string after = "0";
     while (!progress.ended()) {
         ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(progress) + segment(after), display));
-        for (const json& event : page.value("items", json::array())) display.event(event, progress.take(event));
+        for (const json& event : page.value("items", json::array())) display.event(event, progress.apply(event));
         if (!progress.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, progress, display));
         if (display.is_live() && progress.aggregates()) show_aggregation(aggregations, id, progress);
         display.picture(progress.picture());

@@ -40,13 +40,6 @@ Result<T> member(const Json& value, const char* key) {
     }
 }
 
-std::vector<std::string> tags_of(const Json& model) {
-    std::vector<std::string> tags;
-    const Json by_name = model.value("tags", Json::object());
-    for (const auto& tag : by_name.items()) tags.push_back(tag.key());
-    return tags;
-}
-
 std::string versions_path(const std::string& dataset) {
     return "/v1/datasets/" + http::percent_encode(dataset) + "/versions";
 }
@@ -55,7 +48,7 @@ std::string copies_path(const std::string& dataset, std::int64_t version) {
     return versions_path(dataset) + "/" + std::to_string(version) + "/copies";
 }
 
-Result<DatasetShape> shape_of(const Json& version) {
+Result<DatasetShape> parse_dataset_shape(const Json& version) {
     DatasetShape shape;
     ATOLL_TRY(shape.seq_len, member<std::int64_t>(version, "seq_len"));
     ATOLL_TRY(const Json train, member<Json>(version, "train"));
@@ -63,8 +56,8 @@ Result<DatasetShape> shape_of(const Json& version) {
     return shape;
 }
 
-// What the facility has instead: the newest few.
-Error not_held(const SiteData& data, const std::map<std::int64_t, DatasetShape>& held, const std::string& path) {
+// The facility holds no copy of the version; the error names the newest that it does.
+Error no_copy_error(const SiteData& data, const std::map<std::int64_t, DatasetShape>& held, const std::string& path) {
     constexpr int kNamedMax = 8;
     const std::string facility = "facility \"" + data.facility + "\" holds ";
     const std::string dataset = " of dataset \"" + data.dataset + "\"";
@@ -126,8 +119,12 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
     const auto found = get_as(
         Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
         path + ".version", "version \"" + version + "\" of model \"" + model + "\"");
-    if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument)
-        return invalid_argument(path + ".version", found.error().message + did_you_mean(version, tags_of(known)));
+    if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument) {
+        std::vector<std::string> tags;
+        const Json by_name = known.value("tags", Json::object());
+        for (const auto& tag : by_name.items()) tags.push_back(tag.key());
+        return invalid_argument(path + ".version", found.error().message + did_you_mean(version, tags));
+    }
     if (!found.ok()) return found.error();
     ATOLL_TRY(std::string digest, member<std::string>(*found, "digest"));
     if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
@@ -158,7 +155,7 @@ Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string&
 
 Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_t version) const {
     ATOLL_TRY(const Json found, get(Service::kRegistry, versions_path(name) + "/" + std::to_string(version)));
-    return shape_of(found);
+    return parse_dataset_shape(found);
 }
 
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
@@ -188,7 +185,7 @@ Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::str
                                                                http::percent_encode(facility) + cursor));
         for (const auto& item : page.value("items", Json::array())) {
             ATOLL_TRY(const auto number, member<std::int64_t>(item, "version"));
-            ATOLL_TRY(versions[number], shape_of(item));
+            ATOLL_TRY(versions[number], parse_dataset_shape(item));
         }
         const Json next = page.value("next", Json());
         cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
@@ -201,7 +198,7 @@ Result<DatasetShape> Catalog::resolve(SiteData& data, const std::string& path) c
     ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
     const auto found = held.find(data.version);
-    if (found == held.end()) return not_held(data, held, path);
+    if (found == held.end()) return no_copy_error(data, held, path);
     ATOLL_TRY(const Json copies, get(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000"));
     for (const auto& copy : copies.value("items", Json::array()))
         if (copy.value("facility", "") == data.facility) data.path = copy.value("path", "");

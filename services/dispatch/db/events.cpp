@@ -5,19 +5,15 @@
 namespace atl::dispatch {
 namespace {
 
-std::string subject_of(const std::string& job, const json::Json& data) {
-    std::string subject = "jobs/" + job;
-    if (data.contains("round")) subject += "/rounds/" + std::to_string(data.at("round").get<std::int64_t>());
-    if (data.contains("task")) subject += "/tasks/" + data.at("task").get<std::string>();
-    return subject;
-}
-
 Status send(pg::Transaction& transaction, const std::string& topic, const std::string& job, const DomainEvent& event) {
     events::Event cloud;
     cloud.type = event.type;
     cloud.source = "/dispatch";
-    cloud.subject = subject_of(job, event.data);
     cloud.data = event.data;
+    cloud.subject = "jobs/" + job;
+    if (event.data.contains("round"))
+        cloud.subject += "/rounds/" + std::to_string(event.data.at("round").get<std::int64_t>());
+    if (event.data.contains("task")) cloud.subject += "/tasks/" + event.data.at("task").get<std::string>();
     return events::add_to_outbox(transaction, topic, job, std::move(cloud));
 }
 

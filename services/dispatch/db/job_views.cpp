@@ -75,29 +75,6 @@ Json task_view(const Task& task) {
     return view;
 }
 
-// Why updates were left out, by task.
-std::map<std::string, std::string> refused_updates(const pg::Rows& rounds) {
-    std::map<std::string, std::string> refused;
-    for (int i = 0; i < rounds.size(); ++i)
-        for (const Json& update : rounds.json(i, "refused")) refused[update.at("task")] = update.at("reason");
-    return refused;
-}
-
-void add_refusal(const Task& task, const std::map<std::string, std::string>& refused, Json& view) {
-    const auto at = refused.find(task.id);
-    view["refused"] = at != refused.end();
-    if (at != refused.end()) view["error"] = "the update was left out: " + at->second;
-}
-
-void add_evaluations(const Task& task, Json& evaluations) {
-    if (task.state != TaskState::kDone) return;
-    for (Json item : task.result.at("evaluations")) {
-        item["facility"] = task.facility;
-        item["dataset"] = task.result.at("dataset");
-        evaluations.push_back(std::move(item));
-    }
-}
-
 // Tasks and evaluations of a page of rounds, each some 300 bytes.
 constexpr std::int64_t kPageEntriesMax = 20'000;
 
@@ -112,7 +89,7 @@ std::int64_t rounds_of_page(const Json& spec, std::int64_t limit) {
 const std::string kPreparationQuery =
     "SELECT id, spec, created_by, " + pg::rfc3339("created_at") + " AS created_at FROM preparations ";
 
-Json preparation_of(const pg::Rows& rows, int row, const Task& task) {
+Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
     Json view = rows.json(row, "spec");
     view["id"] = rows.text(row, "id");
     view["created_by"] = rows.text(row, "created_by");
@@ -162,19 +139,26 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     ATOLL_TRY(const std::vector<Task> tasks,
               load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3",
                          {job, after, last}));
-    std::map<std::int64_t, Json> task_lists;
-    std::map<std::int64_t, Json> evaluations;
-    const std::map<std::string, std::string> refused = refused_updates(rows);
+    std::map<std::string, std::string> refused;  // why updates were left out, by task
+    for (int i = 0; i < rows.size(); ++i)
+        for (const Json& update : rows.json(i, "refused")) refused[update.at("task")] = update.at("reason");
+    std::map<std::int64_t, Json::array_t> task_lists;
+    std::map<std::int64_t, Json::array_t> evaluations;
     for (const auto& task : tasks) {
         Json view = task_view(task);
-        if (task.kind() == TaskKind::kTrain) add_refusal(task, refused, view);
+        if (task.kind() == TaskKind::kTrain) {
+            const auto at = refused.find(task.id);
+            view["refused"] = at != refused.end();
+            if (at != refused.end()) view["error"] = "the update was left out: " + at->second;
+        }
         task_lists[task.round].push_back(std::move(view));
-        if (task.kind() == TaskKind::kEvaluate) add_evaluations(task, evaluations[task.round]);
+        if (task.kind() != TaskKind::kEvaluate || task.state != TaskState::kDone) continue;
+        for (Json item : task.result.at("evaluations")) {
+            item["facility"] = task.facility;
+            item["dataset"] = task.result.at("dataset");
+            evaluations[task.round].push_back(std::move(item));
+        }
     }
-    const auto list_of = [](std::map<std::int64_t, Json>& lists, std::int64_t round) {
-        Json& list = lists[round];
-        return list.is_null() ? Json::array() : list;
-    };
     Json items = Json::array();
     for (int i = 0; i < shown; ++i) {
         const std::int64_t number = rows.integer(i, "number");
@@ -189,8 +173,8 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
                          {"deadline_at", text_or_null(rows, i, "deadline_at")},
                          {"evaluate_by", text_or_null(rows, i, "evaluate_by")},
                          {"accepted", rows.json(i, "accepted")},
-                         {"tasks", list_of(task_lists, number)},
-                         {"evaluations", list_of(evaluations, number)}});
+                         {"tasks", task_lists[number]},
+                         {"evaluations", evaluations[number]}});
     }
     return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};
 }
@@ -201,7 +185,7 @@ Result<Json> preparation_view(pg::Connection& connection, const std::string& id)
     ATOLL_TRY(const std::vector<Task> tasks,
               load_tasks(connection, "t.preparation_id = $1 AND t.kind = 'prepare'", {id}));
     check(tasks.size() == 1, "a preparation without its task");
-    return preparation_of(rows, 0, tasks.front());
+    return preparation_item(rows, 0, tasks.front());
 }
 
 Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
@@ -216,7 +200,7 @@ Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std
     std::vector<Json> items;
     for (int i = 0; i < rows.size(); ++i)
         if (const auto task = by_preparation.find(rows.text(i, "id")); task != by_preparation.end())
-            items.push_back(preparation_of(rows, i, *task->second));
+            items.push_back(preparation_item(rows, i, *task->second));
     return items;
 }
 

@@ -24,12 +24,6 @@ Round read_round(const pg::Rows& rows, int row) {
     return round;
 }
 
-json::Json refused_json(const std::vector<RefusedUpdate>& refused) {
-    json::Json list = json::Json::array();
-    for (const auto& update : refused) list.push_back({{"task", update.task}, {"reason", update.reason}});
-    return list;
-}
-
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
     ATOLL_TRY(
         const pg::Rows rows,
@@ -48,6 +42,8 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
 }
 
 Status save_round(pg::Transaction& transaction, const std::string& job, const Round& round) {
+    json::Json refused = json::Json::array();
+    for (const auto& update : round.refused) refused.push_back({{"task", update.task}, {"reason", update.reason}});
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO rounds (job_id, number, state, base_digest, version_digest, evaluated, error, deadline_at, "
         "evaluate_by, accepted, refused, ask_again_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
@@ -57,23 +53,9 @@ Status save_round(pg::Transaction& transaction, const std::string& job, const Ro
             "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, "
             "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
-         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), refused_json(round.refused),
-         round.ask_again_ms}));
+         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), std::move(refused), round.ask_again_ms}));
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET current_round = greatest(current_round, $2) WHERE id = $1",
                                             {job, round.number}));
-    return {};
-}
-
-Status save_job_state(pg::Transaction& transaction, const std::string& job, const JobDecision& decision) {
-    if (!decision.job_state) return {};
-    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
-                                            {job, to_string(*decision.job_state), decision.job_error}));
-    return {};
-}
-
-Status pause(pg::Transaction& transaction, const std::string& job) {
-    ATOLL_RETURN_IF_ERROR(
-        transaction.query("UPDATE jobs SET state = 'paused', paused_at = now() WHERE id = $1", {job}));
     return {};
 }
 
@@ -118,7 +100,10 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
 
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                       const JobDecision& decision) {
-    ATOLL_RETURN_IF_ERROR(save_job_state(transaction, job.id, decision));
+    if (decision.job_state)
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
+                              {job.id, to_string(*decision.job_state), decision.job_error}));
     for (const auto& round : decision.rounds) ATOLL_RETURN_IF_ERROR(save_round(transaction, job.id, round));
     for (Task task : decision.new_tasks) {
         task.id = new_id();
@@ -160,7 +145,9 @@ Status set_paused(pg::Transaction& transaction, const std::string& id, bool paus
     const JobState state = parse_job_state(jobs.text(0, "state"));
     if (is_finished(state)) return conflict("the job is " + jobs.text(0, "state"), "state");
     if ((state == JobState::kPaused) == paused) return {};
-    return paused ? pause(transaction, id) : resume(transaction, id);
+    if (!paused) return resume(transaction, id);
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = 'paused', paused_at = now() WHERE id = $1", {id}));
+    return {};
 }
 
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {

@@ -101,7 +101,7 @@ class JobsTest : public DispatchSchemaTest {
         ATOLL_TRY(const JobView view, lock_job(transaction, job));
         const AggregationResult result{round, digest::sha256("global"), ""};
         ATOLL_RETURN_IF_ERROR(
-            apply_decision(transaction, topics_, view, take_aggregation(view, result, unix_now_ms())));
+            apply_decision(transaction, topics_, view, apply_aggregation(view, result, unix_now_ms())));
         return transaction.commit();
     }
     pg::Rows query(const std::string& sql) { return connection_->query(sql).value(); }

@@ -55,7 +55,7 @@ Status save_attempt(pg::Transaction& transaction, const Task& task) {
         "exit_code = $6, error = $7, progress = $8, "
         "finished_at = CASE WHEN $4 IN ('done', 'failed', 'cancelled') THEN now() END",
         {task.id, attempt.number, operation_name(task), to_string(attempt.step), attempt.batch_id, attempt.exit_code,
-         attempt.error, progress_of(attempt)}));
+         attempt.error, progress_json(attempt)}));
     return {};
 }
 

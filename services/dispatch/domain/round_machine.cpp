@@ -54,7 +54,7 @@ bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::i
 }
 
 // Every round trains on another order of the rows, and at the rate that lr_over_rounds gives it.
-Json settings_of_round(const JobSpec& spec, const Participant& participant, std::int64_t round) {
+Json round_settings(const JobSpec& spec, const Participant& participant, std::int64_t round) {
     Json settings = merge_training_settings(spec.training, participant.training);
     settings["seed"] = settings.value("seed", std::int64_t{0}) + round - 1;
     if (settings.contains("lr"))
@@ -82,7 +82,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
                                   .path = participant.data.path,
                                   .ranks = participant.ranks,
                                   .participant = static_cast<std::int64_t>(i),
-                                  .training = settings_of_round(job.spec, participant, number)};
+                                  .training = round_settings(job.spec, participant, number)};
         decision.new_tasks.push_back(std::move(task));
     }
     add_event(decision, job, "atoll.round.opened.v1", {{"round", number}, {"base", base}});
@@ -104,7 +104,7 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
     }
 }
 
-std::vector<const Task*> of_round(const JobView& job, TaskKind kind, std::int64_t round) {
+std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int64_t round) {
     std::vector<const Task*> tasks;
     for (const auto& task : job.tasks)
         if (task.kind() == kind && task.round == round) tasks.push_back(&task);
@@ -112,8 +112,8 @@ std::vector<const Task*> of_round(const JobView& job, TaskKind kind, std::int64_
 }
 
 // The training tasks of the current round that have handed in an update, in the order of the participants.
-std::vector<const Task*> updates_of(const JobView& job) {
-    auto tasks = of_round(job, TaskKind::kTrain, job.round.number);
+std::vector<const Task*> handed_in_updates(const JobView& job) {
+    auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     std::erase_if(tasks, [](const Task* task) { return task->state != TaskState::kDone; });
     std::sort(tasks.begin(), tasks.end(), [](const Task* a, const Task* b) {
         return std::get<TrainParams>(a->params).participant < std::get<TrainParams>(b->params).participant;
@@ -122,8 +122,8 @@ std::vector<const Task*> updates_of(const JobView& job) {
 }
 
 // Those whose updates made the round; one that came in after it closed is not among them.
-std::vector<const Task*> accepted_of(const JobView& job) {
-    auto tasks = updates_of(job);
+std::vector<const Task*> accepted_updates(const JobView& job) {
+    auto tasks = handed_in_updates(job);
     const auto& accepted = job.round.accepted;
     std::erase_if(tasks, [&](const Task* task) {
         return std::find(accepted.begin(), accepted.end(), task->id) == accepted.end();
@@ -136,7 +136,7 @@ DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round rou
     JobView closed = job;
     closed.round = round;
     Json updates = Json::array();
-    for (const Task* task : accepted_of(closed))
+    for (const Task* task : accepted_updates(closed))
         updates.push_back({{"facility", task->facility},
                            {"task", task->id},
                            {"version", task->result.at("version")},
@@ -157,16 +157,16 @@ DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round rou
 }
 
 void close_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
-    for (const Task* task : of_round(job, TaskKind::kTrain, job.round.number))
+    for (const Task* task : round_tasks(job, TaskKind::kTrain, job.round.number))
         if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
     Round round = job.round;
     round.state = RoundState::kAggregating;
-    for (const Task* task : updates_of(job)) round.accepted.push_back(task->id);
+    for (const Task* task : handed_in_updates(job)) round.accepted.push_back(task->id);
     decision.events.push_back(ask_aggregation(decision, job, std::move(round), now_ms));
 }
 
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
-    const auto tasks = of_round(job, TaskKind::kTrain, job.round.number);
+    const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     std::int64_t done = 0;
     std::int64_t lost = 0;
     const Task* failed = nullptr;
@@ -187,22 +187,20 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
                        " of " + std::to_string(needed) + " updates");
 }
 
-bool is_evaluated(const JobView& job, std::int64_t round) {
-    const auto tasks = of_round(job, TaskKind::kEvaluate, round);
-    return std::all_of(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
-}
-
 // True when every closed round has its evaluations, or has waited for them long enough.
 bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     bool all = true;
     for (Round round : job.closed) {
-        if (!is_evaluated(job, round.number) && !is_late(job, round.evaluate_by_ms, now_ms)) {
+        const auto tasks = round_tasks(job, TaskKind::kEvaluate, round.number);
+        const bool is_evaluated =
+            std::all_of(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
+        if (!is_evaluated && !is_late(job, round.evaluate_by_ms, now_ms)) {
             all = false;
             continue;
         }
         round.evaluated = true;
         decision.rounds.push_back(round);
-        for (const Task* task : of_round(job, TaskKind::kEvaluate, round.number))
+        for (const Task* task : tasks)
             if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
         // Each site's atoll.task.done.v1 has told its results: all of them are more than one event can hold.
         add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}});
@@ -213,7 +211,7 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
 // Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
 void refuse_updates(JobDecision& decision, const JobView& job, Round& round,
                     const std::vector<RefusedUpdate>& refused) {
-    for (const Task* task : updates_of(job)) {
+    for (const Task* task : handed_in_updates(job)) {
         const auto why = std::find_if(refused.begin(), refused.end(),
                                       [&](const RefusedUpdate& update) { return update.task == task->id; });
         if (why == refused.end() || std::erase(round.accepted, task->id) == 0) continue;
@@ -253,7 +251,7 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     return decision;
 }
 
-JobDecision take_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms) {
+JobDecision apply_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms) {
     JobDecision decision;
     const bool expected =
         !is_finished(job.state) && job.round.number == result.round && job.round.state == RoundState::kAggregating;
@@ -270,7 +268,7 @@ JobDecision take_aggregation(const JobView& job, const AggregationResult& result
     add_event(decision, job, "atoll.round.aggregated.v1", {{"round", round.number}, {"version", result.version}});
     std::vector<EvaluatedModel> models = {{result.version, "global"}};
     if (job.spec.evaluate_updates)
-        for (const Task* task : accepted_of(now)) models.push_back({task->result.at("version"), task->facility});
+        for (const Task* task : accepted_updates(now)) models.push_back({task->result.at("version"), task->facility});
     if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
     if (round.number == job.spec.rounds && job.spec.evaluation_sites.empty()) {

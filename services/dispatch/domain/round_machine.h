@@ -74,7 +74,7 @@ JobDecision submit_job(const JobView& job, std::int64_t now_ms);
 // After a task of the job finished, or a deadline passed.
 JobDecision advance_job(const JobView& job, std::int64_t now_ms);
 // A second result for the same round, or one for a finished job, changes nothing.
-JobDecision take_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms);
+JobDecision apply_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms);
 JobDecision cancel_job(const JobView& job);
 
 }  // namespace atl::dispatch

@@ -122,7 +122,7 @@ TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
 TEST(RoundMachineTest, TheAggregatedVersionOpensTheNextRoundAndIsEvaluated) {
     JobView job = aggregating();
     job.spec.evaluate_updates = true;
-    const JobDecision decision = take_aggregation(job, {1, "g1", ""}, 0);
+    const JobDecision decision = apply_aggregation(job, {1, "g1", ""}, 0);
     EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.round.aggregated.v1", "atoll.round.opened.v1"}));
     take(job, decision);
     EXPECT_EQ(job.round.number, 2);
@@ -143,7 +143,7 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
         train(job, 1, "a");
         train(job, 1, "b");
         take(job, advance_job(job, 0));
-        take(job, take_aggregation(job, {1, "g1", ""}, 0));
+        take(job, apply_aggregation(job, {1, "g1", ""}, 0));
         return train_params(job, 2, "b").training.at("lr").get<double>();
     };
     EXPECT_DOUBLE_EQ(rate_of_round_2("constant"), 0.5);
@@ -155,28 +155,28 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
 
 TEST(RoundMachineTest, UpdatesTravelToOtherFacilitiesOnlyWhenTheJobSaysSo) {
     JobView job = aggregating();
-    take(job, take_aggregation(job, {1, "g1", ""}, 0));
+    take(job, apply_aggregation(job, {1, "g1", ""}, 0));
     EXPECT_EQ(evaluated_models(job, 1, "a"), std::vector<std::string>{"g1 global"});
 }
 
 TEST(RoundMachineTest, ASecondAnswerForARoundChangesNothing) {
     JobView job = aggregating();
-    EXPECT_TRUE(take_aggregation(job, {2, "g2", ""}, 0).events.empty()) << "a round that is not open";
-    take(job, take_aggregation(job, {1, "g1", ""}, 0));
-    const JobDecision again = take_aggregation(job, {1, "other", ""}, 0);
+    EXPECT_TRUE(apply_aggregation(job, {2, "g2", ""}, 0).events.empty()) << "a round that is not open";
+    take(job, apply_aggregation(job, {1, "g1", ""}, 0));
+    const JobDecision again = apply_aggregation(job, {1, "other", ""}, 0);
     EXPECT_TRUE(again.events.empty() && again.rounds.empty() && again.new_tasks.empty());
 }
 
 TEST(RoundMachineTest, TheJobIsCompletedWhenTheLastEvaluationIsThere) {
     JobView job = aggregating();
-    take(job, take_aggregation(job, {1, "g1", ""}, 0));
+    take(job, apply_aggregation(job, {1, "g1", ""}, 0));
     train(job, 2, "a");
     train(job, 2, "b");
     evaluate(job, 1);
     const JobDecision middle = advance_job(job, 0);
     EXPECT_EQ(types(middle), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.round.closed.v1"}));
     take(job, middle);
-    take(job, take_aggregation(job, {2, "g2", ""}, 0));
+    take(job, apply_aggregation(job, {2, "g2", ""}, 0));
     evaluate(job, 2);
     take(job, advance_job(job, 0));
     EXPECT_EQ(job.state, JobState::kRunning) << "the base is not evaluated yet";
@@ -252,7 +252,7 @@ TEST(RoundMachineTest, AQuorumJobCompletesWithoutAFacilityThatIsLostFromRoundTwo
     train(job, 1, "a");
     train(job, 1, "b");
     take(job, advance_job(job, 1000));
-    take(job, take_aggregation(job, {1, "g1", ""}, 2000));
+    take(job, apply_aggregation(job, {1, "g1", ""}, 2000));
     task_of(job, TaskKind::kEvaluate, 1, "a").state = TaskState::kDone;
     task_of(job, TaskKind::kEvaluate, 1, "a").result = {{"evaluations", Json::array()}};
     train(job, 2, "a");
@@ -262,7 +262,7 @@ TEST(RoundMachineTest, AQuorumJobCompletesWithoutAFacilityThatIsLostFromRoundTwo
     EXPECT_EQ(late.cancelled_tasks, (std::vector<std::string>{task_of(job, TaskKind::kEvaluate, 1, "b").id,
                                                               task_of(job, TaskKind::kTrain, 2, "b").id}));
     take(job, late);
-    take(job, take_aggregation(job, {2, "g2", ""}, 13000));
+    take(job, apply_aggregation(job, {2, "g2", ""}, 13000));
     EXPECT_TRUE(advance_job(job, 22999).events.empty()) << "its evaluations have their time";
     const JobDecision last = advance_job(job, 23000);
     EXPECT_EQ(types(last), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.job.completed.v1"}));
@@ -290,7 +290,7 @@ TEST(RoundMachineTest, AnUpdateThatComesAfterTheRoundClosedDoesNotCount) {
     take(job, advance_job(job, 10000));
     EXPECT_EQ(job.round.accepted, std::vector<std::string>{task_of(job, TaskKind::kTrain, 1, "b").id});
     train(job, 1, "a");
-    take(job, take_aggregation(job, {1, "g1", ""}, 11000));
+    take(job, apply_aggregation(job, {1, "g1", ""}, 11000));
     EXPECT_EQ(evaluated_models(job, 1, "a"), (std::vector<std::string>{"g1 global", "b1 b"}));
 }
 
@@ -313,7 +313,7 @@ TEST(RoundMachineTest, ARoundWithoutAnAnswerIsToldAgainWithTheSameUpdatesUntilTh
     EXPECT_EQ(again.repeats[0].data, closing.events.back().data);
     take(job, again);
     EXPECT_TRUE(advance_job(job, 10000 + patience_ms).repeats.empty()) << "patience again";
-    take(job, take_aggregation(job, {1, "g1", ""}, 10000 + patience_ms));
+    take(job, apply_aggregation(job, {1, "g1", ""}, 10000 + patience_ms));
     EXPECT_TRUE(advance_job(job, 10000 + 9 * patience_ms).repeats.empty());
 }
 
@@ -328,7 +328,7 @@ TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts
     EXPECT_EQ(closing.events.back().data.at("quorum"), 1);
     take(job, closing);
     const std::string bad = task_of(job, TaskKind::kTrain, 1, "b").id;
-    const JobDecision decision = take_aggregation(job, {1, "g1", "", {{bad, "holds NaN"}}}, 0);
+    const JobDecision decision = apply_aggregation(job, {1, "g1", "", {{bad, "holds NaN"}}}, 0);
     ASSERT_EQ(decision.events.front().type, "atoll.task.refused.v1");
     EXPECT_EQ(decision.events.front().data.at("facility"), "b");
     EXPECT_EQ(decision.events.front().data.at("error"), "holds NaN");
@@ -338,7 +338,7 @@ TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts
 }
 
 TEST(RoundMachineTest, AFailedAggregationFailsTheJobWithItsReason) {
-    const JobDecision decision = take_aggregation(aggregating(), {1, "", "shapes differ"}, 0);
+    const JobDecision decision = apply_aggregation(aggregating(), {1, "", "shapes differ"}, 0);
     EXPECT_EQ(decision.job_state, JobState::kFailed);
     EXPECT_EQ(decision.job_error, "aggregation of round 1 failed: shapes differ");
 }

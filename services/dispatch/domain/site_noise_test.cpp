@@ -130,7 +130,7 @@ std::string fault_of(const Json& value) {
 Json kept_of(const TaskChange& change) {
     const Task& task = change.task;
     Json kept = {{"error", task.error}, {"result", task.result}, {"events", Json::array()}};
-    if (task.attempt) kept["attempt"] = {{"error", task.attempt->error}, {"progress", progress_of(*task.attempt)}};
+    if (task.attempt) kept["attempt"] = {{"error", task.attempt->error}, {"progress", progress_json(*task.attempt)}};
     for (const DomainEvent& event : change.events) kept["events"].push_back(event.data);
     return kept;
 }

@@ -25,42 +25,26 @@ Enum parse(const char* const (&words)[count], const std::string& word) {
 }
 
 template <std::size_t count, class Enum>
-const char* word_of(const char* const (&words)[count], Enum value) {
+const char* to_word(const char* const (&words)[count], Enum value) {
     return words[static_cast<std::size_t>(value)];
-}
-
-// Of a training its summary, of an evaluation its results.
-Json lines_of(const Attempt& attempt) {
-    if (attempt.summary) return to_json(*attempt.summary);
-    if (attempt.results.empty()) return nullptr;
-    Json lines = Json::array();
-    for (const EvaluationLine& result : attempt.results) lines.push_back(to_json(result));
-    return lines;
-}
-
-void read_lines(const Json& lines, Attempt& attempt) {
-    attempt.summary = parse_summary_line(lines);
-    attempt.results.clear();
-    if (!lines.is_array()) return;
-    for (const Json& line : lines) attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
 }
 
 }  // namespace
 
 const char* to_string(TaskKind kind) {
-    return word_of(kTaskKinds, kind);
+    return to_word(kTaskKinds, kind);
 }
 const char* to_string(TaskState state) {
-    return word_of(kTaskStates, state);
+    return to_word(kTaskStates, state);
 }
 const char* to_string(Step step) {
-    return word_of(kSteps, step);
+    return to_word(kSteps, step);
 }
 const char* to_string(JobState state) {
-    return word_of(kJobStates, state);
+    return to_word(kJobStates, state);
 }
 const char* to_string(RoundState state) {
-    return word_of(kRoundStates, state);
+    return to_word(kRoundStates, state);
 }
 TaskKind parse_task_kind(const std::string& word) {
     return parse<TaskKind>(kTaskKinds, word);
@@ -86,17 +70,20 @@ bool is_finished(JobState state) {
     return state != JobState::kRunning && state != JobState::kPaused;
 }
 
-Json progress_of(const Attempt& attempt) {
+Json progress_json(const Attempt& attempt) {
+    Json lines;  // of a training its summary, of an evaluation its results
+    if (attempt.summary) lines = to_json(*attempt.summary);
+    for (const EvaluationLine& result : attempt.results) lines.push_back(to_json(result));
     return {{"continues", attempt.continues},
             {"failed_before", attempt.failed_before},
             {"step_failures", attempt.step_failures},
             {"log_offset", attempt.log_offset},
             {"log_lines", attempt.log_lines},
-            {"undrained_looks", attempt.undrained_looks},
-            {"lines", lines_of(attempt)},
+            {"partial_reads", attempt.partial_reads},
+            {"lines", std::move(lines)},
             {"last_step", attempt.last_step ? to_json(*attempt.last_step) : Json()},
-            {"absent_answers", attempt.absent_answers},
-            {"absent_since_ms", attempt.absent_since_ms},
+            {"queue_misses", attempt.queue_misses},
+            {"missing_since_ms", attempt.missing_since_ms},
             {"batch_asked_ms", attempt.batch_asked_ms}};
 }
 
@@ -111,11 +98,16 @@ void read_progress(const Json& progress, Attempt& attempt) {
     attempt.step_failures = number("step_failures", 0);
     attempt.log_offset = number("log_offset", 0);
     attempt.log_lines = number("log_lines", 0);
-    attempt.undrained_looks = number("undrained_looks", 0);
-    read_lines(member("lines"), attempt);
+    attempt.partial_reads = number("partial_reads", 0);
+    const Json lines = member("lines");
+    attempt.summary = parse_summary_line(lines);
+    attempt.results.clear();
+    if (lines.is_array())
+        for (const Json& line : lines)
+            attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
     attempt.last_step = parse_step_line(member("last_step"));
-    attempt.absent_answers = number("absent_answers", 0);
-    attempt.absent_since_ms = number("absent_since_ms", 0);
+    attempt.queue_misses = number("queue_misses", 0);
+    attempt.missing_since_ms = number("missing_since_ms", 0);
     attempt.batch_asked_ms = number("batch_asked_ms", 0);
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/task_params.h"
 #include "shared/json/json.h"
 
@@ -44,18 +44,18 @@ struct Attempt {
     std::int64_t step_failures = 0;       // answers in a row that said no or said nothing
     std::int64_t log_offset = 0;          // bytes of stdout.jsonl read
     std::int64_t log_lines = 0;           // lines among them
-    std::int64_t undrained_looks = 0;     // in a row that did not come to the log's end
+    std::int64_t partial_reads = 0;       // in a row that did not come to the log's end
     std::optional<SummaryLine> summary;   // train
     std::vector<EvaluationLine> results;  // evaluate: in the order of the models
     std::optional<StepLine> last_step;    // train: the newest
-    std::int64_t absent_answers = 0;      // of the batch system, in a row
-    std::int64_t absent_since_ms = 0;     // the first of them
+    std::int64_t queue_misses = 0;        // answers in a row that did not know the batch job
+    std::int64_t missing_since_ms = 0;    // the first of them
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last
 };
 
 // The column, and the attempt's part that comes from it: what another release's row does not have, or has in another
 // form, keeps its default.
-json::Json progress_of(const Attempt& attempt);
+json::Json progress_json(const Attempt& attempt);
 void read_progress(const json::Json& progress, Attempt& attempt);
 
 struct Task {

@@ -21,7 +21,7 @@ struct Staged {};
 struct Submitted {
     std::string batch_id;
 };
-// A look at an attempt that was submitted.
+// What a submitted attempt has come to.
 struct Observed {
     bool started = false;
     std::optional<std::int64_t> exit_code;   // from exit.json
@@ -47,10 +47,10 @@ struct Rejected {
 using Outcome = std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected>;
 
 struct PollPolicy {
-    std::int64_t poll_ms = 1000;         // between looks at a submitted attempt
+    std::int64_t poll_ms = 1000;         // between observations of a submitted attempt
     std::int64_t batch_poll_ms = 10000;  // between questions to the batch system
-    std::int64_t absent_answers = 3;     // that many in a row, over absent_ms, before an attempt counts as lost
-    std::int64_t absent_ms = 10000;
+    std::int64_t queue_misses_max = 3;   // that many in a row, over missing_ms, and an attempt counts as lost
+    std::int64_t missing_ms = 10000;
     std::int64_t retry_ms = 500;  // back-off: doubled at each failure in a row up to retry_ms_max
     std::int64_t retry_ms_max = 600000;
     std::int64_t step_failures_max = 5;

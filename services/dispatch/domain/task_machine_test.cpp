@@ -189,12 +189,13 @@ TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
     Task task = at_step(Step::kRunning);
     for (int i = 0; i < 10; ++i) task = after(task, BatchState::kUnknownToQueue, 1000);
     EXPECT_EQ(task.state, TaskState::kRunning) << "many answers at once are one";
-    task.attempt->absent_answers = 1;
-    task = after(task, BatchState::kUnknownToQueue, 1000 + kPollPolicy.absent_ms);
+    task.attempt->queue_misses = 1;
+    task = after(task, BatchState::kUnknownToQueue, 1000 + kPollPolicy.missing_ms);
     EXPECT_EQ(task.state, TaskState::kRunning) << "two answers are too few";
-    const Task found_again = after(task, BatchState::kRunning, 1000 + kPollPolicy.absent_ms);
-    EXPECT_EQ(after(found_again, BatchState::kUnknownToQueue, 9000 + kPollPolicy.absent_ms).state, TaskState::kRunning);
-    task = after(task, BatchState::kUnknownToQueue, 2000 + kPollPolicy.absent_ms);
+    const Task found_again = after(task, BatchState::kRunning, 1000 + kPollPolicy.missing_ms);
+    EXPECT_EQ(after(found_again, BatchState::kUnknownToQueue, 9000 + kPollPolicy.missing_ms).state,
+              TaskState::kRunning);
+    task = after(task, BatchState::kUnknownToQueue, 2000 + kPollPolicy.missing_ms);
     EXPECT_EQ(task.state, TaskState::kPending);
     EXPECT_EQ(task.attempt->step, Step::kFailed);
 }

@@ -21,20 +21,20 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     training.step_failures = 3;
     training.log_offset = 4;
     training.log_lines = 5;
-    training.undrained_looks = 6;
-    training.absent_answers = 7;
-    training.absent_since_ms = 8;
+    training.partial_reads = 6;
+    training.queue_misses = 7;
+    training.missing_since_ms = 8;
     training.batch_asked_ms = 9;
     training.last_step = parse_step_line({{"step", 10}, {"loss", 2.5}});
     training.summary = parse_summary_line({{"summary", true}, {"steps", 10}, {"resumable", true}});
     ASSERT_TRUE(training.last_step && training.summary);
-    EXPECT_EQ(progress_of(read_back(progress_of(training))), progress_of(training));
-    EXPECT_TRUE(read_back(progress_of(training)).summary->resumable);
+    EXPECT_EQ(progress_json(read_back(progress_json(training))), progress_json(training));
+    EXPECT_TRUE(read_back(progress_json(training)).summary->resumable);
     Attempt evaluation;
     evaluation.results = {*parse_evaluation_line({{"loss", 2.0}, {"perplexity", 7.5}, {"tokens", 10}}),
                           *parse_evaluation_line({{"loss", 900.0}})};
-    EXPECT_EQ(progress_of(read_back(progress_of(evaluation))), progress_of(evaluation));
-    EXPECT_EQ(progress_of(read_back(progress_of(Attempt()))), progress_of(Attempt()));
+    EXPECT_EQ(progress_json(read_back(progress_json(evaluation))), progress_json(evaluation));
+    EXPECT_EQ(progress_json(read_back(progress_json(Attempt()))), progress_json(Attempt()));
 }
 
 TEST(TaskTest, WhatAnotherReleaseKeptIsReadAsFarAsItCanBe) {
@@ -42,8 +42,8 @@ TEST(TaskTest, WhatAnotherReleaseKeptIsReadAsFarAsItCanBe) {
                                      {"log_offset", 100},
                                      {"lines", {{"summary", true}, {"samples", 5}, {"tokens", 7}}},
                                      {"last_step", {{"step", 3}, {"loss", 2.5}}},
-                                     {"absent_answers", 0},
-                                     {"absent_since_ms", 0},
+                                     {"queue_misses", 0},
+                                     {"missing_since_ms", 0},
                                      {"batch_asked_ms", 12}},
                                     3);
     EXPECT_EQ(older.failed_before, 2);
@@ -56,7 +56,7 @@ TEST(TaskTest, WhatAnotherReleaseKeptIsReadAsFarAsItCanBe) {
     EXPECT_EQ(odd.results.size(), 3U) << "as many as there were";
     EXPECT_EQ(odd.results[0].perplexity, 2.5);
     EXPECT_FALSE(odd.last_step);
-    EXPECT_EQ(progress_of(read_back(Json())), progress_of(Attempt()));
+    EXPECT_EQ(progress_json(read_back(Json())), progress_json(Attempt()));
 }
 
 }  // namespace

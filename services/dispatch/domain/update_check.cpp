@@ -9,18 +9,13 @@ namespace {
 
 using json::Json;
 
-std::string limit_text(double number) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.0f", number);
-    return text;
-}
-
 Status check_count(const std::optional<std::int64_t>& count, const std::string& key, double max) {
     if (!count) return internal_error("the trainer's summary must give \"" + key + "\" as an integer from 0");
-    if (static_cast<double>(*count) > max)
-        return internal_error("the trainer's summary says " + std::to_string(*count) + " " + key +
-                              ", but its settings and its dataset version allow " + limit_text(max) + " at most");
-    return {};
+    if (static_cast<double>(*count) <= max) return {};
+    char limit[32];
+    std::snprintf(limit, sizeof limit, "%.0f", max);
+    return internal_error("the trainer's summary says " + std::to_string(*count) + " " + key +
+                          ", but its settings and its dataset version allow " + limit + " at most");
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/site_output.h"
 #include "shared/json/json.h"
 
 // A site is believed only as far as what it says can be: its numbers weigh its update.

@@ -82,7 +82,7 @@ Status EventFeed::serve(const std::stop_token& stop) {
     return {};
 }
 
-std::vector<EventFeed::Query> EventFeed::take_due(bool all) {
+std::vector<EventFeed::Query> EventFeed::extract_due(bool all) {
     const auto now = std::chrono::steady_clock::now();
     std::vector<Query> due;
     const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ std::vector<EventFeed::Query> EventFeed::take_due(bool all) {
 }
 
 Status EventFeed::answer_ready(pg::Connection& connection, bool all) {
-    std::vector<Query> due = take_due(all);
+    std::vector<Query> due = extract_due(all);
     for (std::size_t i = 0; i < due.size(); ++i) {
         Query& query = due[i];
         auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
@@ -128,7 +128,7 @@ void EventFeed::put_back(std::vector<Query> questions) {
 }
 
 void EventFeed::fail_late(const Error& error) {
-    for (auto& query : take_due(false)) give(query, error);
+    for (auto& query : extract_due(false)) give(query, error);
 }
 
 }  // namespace atl::dispatch

@@ -38,7 +38,7 @@ class EventFeed {
     void run(const std::stop_token& stop);
     Status serve(const std::stop_token& stop);
     // The questions to look at now: all, or those that are new or whose time is over. The caller owns them.
-    std::vector<Query> take_due(bool all);
+    std::vector<Query> extract_due(bool all);
     Status answer_ready(pg::Connection& connection, bool all);
     void put_back(std::vector<Query> questions);
     void fail_late(const Error& error);

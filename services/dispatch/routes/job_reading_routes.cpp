@@ -62,7 +62,7 @@ Response get_rounds(Routing& routing, const Request& request) {
     });
 }
 
-Result<EventFeed::Query> question_of(const Request& request) {
+Result<EventFeed::Query> parse_event_query(const Request& request) {
     EventFeed::Query query;
     query.job = request.param("id");
     ATOLL_TRY(query.after, query_integer(request, "after", 0, INT64_MAX));
@@ -75,7 +75,7 @@ Result<EventFeed::Query> question_of(const Request& request) {
 
 // Runs on a listener's thread: hands the query on and returns.
 void events(Routing& routing, const Request& request, const http::Responder& responder) {
-    auto query = question_of(request);
+    auto query = parse_event_query(request);
     const std::string request_id = request.request_id;
     if (!query.ok()) return responder.respond(Response::problem(query.error(), request_id));
     query->answer = [responder, request_id](const Result<EventPage>& page) {

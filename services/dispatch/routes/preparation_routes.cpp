@@ -17,7 +17,8 @@ using json::Json;
 constexpr std::int64_t kAttemptsMax = 3;
 
 // Asks other services: no connection is held meanwhile.
-Result<Task> task_of(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation) {
+Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog,
+                                   const std::string& preparation) {
     ATOLL_TRY(const DatasetInfo dataset, catalog.dataset(spec.dataset, "dataset"));
     ATOLL_TRY(const std::string tokenizer,
               catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
@@ -47,7 +48,7 @@ Response post_preparation(Routing& routing, const Request& request) {
             ATOLL_TRY(auto connection, routing.pool.acquire());
             ATOLL_RETURN_IF_ERROR(require_facility(*connection, spec.facility, "facility"));
         }
-        ATOLL_TRY(task, task_of(spec, routing.catalog, id));
+        ATOLL_TRY(task, make_preparation_task(spec, routing.catalog, id));
         return {};
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {

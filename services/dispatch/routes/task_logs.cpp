@@ -25,13 +25,6 @@ Json read_one(const LogSource& source, Clock::time_point deadline) {
     return log;
 }
 
-// "round 2, train at leonardo, task 01ab…, attempt 1: stderr.log"
-std::string heading_of(const Json& log) {
-    const auto word = [&](const char* key) { return log.at(key).get<std::string>(); };
-    return "round " + log.at("round").dump() + ", " + word("kind") + " at " + word("facility") + ", task " +
-           word("task") + ", attempt " + log.at("attempt").dump() + ": " + word("file");
-}
-
 }  // namespace
 
 Json gather_logs(const std::vector<LogSource>& sources, Clock::time_point deadline) {
@@ -47,7 +40,11 @@ Json gather_logs(const std::vector<LogSource>& sources, Clock::time_point deadli
 std::string logs_text(const Json& logs) {
     std::string all;
     for (const Json& log : logs) {
-        all += "== " + heading_of(log) + "\n" + log.at(log.contains("text") ? "text" : "error").get<std::string>();
+        const auto word = [&](const char* key) { return log.at(key).get<std::string>(); };
+        // "== round 2, train at leonardo, task 01ab…, attempt 1: stderr.log"
+        all += "== round " + log.at("round").dump() + ", " + word("kind") + " at " + word("facility") + ", task " +
+               word("task") + ", attempt " + log.at("attempt").dump() + ": " + word("file") + "\n" +
+               word(log.contains("text") ? "text" : "error");
         if (!all.ends_with('\n')) all += '\n';
     }
     return all;

@@ -12,7 +12,7 @@ using Lines = std::vector<std::string_view>;
 
 constexpr std::size_t kRuleLength = 70;  // mpirun rules its notices off with 74 dashes
 
-Lines lines_of(std::string_view text) {
+Lines split_lines(std::string_view text) {
     Lines lines;
     while (!text.empty()) {
         const std::size_t end = std::min(text.find('\n'), text.size());
@@ -41,7 +41,7 @@ Lines without_notices(const Lines& lines) {
     return outside;
 }
 
-Lines trainers_own(const Lines& lines) {
+Lines trainer_lines(const Lines& lines) {
     Lines own;
     bool is_own = false;
     for (const std::string_view line : lines) {
@@ -68,8 +68,8 @@ std::string last_that_fit(const Lines& lines, std::size_t bytes_max) {
 }  // namespace
 
 std::string failure_text(std::string_view log_end, std::size_t bytes_max) {
-    const Lines lines = lines_of(log_end);
-    if (const Lines own = trainers_own(lines); !own.empty()) return last_that_fit(own, bytes_max);
+    const Lines lines = split_lines(log_end);
+    if (const Lines own = trainer_lines(lines); !own.empty()) return last_that_fit(own, bytes_max);
     return last_that_fit(without_notices(lines), bytes_max);
 }
 

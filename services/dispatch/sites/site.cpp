@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/sites/job_script.h"
 #include "shared/base/shorten.h"
@@ -29,7 +29,7 @@ std::string last_bytes(const std::string& text, std::size_t count) {
     return text.size() > count ? text.substr(text.size() - count) : text;
 }
 
-Error error_of(const CommandResult& result, const char* what) {
+Error to_error(const CommandResult& result, const char* what) {
     const std::string text = printable(last_bytes(result.err.empty() ? result.out : result.err, kErrorBytesMax));
     const std::string message =
         std::string(what) + ": exit status " + std::to_string(result.exit_code) + ": " + log::redact(text);
@@ -40,7 +40,7 @@ Error error_of(const CommandResult& result, const char* what) {
 }
 
 // Whole lines only: the last one may still be on its way.
-void take_lines(std::string_view text, std::int64_t offset, Probe& probe) {
+void read_log_lines(std::string_view text, std::int64_t offset, Probe& probe) {
     const std::size_t end = text.rfind('\n');
     const std::size_t whole = end == std::string_view::npos ? 0 : end + 1;
     for (std::size_t begin = 0; begin < whole;) {
@@ -66,7 +66,7 @@ Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
     probe.started = started != 0;
     const std::string_view body = std::string_view(out).substr(header + 1);
     if (exit_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(exit_bytes)));
-    take_lines(body.substr(static_cast<std::size_t>(exit_bytes)), offset, probe);
+    read_log_lines(body.substr(static_cast<std::size_t>(exit_bytes)), offset, probe);
     probe.log_is_drained = log_bytes < kProbeBytesMax;
     return probe;
 }
@@ -108,7 +108,7 @@ Result<CommandResult> Site::run(RemoteScript script, const char* what) {
     script.text.insert(0, render_exports(facility_.environment));
     ATOLL_TRY(CommandResult result, transport_->run(script));
     if (result.exit_code == kExitNoProgram && !result.out.empty()) return missing(result, what);
-    if (result.exit_code != 0) return error_of(result, what);
+    if (result.exit_code != 0) return to_error(result, what);
     return result;
 }
 

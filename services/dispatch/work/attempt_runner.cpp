@@ -102,7 +102,7 @@ Site AttemptRunner::site(const Facility& facility) {
 }
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
-    return facility.transport.kind == "ssh" ? settings_.ssh_pace : settings_.local_pace;
+    return facility.transport.kind == "ssh" ? settings_.ssh_poll_policy : settings_.local_poll_policy;
 }
 
 Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
@@ -202,9 +202,9 @@ Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, st
         for (const Task& one : tasks) live.push_back(batch_job_ref(one, site));
         return live;
     };
-    return queue_status_.state_of({facility, operation_name(task), task.attempt->batch_asked_ms,
-                                   poll_policy(site.facility()).batch_poll_ms, now_ms, operations,
-                                   [&](const auto& live) { return site.ask_batch(live); }});
+    return queue_status_.find({facility, operation_name(task), task.attempt->batch_asked_ms,
+                               poll_policy(site.facility()).batch_poll_ms, now_ms, operations,
+                               [&](const auto& live) { return site.ask_batch(live); }});
 }
 
 Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {
@@ -222,7 +222,7 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     const UpdateLimits limits = update_limits(train.training, train.ranks, shape.rows, shape.seq_len);
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return reject_attempt(counts.error());
     ATOLL_TRY(const std::string token, issue_token(task, {train.base}));
-    Json metrics = metrics_of(summary);
+    Json metrics = update_metrics(summary);
     const Json meta = {
         {"parents", Json::array({train.base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
     ATOLL_TRY(const std::string digest, site.push({batch_job_ref(task, site).directory, train.output_model,

@@ -1,6 +1,6 @@
 #include "services/dispatch/work/preparation.h"
 
-#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/site_output.h"
 #include "shared/digest/digest.h"
 
 namespace atl::dispatch {

@@ -9,7 +9,7 @@ QueueStatusCache::Facility& QueueStatusCache::facility(const std::string& name) 
     return *place;
 }
 
-Result<QueueStatus> QueueStatusCache::state_of(const Query& query) {
+Result<QueueStatus> QueueStatusCache::find(const Query& query) {
     Facility& known = facility(query.facility);
     const std::lock_guard lock(known.mutex);
     const bool is_fresh = known.asked_ms > query.seen_ms && query.now_ms - known.asked_ms < query.age_ms_max;

@@ -32,7 +32,7 @@ class QueueStatusCache {
     };
     // From an answer that the task has not seen, or by asking now. kUnavailable: no answer, or the operations do not
     // hold this one.
-    Result<QueueStatus> state_of(const Query& query);
+    Result<QueueStatus> find(const Query& query);
 
   private:
     struct Facility {

@@ -8,13 +8,13 @@ namespace {
 class BatchAnswersTest : public testing::Test {
   protected:
     Result<QueueStatus> ask(const std::string& operation, std::int64_t seen_ms, std::int64_t now_ms) {
-        return answers_.state_of({"leonardo", operation, seen_ms, 1000, now_ms,
-                                  [this]() -> Result<std::vector<BatchJobRef>> { return operations_; },
-                                  [this](const auto& operations) -> Result<std::vector<BatchState>> {
-                                      ++questions_;
-                                      if (is_silent_) return unavailable("no answer");
-                                      return std::vector(operations.size(), BatchState::kRunning);
-                                  }});
+        return answers_.find({"leonardo", operation, seen_ms, 1000, now_ms,
+                              [this]() -> Result<std::vector<BatchJobRef>> { return operations_; },
+                              [this](const auto& operations) -> Result<std::vector<BatchState>> {
+                                  ++questions_;
+                                  if (is_silent_) return unavailable("no answer");
+                                  return std::vector(operations.size(), BatchState::kRunning);
+                              }});
     }
 
     QueueStatusCache answers_;

@@ -1,4 +1,4 @@
-#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/site_output.h"
 
 #include <cmath>
 
@@ -118,7 +118,7 @@ bool is_summary(const Json& value) {
     return has(value, "summary") && value.at("summary") == true;
 }
 
-Result<SummaryLine> summary_of(const Json& value) {
+Result<SummaryLine> read_summary(const Json& value) {
     SummaryLine line;
     MemberReader read(value);
     read("resumable", line.resumable);
@@ -127,7 +127,7 @@ Result<SummaryLine> summary_of(const Json& value) {
     return line;
 }
 
-Result<EvaluationLine> evaluation_of(const Json& value) {
+Result<EvaluationLine> read_evaluation(const Json& value) {
     EvaluationLine line;
     MemberReader read(value);
     visit_evaluation(line, read);
@@ -136,7 +136,7 @@ Result<EvaluationLine> evaluation_of(const Json& value) {
 }
 
 // null: it is no JSON, and so none of ours.
-Json json_of(std::string_view line) {
+Json parse_or_null(std::string_view line) {
     if (line.size() > kLineBytesMax) return nullptr;
     auto value = json::parse(line, kDepthMax);
     return value.ok() ? std::move(value).value() : Json();
@@ -160,20 +160,20 @@ std::optional<StepLine> parse_step_line(const Json& value) {
 
 std::optional<SummaryLine> parse_summary_line(const Json& value) {
     if (!is_summary(value)) return std::nullopt;
-    const auto line = summary_of(value);
+    const auto line = read_summary(value);
     return line.ok() ? std::optional(*line) : std::nullopt;
 }
 
 std::optional<EvaluationLine> parse_evaluation_line(const Json& value) {
     if (!value.is_object()) return std::nullopt;
-    const auto line = evaluation_of(value);
+    const auto line = read_evaluation(value);
     return line.ok() ? std::optional(*line) : std::nullopt;
 }
 
 Result<TrainingLine> read_training_line(std::string_view line) {
-    const Json value = json_of(line);
+    const Json value = parse_or_null(line);
     if (is_summary(value)) {
-        ATOLL_TRY(SummaryLine summary, summary_of(value));
+        ATOLL_TRY(SummaryLine summary, read_summary(value));
         return TrainingLine(summary);
     }
     const auto step = parse_step_line(value);
@@ -181,9 +181,9 @@ Result<TrainingLine> read_training_line(std::string_view line) {
 }
 
 Result<std::optional<EvaluationLine>> read_evaluation_line(std::string_view line) {
-    const Json value = json_of(line);
+    const Json value = parse_or_null(line);
     if (!has(value, "perplexity")) return std::optional<EvaluationLine>();
-    ATOLL_TRY(EvaluationLine evaluation, evaluation_of(value));
+    ATOLL_TRY(EvaluationLine evaluation, read_evaluation(value));
     return std::optional(evaluation);
 }
 
@@ -195,7 +195,7 @@ Json to_json(const StepLine& line) {
 }
 
 Json to_json(const SummaryLine& line) {
-    Json value = metrics_of(line);
+    Json value = update_metrics(line);
     value["summary"] = true;
     value["resumable"] = line.resumable;
     return value;
@@ -208,7 +208,7 @@ Json to_json(const EvaluationLine& line) {
     return value;
 }
 
-Json metrics_of(const SummaryLine& summary) {
+Json update_metrics(const SummaryLine& summary) {
     Json metrics = Json::object();
     MemberWriter write(metrics);
     visit_metrics(summary, write);

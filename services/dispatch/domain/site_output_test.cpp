@@ -1,4 +1,4 @@
-#include "services/dispatch/domain/site_words.h"
+#include "services/dispatch/domain/site_output.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ bool is_none(const std::string& line) {
     return training.ok() && std::holds_alternative<std::monostate>(*training) && evaluation.ok() && !*evaluation;
 }
 
-TEST(SiteWordsTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
+TEST(SiteOutputTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
     const Json step = {{"step", 7},        {"loss", 2.5},         {"lr", 1e-3},        {"grad_norm", 0.5},
                        {"loss_scale", 64}, {"tokens_per_s", 1e4}, {"mfu", 0.5},        {"hfu", 0.25},
                        {"peak_bytes", 99}, {"val_loss", 2.0},     {"val_tokens", 640}, {"val_perplexity", 7.5}};
@@ -37,13 +37,13 @@ TEST(SiteWordsTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
     summary.update({{"summary", true}, {"resumable", true}});
     EXPECT_EQ(to_json(summary_of(summary)), summary);
     EXPECT_EQ(to_json(*parse_summary_line(to_json(summary_of(summary)))), summary);
-    EXPECT_EQ(metrics_of(summary_of(summary)), metrics);
+    EXPECT_EQ(update_metrics(summary_of(summary)), metrics);
     const Json evaluation = {{"loss", 2.0}, {"perplexity", 7.389}, {"tokens", 1000}};
     EXPECT_EQ(to_json(**read_evaluation_line(evaluation.dump())), evaluation);
     EXPECT_EQ(to_json(*parse_evaluation_line(evaluation)), evaluation);
 }
 
-TEST(SiteWordsTest, WhatATrainerDoesNotKnowIsLeftOut) {
+TEST(SiteOutputTest, WhatATrainerDoesNotKnowIsLeftOut) {
     EXPECT_EQ(to_json(step_of({{"step", 1}, {"loss", nullptr}, {"mfu", nullptr}})), (Json{{"step", 1}}));
     EXPECT_FALSE(summary_of({{"summary", true}, {"already_finished", true}, {"resumable", false}}).samples);
     const auto infinite = read_evaluation_line("{\"loss\":900.5,\"perplexity\":null,\"tokens\":5}").value();
@@ -52,14 +52,14 @@ TEST(SiteWordsTest, WhatATrainerDoesNotKnowIsLeftOut) {
     EXPECT_EQ(infinite->loss, 900.5);
 }
 
-TEST(SiteWordsTest, MembersThatNobodyKnowsGoNowhere) {
+TEST(SiteOutputTest, MembersThatNobodyKnowsGoNowhere) {
     const std::string odd("a\0b", 3);
     EXPECT_EQ(to_json(step_of({{"step", 1}, {"loss", 5.0}, {odd, 1}, {"note", "perché"}, {"more", {1, 2}}})),
               (Json{{"step", 1}, {"loss", 5.0}}));
     EXPECT_EQ(to_json(summary_of({{"summary", true}, {odd, odd}})), (Json{{"summary", true}, {"resumable", false}}));
 }
 
-TEST(SiteWordsTest, WhatIsNoLineOfOursIsPassedOver) {
+TEST(SiteOutputTest, WhatIsNoLineOfOursIsPassedOver) {
     for (const char* text : {"", "no JSON", "[1,2]", "7", "null", "{}", "{\"summary\":1}", "{\"summary\":\"true\"}",
                              "{\"step\":-1}", "{\"step\":\"one\"}", "{\"step\":null}", "{\"step\":1.5}",
                              "{\"step\":18446744073709551615}", "{\"step\":1e999}", "{\"step\":1,\"step\":2}", "\xff"})
@@ -68,13 +68,13 @@ TEST(SiteWordsTest, WhatIsNoLineOfOursIsPassedOver) {
     EXPECT_TRUE(is_none("{\"step\":1,\"more\":" + std::string(20, '[') + std::string(20, ']') + "}")) << "far too deep";
 }
 
-TEST(SiteWordsTest, AStepsNumbersThatAreNoneAreLeftOut) {
+TEST(SiteOutputTest, AStepsNumbersThatAreNoneAreLeftOut) {
     const Json odd = {{"step", 1},        {"loss", "low"},     {"lr", true},          {"mfu", Json::object()},
                       {"peak_bytes", -1}, {"val_tokens", 1.5}, {"tokens_per_s", 10.5}};
     EXPECT_EQ(to_json(step_of(odd)), (Json{{"step", 1}, {"tokens_per_s", 10.5}}));
 }
 
-TEST(SiteWordsTest, AResultThatCannotBeWhatItSaysIsRefusedByItsMember) {
+TEST(SiteOutputTest, AResultThatCannotBeWhatItSaysIsRefusedByItsMember) {
     const auto field_of = [](const std::string& line) {
         const auto training = read_training_line(line);
         const auto evaluation = read_evaluation_line(line);
@@ -94,7 +94,7 @@ TEST(SiteWordsTest, AResultThatCannotBeWhatItSaysIsRefusedByItsMember) {
     EXPECT_EQ(field_of("{\"summary\":true,\"tokens\":9007199254740992}"), "none");
 }
 
-TEST(SiteWordsTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
+TEST(SiteOutputTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
     EXPECT_EQ(read_exit_code("{\"exit_code\":0,\"out\":\"trained\"}"), 0);
     EXPECT_EQ(read_exit_code("{\"exit_code\":255}"), 255);
     for (const char* text : {"", "{}", "0", "{\"exit_code\":256}", "{\"exit_code\":-1}", "{\"exit_code\":true}",
@@ -102,7 +102,7 @@ TEST(SiteWordsTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
         EXPECT_EQ(read_exit_code(text), 1) << text;
 }
 
-TEST(SiteWordsTest, ADigestIsTheOnlyAnswerOfAPush) {
+TEST(SiteOutputTest, ADigestIsTheOnlyAnswerOfAPush) {
     const std::string digest(64, 'a');
     EXPECT_EQ(read_pushed_digest("{\"digest\":\"" + digest + "\"}\n"), digest);
     for (const std::string& text : {std::string(), std::string("done"), "{\"digest\":\"" + std::string(64, 'A') + "\"}",
@@ -111,7 +111,7 @@ TEST(SiteWordsTest, ADigestIsTheOnlyAnswerOfAPush) {
         EXPECT_FALSE(read_pushed_digest(text)) << text.substr(0, 100);
 }
 
-TEST(SiteWordsTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
+TEST(SiteOutputTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
     const Json good = {{"schema", 1},     {"tokenizer_sha256", std::string(64, '1')},
                        {"seq_len", 128},  {"batching", "packing"},
                        {"documents", 10}, {"rows", 5},

@@ -64,7 +64,7 @@ std::optional<SummaryLine> parse_summary_line(const json::Json& value);
 std::optional<EvaluationLine> parse_evaluation_line(const json::Json& value);
 
 // An update's numbers, for the version and for people.
-json::Json metrics_of(const SummaryLine& summary);
+json::Json update_metrics(const SummaryLine& summary);
 
 // The status in an attempt's exit.json. What is none of ours says only that the attempt ended, and not well: 1.
 std::int64_t read_exit_code(std::string_view text);
