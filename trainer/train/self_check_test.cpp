@@ -17,8 +17,8 @@ struct Checked {
     std::set<std::string> failed;  // by name
 };
 
-Checked check(const cpu::Loops& loops, const cpu::Sgemm& sgemm) {
-    cpu::CpuBackend backend(loops, sgemm, 1);
+Checked check(const cpu::SimdKernels& simd, const cpu::Sgemm& sgemm) {
+    cpu::CpuBackend backend(simd, sgemm, 1);
     Checked checked;
     checked.status = check_backend(backend, [&](const CheckResult& result) {
         ++checked.count;
@@ -28,7 +28,7 @@ Checked check(const cpu::Loops& loops, const cpu::Sgemm& sgemm) {
 }
 
 TEST(SelfCheckTest, ABackendThatComputesRightPasses) {
-    const Checked checked = check(cpu::baseline::loops(), cpu::openblas());
+    const Checked checked = check(cpu::baseline::simd_kernels(), cpu::openblas());
     EXPECT_TRUE(checked.status.ok());
     EXPECT_GT(checked.count, 12U);
     EXPECT_TRUE(checked.failed.empty()) << *checked.failed.begin();
@@ -41,7 +41,7 @@ TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
         cpu::openblas().multiply(m, n, k, a, b, c, c_stride, accumulate);
         c[0] += 0.125F;
     };
-    const Checked checked = check(cpu::baseline::loops(), wrong);
+    const Checked checked = check(cpu::baseline::simd_kernels(), wrong);
     ASSERT_FALSE(checked.status.ok());
     EXPECT_EQ(checked.status.error().code, ErrorCode::kInternal) << "the program's exit code is 1";
     EXPECT_TRUE(checked.failed.contains("matmul 1x3x3"));
@@ -49,10 +49,10 @@ TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
 }
 
 TEST(SelfCheckTest, AGradientThatLacksAHundredthIsFound) {
-    cpu::Loops wrong = cpu::baseline::loops();
+    cpu::SimdKernels wrong = cpu::baseline::simd_kernels();
     wrong.swiglu_backward = [](const float* gate_up, const float* out_gradient, float* gate_up_gradient, float* out,
                                std::int64_t channels) {
-        cpu::baseline::loops().swiglu_backward(gate_up, out_gradient, gate_up_gradient, out, channels);
+        cpu::baseline::simd_kernels().swiglu_backward(gate_up, out_gradient, gate_up_gradient, out, channels);
         for (std::int64_t i = 0; i < 2 * channels; ++i) gate_up_gradient[i] *= 0.99F;
     };
     const Checked checked = check(wrong, cpu::openblas());

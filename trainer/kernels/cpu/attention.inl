@@ -136,19 +136,19 @@ struct QueryBlock {
     std::int64_t first, rows, key_begin, key_end;
 };
 
-inline std::int64_t key_begin_of(const AttentionTask& task, std::int64_t query) {
+inline std::int64_t first_key(const AttentionTask& task, std::int64_t query) {
     return task.segment_starts == nullptr ? 0 : task.segment_starts[query];
 }
 
-inline std::int64_t key_end_of(const AttentionTask& task, std::int64_t query) {
+inline std::int64_t end_key(const AttentionTask& task, std::int64_t query) {
     return task.key_count - task.query_count + query + 1;
 }
 
 inline QueryBlock query_block(const AttentionTask& task, std::int64_t first) {
     const std::int64_t left = task.query_count - first;
     const std::int64_t rows = left < kQueryBlock ? left : kQueryBlock;
-    return {first, rows, key_begin_of(task, first) / kPanel * kPanel,
-            round_up(key_end_of(task, first + rows - 1), kPanel)};
+    return {first, rows, first_key(task, first) / kPanel * kPanel,
+            round_up(end_key(task, first + rows - 1), kPanel)};
 }
 
 // scores [rows, keys of the block] = a [rows, D] · (keys or values)ᵀ
@@ -192,8 +192,8 @@ void attention_forward(const AttentionTask& task) {
             multiply_transposed(block, channels, {queries, task.query_stride, 1}, s.keys_transposed, s.scores,
                                 s.padded_keys);
             for (std::int64_t i = 0; i < block.rows; ++i) {
-                const float log_sum = softmax_row(s.scores + i * s.padded_keys, key_begin_of(task, first + i),
-                                                  key_end_of(task, first + i), block, factor);
+                const float log_sum = softmax_row(s.scores + i * s.padded_keys, first_key(task, first + i),
+                                                  end_key(task, first + i), block, factor);
                 if (task.log_sum_exp != nullptr) task.log_sum_exp[head * task.query_count + first + i] = log_sum;
             }
             product(block.rows, s.padded_channels, block.key_end - block.key_begin,
@@ -244,7 +244,7 @@ inline void backward_block(const AttentionTask& task, const AttentionScratch& s,
     for (std::int64_t i = 0; i < block.rows; ++i) {
         const float delta = dot(s.out_gradient + i * padded, task.out + out_at + i * task.out_stride, channels);
         score_gradient_row(s.scores + i * s.padded_keys, s.score_gradients + i * s.padded_keys,
-                           key_begin_of(task, first + i), key_end_of(task, first + i), block, factor,
+                           first_key(task, first + i), end_key(task, first + i), block, factor,
                            task.log_sum_exp[head * task.query_count + first + i], delta);
     }
     const std::int64_t keys = block.key_end - block.key_begin, at = block.key_begin * padded;

@@ -23,7 +23,7 @@ struct Place {
     std::int64_t sequence, kv_head;
 };
 
-Place place_of(const AttentionShape& shape, std::int64_t index) {
+Place locate(const AttentionShape& shape, std::int64_t index) {
     return {index / shape.kv_heads, index % shape.kv_heads};
 }
 
@@ -53,7 +53,7 @@ AttentionTask make_task(const AttentionShape& shape, Place place, const float* q
 }  // namespace
 
 std::int64_t CpuBackend::scratch_bytes(std::int64_t keys, std::int64_t head_channels, bool backward) const {
-    return tensor::aligned(loops_.attention_scratch_floats(keys, head_channels, backward) *
+    return tensor::aligned(simd_.attention_scratch_floats(keys, head_channels, backward) *
                            static_cast<std::int64_t>(sizeof(float)));
 }
 
@@ -73,9 +73,9 @@ void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
     pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
         AttentionTask task =
-            make_task(shape, place_of(shape, index), qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
+            make_task(shape, locate(shape, index), qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
         task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
-        loops_.attention_forward(task);
+        simd_.attention_forward(task);
     });
 }
 
@@ -89,13 +89,13 @@ void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
     pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
         AttentionTask task =
-            make_task(shape, place_of(shape, index), qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
+            make_task(shape, locate(shape, index), qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
         task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
         task.out_gradient = out_gradient.f32() + (task.out - out.f32());
         task.query_gradient = qkv_gradient.f32() + (task.queries - qkv.f32());
         task.key_gradient = qkv_gradient.f32() + (task.keys - qkv.f32());
         task.value_gradient = qkv_gradient.f32() + (task.values - qkv.f32());
-        loops_.attention_backward(task);
+        simd_.attention_backward(task);
     });
 }
 
@@ -117,7 +117,7 @@ void CpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
     const std::int64_t bytes = scratch_bytes(past + shape.length, channels, false);
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
     pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
-        const Place place = place_of(shape, index);
+        const Place place = locate(shape, index);
         AttentionTask task = make_task(shape, place, qkv.f32(), nullptr, out.f32(), nullptr);
         const std::int64_t at = place.sequence * keys_max * width + place.kv_head * channels;
         task.keys = key_cache.f32() + at;
@@ -125,7 +125,7 @@ void CpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
         task.kv_stride = width;
         task.key_count = past + shape.length;
         task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
-        loops_.attention_forward(task);
+        simd_.attention_forward(task);
     });
 }
 

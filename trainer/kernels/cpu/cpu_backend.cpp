@@ -20,15 +20,15 @@ void check_same_count(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const Loops& loops, const Sgemm& sgemm, int threads)
-    : loops_(loops), sgemm_(sgemm), pool_(threads), gemm_(pool_, loops, sgemm) {}
+CpuBackend::CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads)
+    : simd_(simd), sgemm_(sgemm), pool_(threads), gemm_(pool_, simd, sgemm) {}
 
 std::string CpuBackend::name() const {
-    return kernels_name(loops_, sgemm_);
+    return kernels_name(simd_, sgemm_);
 }
 
-std::string kernels_name(const Loops& loops, const Sgemm& sgemm) {
-    return std::string("cpu (") + loops.name + ", " + sgemm.name() + ")";
+std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm) {
+    return std::string("cpu (") + simd.name + ", " + sgemm.name() + ")";
 }
 
 // Mapped, not malloc'ed: aligned to pages, zero-cost until touched, and huge pages where the system grants them.
@@ -86,13 +86,13 @@ void CpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {
     check_same_count(a, b);
     check_same_count(a, out);
     for_ranges(a.element_count(), kTileElements, [&, x = a.f32(), y = b.f32(), z = out.f32()](auto begin, auto end) {
-        loops_.add(x + begin, y + begin, z + begin, end - begin);
+        simd_.add(x + begin, y + begin, z + begin, end - begin);
     });
 }
 
 void CpuBackend::scale(const Tensor& x, float factor) {
     for_ranges(x.element_count(), kTileElements,
-               [&, data = x.f32()](auto begin, auto end) { loops_.scale(data + begin, factor, end - begin); });
+               [&, data = x.f32()](auto begin, auto end) { simd_.scale(data + begin, factor, end - begin); });
 }
 
 template <class Part>
@@ -109,11 +109,11 @@ double CpuBackend::reduce(const Tensor& x, Part part) {
 }
 
 double CpuBackend::sum(const Tensor& x) {
-    return reduce(x, loops_.sum);
+    return reduce(x, simd_.sum);
 }
 
 double CpuBackend::sum_of_squares(const Tensor& x) {
-    return reduce(x, loops_.sum_of_squares);
+    return reduce(x, simd_.sum_of_squares);
 }
 
 void CpuBackend::convert(const Tensor& from, const Tensor& to) {
@@ -125,11 +125,19 @@ void CpuBackend::convert(const Tensor& from, const Tensor& to) {
           "convert goes between fp32 and fp16 or bf16");
     for_ranges(from.element_count(), kTileElements, [&](auto begin, auto end) {
         if (widens) {
-            widen(loops_, half, from.data(), begin, end - begin, to.f32() + begin);
+            widen(simd_, half, from.data(), begin, end - begin, to.f32() + begin);
         } else {
-            narrow(loops_, from.f32() + begin, half, to.data(), begin, end - begin);
+            narrow(simd_, from.f32() + begin, half, to.data(), begin, end - begin);
         }
     });
+}
+
+const float* CpuBackend::widen_vector(const Tensor& vector, std::int64_t channels, std::vector<float>& widened) {
+    check_count(vector, channels);
+    if (vector.dtype() == DType::kF32) return vector.f32();
+    widened.resize(static_cast<std::size_t>(channels));
+    widen(simd_, vector.dtype(), vector.data(), 0, channels, widened.data());
+    return widened.data();
 }
 
 }  // namespace atl::kernels::cpu

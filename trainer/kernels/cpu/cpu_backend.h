@@ -5,16 +5,16 @@
 
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/cpu/gemm.h"
-#include "trainer/kernels/cpu/loops.h"
+#include "trainer/kernels/cpu/simd_kernels.h"
 #include "trainer/kernels/cpu/thread_pool.h"
 
 namespace atl::kernels::cpu {
 
-// Backend over a library's products and the loops of one instruction set. Work is cut into tiles by shape alone and
+// Backend over a library's GEMM and the kernels of one instruction set. Work is cut into tiles by shape alone and
 // sums over tiles are added in tile order, so results are bitwise the same for every number of threads.
 class CpuBackend final : public Backend {
   public:
-    CpuBackend(const Loops& loops, const Sgemm& sgemm, int threads);
+    CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads);
 
     std::string name() const override;
 
@@ -102,29 +102,34 @@ class CpuBackend final : public Backend {
     // there are none); then rounds what is kept in another format.
     template <class Update>
     void update_runs(const OptimizerRange& range, std::int64_t step, Update update);
-    // The weight of a norm in fp32: itself, or widened into widened_weight_ until the next call.
-    const float* norm_weight(const Tensor& weight, std::int64_t channels);
-    // The same of a bias, in widened_bias_.
-    const float* bias_of(const Tensor& bias, std::int64_t channels);
-    const float* as_f32(const Tensor& vector, std::int64_t channels, std::vector<float>& widened);
+    // A norm's weight or a bias in fp32: itself, or widened into `widened` until the next call.
+    const float* widen_vector(const Tensor& vector, std::int64_t channels, std::vector<float>& widened);
 
-    const Loops& loops_;
+    const SimdKernels& simd_;
     const Sgemm& sgemm_;
     ThreadPool pool_;
     Gemm gemm_;
     std::vector<double> partial_sums_;      // of reduce(): one a tile
     std::vector<float> partial_gradients_;  // of rmsnorm_backward(), layernorm_backward(): [tiles, C]
-    std::vector<float> widened_weight_;     // of norm_weight(): [C]
-    std::vector<float> widened_bias_;       // of bias_of(): [C]
+    std::vector<float> widened_weight_;     // of a norm: [C]
+    std::vector<float> widened_bias_;       // [C]
 };
 
 // CpuBackend::name() of one with these.
-std::string kernels_name(const Loops& loops, const Sgemm& sgemm);
+std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm);
 
 // Rows that make a tile of about 16k elements: small enough to spread, large enough to pay for handing out.
 constexpr std::int64_t kTileElements = 16384;
-constexpr std::int64_t rows_of_tile(std::int64_t columns) {
+constexpr std::int64_t rows_per_tile(std::int64_t columns) {
     return columns >= kTileElements ? 1 : kTileElements / columns;
+}
+
+inline void check_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+    check(x.contiguous() && x.rows() == rows && x.columns() == columns, "a matrix has another shape");
+}
+
+inline void check_count(const Tensor& x, std::int64_t count) {
+    check(x.contiguous() && x.element_count() == count, "a tensor has another size");
 }
 
 template <class Body>

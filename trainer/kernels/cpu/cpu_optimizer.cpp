@@ -29,21 +29,21 @@ void check_range(const OptimizerRange& range) {
     }
 }
 
-// The moments of one run as the loops take them: where they lie, or a copy in fp32 of what is kept in bf16.
+// The moments of one run as the kernels take them: where they lie, or a copy in fp32 of what is kept in bf16.
 class RunMoments {
   public:
-    RunMoments(const Loops& loops, const Tensor& moments, std::int64_t begin, std::int64_t count)
-        : loops_(loops), bits_(is_wide(moments) ? nullptr : static_cast<std::uint16_t*>(moments.at(begin))) {
+    RunMoments(const SimdKernels& simd, const Tensor& moments, std::int64_t begin, std::int64_t count)
+        : simd_(simd), bits_(is_wide(moments) ? nullptr : static_cast<std::uint16_t*>(moments.at(begin))) {
         data_ = bits_ == nullptr ? static_cast<float*>(moments.at(begin)) : wide_.data();
-        if (bits_ != nullptr) loops_.bf16_to_f32(bits_, data_, count);
+        if (bits_ != nullptr) simd_.bf16_to_f32(bits_, data_, count);
     }
     float* data() const { return data_; }
     void round(const std::uint16_t* random, std::int64_t count) const {
-        if (bits_ != nullptr) loops_.round_to_bf16(data_, random, bits_, count);
+        if (bits_ != nullptr) simd_.round_to_bf16(data_, random, bits_, count);
     }
 
   private:
-    const Loops& loops_;
+    const SimdKernels& simd_;
     std::uint16_t* bits_;
     float* data_;
     std::array<float, kRun> wide_;  // NOLINT: filled when it is used
@@ -59,18 +59,18 @@ void CpuBackend::update_runs(const OptimizerRange& range, std::int64_t step, Upd
         std::array<std::uint16_t, 2 * kRun> random;  // NOLINT: filled when it is used
         for (std::int64_t begin = tile_begin; begin < tile_end; begin += kRun) {
             const std::int64_t count = std::min(kRun, tile_end - begin);
-            RunMoments first(loops_, range.first_moments, begin, count);
-            RunMoments second(loops_, range.second_moments, begin, count);
+            RunMoments first(simd_, range.first_moments, begin, count);
+            RunMoments second(simd_, range.second_moments, begin, count);
             float* const weights = range.weights.f32() + begin;
             update(weights, range.gradients.f32() + begin, first.data(), second.data(), count);
             if (rounds) {
-                loops_.random_halves(range.seed, step, range.first_element + begin, random.data(), random.data() + kRun,
-                                     count);
+                simd_.random_halves(range.seed, step, range.first_element + begin, random.data(), random.data() + kRun,
+                                    count);
                 first.round(random.data(), count);
                 second.round(random.data() + kRun, count);
             }
             if (!range.stored.empty()) {
-                narrow(loops_, weights, range.stored.dtype(), range.stored.data(), begin, count);
+                narrow(simd_, weights, range.stored.dtype(), range.stored.data(), begin, count);
             }
         }
     });
@@ -90,7 +90,7 @@ void CpuBackend::adamw(const AdamWStep& step, const OptimizerRange& range) {
     check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
     update_runs(range, step.step,
                 [&](float* weights, const float* gradients, float* first, float* second, std::int64_t count) {
-                    loops_.adamw(factors, weights, gradients, first, second, count);
+                    simd_.adamw(factors, weights, gradients, first, second, count);
                 });
 }
 
@@ -98,8 +98,8 @@ void CpuBackend::sgd(const SgdStep& step, const OptimizerRange& range) {
     const float decay = step.learning_rate * step.weight_decay;
     update_runs(range, step.step,
                 [&](float* weights, const float* gradients, float* momenta, float*, std::int64_t count) {
-                    loops_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights, gradients,
-                               momenta, count);
+                    simd_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights, gradients,
+                              momenta, count);
                 });
 }
 

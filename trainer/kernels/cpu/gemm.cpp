@@ -17,14 +17,14 @@ constexpr std::int64_t kBlockDepth = 384;
 constexpr std::int64_t kBlockColumns = 256;
 constexpr std::int64_t kBlockUnit = 64;
 
-constexpr std::int64_t blocks_of(std::int64_t size, std::int64_t block) {
+constexpr std::int64_t count_blocks(std::int64_t size, std::int64_t block) {
     return (size + block - 1) / block;
 }
 
 // Equal blocks, but for the last, of at most `largest`, which is a multiple of `unit` like them.
 constexpr std::int64_t block_size(std::int64_t size, std::int64_t largest, std::int64_t unit) {
-    const std::int64_t blocks = std::max<std::int64_t>(1, blocks_of(size, largest));
-    return std::max(unit, blocks_of(blocks_of(size, blocks), unit) * unit);
+    const std::int64_t blocks = std::max<std::int64_t>(1, count_blocks(size, largest));
+    return std::max(unit, count_blocks(count_blocks(size, blocks), unit) * unit);
 }
 
 }  // namespace
@@ -34,9 +34,9 @@ struct Gemm::Tile {
     std::int64_t m_begin, m, n_begin, n;
 };
 
-Gemm::Gemm(ThreadPool& pool, const Loops& loops, const Sgemm& sgemm)
+Gemm::Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm)
     : pool_(pool),
-      loops_(loops),
+      simd_(simd),
       sgemm_(sgemm),
       scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
     warm_up();
@@ -61,38 +61,35 @@ void Gemm::warm_up() {
     });
 }
 
-// `block` counts rows and columns as they are stored.
-GemmOperand Gemm::block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const {
-    const StoredMatrix& matrix = b.matrix;
-    if (matrix.dtype == tensor::DType::kF32) {
-        const auto* const data = static_cast<const float*>(matrix.data);
-        return {data + block.row * matrix.stride + block.column, matrix.stride, b.transposed};
-    }
-    widen(loops_, matrix, block, scratch);
-    return {scratch, block.columns, b.transposed};
-}
-
-void Gemm::run_tile(const Product& product, const Tile& tile, float* scratch) const {
-    const std::int64_t depth = block_size(product.k, kBlockDepth, kBlockUnit);
-    float* const c = product.c + tile.m_begin * product.c_stride + tile.n_begin;
-    for (std::int64_t k = 0; k == 0 || k < product.k; k += depth) {
-        const std::int64_t k_count = std::min(depth, product.k - k);
-        const MatrixBlock block = product.b.transposed ? MatrixBlock{tile.n_begin, tile.n, k, k_count}
-                                                       : MatrixBlock{k, k_count, tile.n_begin, tile.n};
-        GemmOperand a = product.a;
+void Gemm::run_tile(const GemmTask& task, const Tile& tile, float* scratch) const {
+    const std::int64_t depth = block_size(task.k, kBlockDepth, kBlockUnit);
+    const StoredMatrix& matrix = task.b.matrix;
+    float* const c = task.c + tile.m_begin * task.c_stride + tile.n_begin;
+    for (std::int64_t k = 0; k == 0 || k < task.k; k += depth) {
+        const std::int64_t k_count = std::min(depth, task.k - k);
+        // As b is stored.
+        const MatrixBlock block = task.b.transposed ? MatrixBlock{tile.n_begin, tile.n, k, k_count}
+                                                    : MatrixBlock{k, k_count, tile.n_begin, tile.n};
+        GemmOperand a = task.a;
         a.data += a.transposed ? k * a.stride + tile.m_begin : tile.m_begin * a.stride + k;
-        sgemm_.multiply(tile.m, tile.n, k_count, a, block_of(product.b, block, scratch), c, product.c_stride,
-                        product.accumulate || k > 0);
+        GemmOperand b{scratch, block.columns, task.b.transposed};
+        if (matrix.dtype == tensor::DType::kF32) {
+            b.data = static_cast<const float*>(matrix.data) + block.row * matrix.stride + block.column;
+            b.stride = matrix.stride;
+        } else {
+            widen(simd_, matrix, block, scratch);
+        }
+        sgemm_.multiply(tile.m, tile.n, k_count, a, b, c, task.c_stride, task.accumulate || k > 0);
     }
 }
 
-void Gemm::multiply(const Product& product) {
-    const std::int64_t rows = block_size(product.m, kTileRows, kTileRowsUnit);
-    const std::int64_t columns = block_size(product.n, kBlockColumns, kBlockUnit);
-    const std::int64_t across = blocks_of(product.n, columns);
-    pool_.parallel_for(blocks_of(product.m, rows) * across, [&](std::int64_t index, int thread) {
+void Gemm::multiply(const GemmTask& task) {
+    const std::int64_t rows = block_size(task.m, kTileRows, kTileRowsUnit);
+    const std::int64_t columns = block_size(task.n, kBlockColumns, kBlockUnit);
+    const std::int64_t across = count_blocks(task.n, columns);
+    pool_.parallel_for(count_blocks(task.m, rows) * across, [&](std::int64_t index, int thread) {
         const std::int64_t m = index / across * rows, n = index % across * columns;
-        run_tile(product, {m, std::min(rows, product.m - m), n, std::min(columns, product.n - n)},
+        run_tile(task, {m, std::min(rows, task.m - m), n, std::min(columns, task.n - n)},
                  scratch_.data() + thread * kBlockDepth * kBlockColumns);
     });
 }

@@ -16,7 +16,7 @@ struct StoredOperand {
 };
 
 // c [m, n] = op(a) [m, k] · op(b) [k, n], plus c when accumulate.
-struct Product {
+struct GemmTask {
     std::int64_t m, n, k;
     GemmOperand a;
     StoredOperand b;
@@ -31,17 +31,16 @@ struct Product {
 // stored matrix gives the bits that its fp32 copy would.
 class Gemm {
   public:
-    Gemm(ThreadPool& pool, const Loops& loops, const Sgemm& sgemm);
-    void multiply(const Product& product);
+    Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm);
+    void multiply(const GemmTask& task);
 
   private:
     struct Tile;
     void warm_up();
-    void run_tile(const Product& product, const Tile& tile, float* scratch) const;
-    GemmOperand block_of(const StoredOperand& b, const MatrixBlock& block, float* scratch) const;
+    void run_tile(const GemmTask& task, const Tile& tile, float* scratch) const;
 
     ThreadPool& pool_;
-    const Loops& loops_;
+    const SimdKernels& simd_;
     const Sgemm& sgemm_;
     std::vector<float> scratch_;  // a block for each thread
 };

@@ -1,5 +1,4 @@
-// Layer norm, row by row, and what goes with it in OPT: biases and ReLU. moments [N, 2]: each row's mean and
-// 1/sqrt(variance + epsilon).
+// Layer norm, row by row. moments [N, 2]: each row's mean and 1/sqrt(variance + epsilon).
 
 inline void layernorm_row(const float* x, const float* weight, const float* bias, const float* moments, float* out,
                           std::int64_t columns) {
@@ -73,48 +72,6 @@ void layernorm_backward(NormRows rows, const float* x, const float* weight, cons
             bias_gradient[c] += dy[c];
             const float through = r * (weight[c] * dy[c] - mean_g - n * mean_gn);
             dx[c] = residual == nullptr ? through : residual[c] + through;
-        }
-    }
-}
-
-void add_bias(const float* x, const float* bias, const float* residual, float* out, std::int64_t columns) {
-    if (residual == nullptr) return add(x, bias, out, columns);
-#pragma GCC ivdep
-    for (std::int64_t c = 0; c < columns; ++c) out[c] = (x[c] + bias[c]) + residual[c];
-}
-
-void bias_relu(float* x, const float* bias, std::int64_t columns) {
-#pragma GCC ivdep
-    for (std::int64_t c = 0; c < columns; ++c) {
-        const float sum = x[c] + bias[c];
-        x[c] = sum > 0.0F ? sum : 0.0F;
-    }
-}
-
-void relu_backward(const float* out, float* gradient, std::int64_t count) {
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) gradient[i] = out[i] > 0.0F ? gradient[i] : 0.0F;
-}
-
-// Adds to out. Runs of 32 rows are added up first, so that the error does not grow with the rows.
-void sum_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, float* out) {
-    constexpr std::int64_t kRun = 32;
-    for (std::int64_t c = 0; c < columns; c += kLanes) {
-        const std::int64_t lanes = columns - c;
-        Vec total{};
-        for (std::int64_t first = 0; first < rows; first += kRun) {
-            const std::int64_t end = first + kRun < rows ? first + kRun : rows;
-            Vec run{};
-            for (std::int64_t row = first; row < end; ++row) {
-                const float* const from = x + row * stride + c;
-                run += lanes >= kLanes ? load(from) : load_some(from, lanes);
-            }
-            total += run;
-        }
-        if (lanes >= kLanes) {
-            store(out + c, load(out + c) + total);
-        } else {
-            store_some(out + c, load_some(out + c, lanes) + total, lanes);
         }
     }
 }

@@ -12,7 +12,7 @@ namespace {
 
 struct InstructionSet {
     std::string_view name;
-    const cpu::Loops& (*loops)();
+    const cpu::SimdKernels& (*simd_kernels)();
     const cpu::Sgemm& (*sgemm)();
     bool (*offered)();
 };
@@ -28,13 +28,13 @@ bool has_avx512() {
 }
 #endif
 
-// Widest first. oneDNN's products are the faster ones with AVX-512, OpenBLAS' without (bench/README.md).
+// Widest first. oneDNN's GEMM is the faster one with AVX-512, OpenBLAS' without (bench/README.md).
 constexpr std::array kInstructionSets = {
 #if defined(__x86_64__)
-    InstructionSet{"avx512", cpu::avx512::loops, cpu::onednn, has_avx512},
-    InstructionSet{"avx2", cpu::avx2::loops, cpu::openblas, has_avx2},
+    InstructionSet{"avx512", cpu::avx512::simd_kernels, cpu::onednn, has_avx512},
+    InstructionSet{"avx2", cpu::avx2::simd_kernels, cpu::openblas, has_avx2},
 #endif
-    InstructionSet{"baseline", cpu::baseline::loops, cpu::openblas, [] { return true; }},
+    InstructionSet{"baseline", cpu::baseline::simd_kernels, cpu::openblas, [] { return true; }},
 };
 
 Result<InstructionSet> choose_instruction_set(const std::string& given) {
@@ -59,7 +59,7 @@ std::vector<std::string> cpu_instruction_sets() {
 
 Result<std::string> cpu_kernels() {
     ATOLL_TRY(const InstructionSet set, choose_instruction_set({}));
-    return cpu::kernels_name(set.loops(), set.sgemm());
+    return cpu::kernels_name(set.simd_kernels(), set.sgemm());
 }
 
 std::vector<std::string> cpu_product_libraries() {
@@ -75,7 +75,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string
     if (threads < 1) return invalid_argument("threads", "must be at least 1");
     ATOLL_TRY(const InstructionSet set, choose_instruction_set(instruction_set));
     try {
-        return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.loops(), set.sgemm(), threads));
+        return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.simd_kernels(), set.sgemm(), threads));
     } catch (const std::system_error& error) {
         return unavailable("cannot start " + std::to_string(threads) + " threads: " + error.code().message() +
                            "; give fewer --threads, or raise the limits on processes and memory (ulimit -u, -v)");

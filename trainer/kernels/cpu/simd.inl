@@ -60,6 +60,19 @@ inline float max_lanes(Vec value) {
     return largest;
 }
 
+// Σ f(i) over [0, count) where f gives a vector at i and `some` the last, incomplete one.
+template <class Whole, class Some>
+inline float sum_over(std::int64_t count, Whole whole, Some some) {
+    Vec parts[4]{};
+    std::int64_t i = 0;
+    for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+        for (int part = 0; part < 4; ++part) parts[part] += whole(i + part * kLanes);
+    }
+    for (; i + kLanes <= count; i += kLanes) parts[0] += whole(i);
+    if (i < count) parts[1] += some(i, count - i);
+    return sum_lanes((parts[0] + parts[1]) + (parts[2] + parts[3]));
+}
+
 // e^x to about one unit in the last place on [−87, 88]; clamped outside, so e^−∞ is 1.6e−38, not 0. Range reduction to
 // |r| ≤ ln2/2 and Cephes' polynomial (https://www.netlib.org/cephes, expf).
 inline Vec exp(Vec x) {

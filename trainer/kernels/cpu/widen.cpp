@@ -13,15 +13,15 @@ namespace atl::kernels::cpu {
 
 using tensor::DType;
 
-void widen(const Loops& loops, DType dtype, const void* data, std::int64_t begin, std::int64_t count, float* to) {
+void widen(const SimdKernels& simd, DType dtype, const void* data, std::int64_t begin, std::int64_t count, float* to) {
     switch (dtype) {
         case DType::kF32:
             std::memcpy(to, static_cast<const float*>(data) + begin, static_cast<std::size_t>(count) * sizeof(float));
             return;
         case DType::kF16:
-            return loops.f16_to_f32(static_cast<const std::uint16_t*>(data) + begin, to, count);
+            return simd.f16_to_f32(static_cast<const std::uint16_t*>(data) + begin, to, count);
         case DType::kBF16:
-            return loops.bf16_to_f32(static_cast<const std::uint16_t*>(data) + begin, to, count);
+            return simd.bf16_to_f32(static_cast<const std::uint16_t*>(data) + begin, to, count);
         case DType::kI32:
         case DType::kU8:
         case DType::kInt8:
@@ -31,25 +31,27 @@ void widen(const Loops& loops, DType dtype, const void* data, std::int64_t begin
     check(false, "not a storage format of weights");
 }
 
-void narrow(const Loops& loops, const float* from, DType dtype, void* data, std::int64_t begin, std::int64_t count) {
+void narrow(const SimdKernels& simd, const float* from, DType dtype, void* data, std::int64_t begin,
+            std::int64_t count) {
     check(dtype == DType::kF16 || dtype == DType::kBF16, "weights are not rounded to this format");
     auto* const to = static_cast<std::uint16_t*>(data) + begin;
-    (dtype == DType::kF16 ? loops.f32_to_f16 : loops.f32_to_bf16)(from, to, count);
+    (dtype == DType::kF16 ? simd.f32_to_f16 : simd.f32_to_bf16)(from, to, count);
 }
 
 namespace {
 
 // Elements [begin, begin + count) of an int8 matrix, all of one row.
-void widen_int8(const Loops& loops, const StoredMatrix& matrix, std::int64_t begin, std::int64_t count, float* to) {
+void widen_int8(const SimdKernels& simd, const StoredMatrix& matrix, std::int64_t begin, std::int64_t count,
+                float* to) {
     const auto* const storage = static_cast<const std::byte*>(matrix.data);
     const quant::Int8Layout layout(matrix.rows, matrix.stride);
     float factor = 0;
     std::memcpy(&factor, storage + begin / matrix.stride * static_cast<std::int64_t>(sizeof factor), sizeof factor);
-    loops.int8_to_f32(reinterpret_cast<const std::int8_t*>(storage + layout.codes + begin), factor, to, count);
+    simd.int8_to_f32(reinterpret_cast<const std::int8_t*>(storage + layout.codes + begin), factor, to, count);
 }
 
 // Elements [begin, begin + count) of an NF4 matrix, block by block.
-void widen_nf4(const Loops& loops, const StoredMatrix& matrix, std::int64_t begin, std::int64_t count, float* to) {
+void widen_nf4(const SimdKernels& simd, const StoredMatrix& matrix, std::int64_t begin, std::int64_t count, float* to) {
     const auto* const storage = static_cast<const std::byte*>(matrix.data);
     const quant::Nf4Layout layout(matrix.rows * matrix.stride);
     const auto* const codes = reinterpret_cast<const std::uint8_t*>(storage + layout.codes);
@@ -59,24 +61,24 @@ void widen_nf4(const Loops& loops, const StoredMatrix& matrix, std::int64_t begi
         const float factor = quant::nf4_scale(storage, layout, block);
         std::array<float, 16> values{};
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = quant::kNf4Values[i] * factor;
-        loops.nf4_to_f32(codes, at, values.data(), to + done, here);
+        simd.nf4_to_f32(codes, at, values.data(), to + done, here);
         done += here;
     }
 }
 
 }  // namespace
 
-void widen(const Loops& loops, const StoredMatrix& matrix, const MatrixBlock& block, float* to) {
+void widen(const SimdKernels& simd, const StoredMatrix& matrix, const MatrixBlock& block, float* to) {
     if (tensor::is_quantized(matrix.dtype)) {
         const auto widen_row = matrix.dtype == DType::kInt8 ? widen_int8 : widen_nf4;
         for (std::int64_t row = 0; row < block.rows; ++row) {
-            widen_row(loops, matrix, (block.row + row) * matrix.stride + block.column, block.columns,
+            widen_row(simd, matrix, (block.row + row) * matrix.stride + block.column, block.columns,
                       to + row * block.columns);
         }
         return;
     }
     for (std::int64_t row = 0; row < block.rows; ++row) {
-        widen(loops, matrix.dtype, matrix.data, (block.row + row) * matrix.stride + block.column, block.columns,
+        widen(simd, matrix.dtype, matrix.data, (block.row + row) * matrix.stride + block.column, block.columns,
               to + row * block.columns);
     }
 }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "trainer/kernels/cpu/loops.h"
+#include "trainer/kernels/cpu/simd_kernels.h"
 #include "trainer/tensor/tensor.h"
 
 // Reading numbers that are kept in a storage format (fp16, bf16, int8, NF4). widen() is the only place that decodes
@@ -27,11 +27,11 @@ struct MatrixBlock {
 
 // Elements [begin, begin + count) of what `data` points to, as fp32; and fp32 into them, rounded to nearest even (fp16
 // and bf16 only).
-void widen(const Loops& loops, tensor::DType dtype, const void* data, std::int64_t begin, std::int64_t count,
+void widen(const SimdKernels& simd, tensor::DType dtype, const void* data, std::int64_t begin, std::int64_t count,
            float* to);
-void narrow(const Loops& loops, const float* from, tensor::DType dtype, void* data, std::int64_t begin,
+void narrow(const SimdKernels& simd, const float* from, tensor::DType dtype, void* data, std::int64_t begin,
             std::int64_t count);
 // A block of the matrix as a dense one [rows, columns].
-void widen(const Loops& loops, const StoredMatrix& matrix, const MatrixBlock& block, float* to);
+void widen(const SimdKernels& simd, const StoredMatrix& matrix, const MatrixBlock& block, float* to);
 
 }  // namespace atl::kernels::cpu

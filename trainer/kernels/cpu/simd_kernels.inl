@@ -6,7 +6,7 @@
 #endif
 
 #include "shared/base/float16.h"
-#include "trainer/kernels/cpu/loops.h"
+#include "trainer/kernels/cpu/simd_kernels.h"
 #include "trainer/tensor/philox.h"
 
 namespace atl::kernels::cpu::ATOLL_INSTRUCTION_SET {
@@ -18,10 +18,15 @@ namespace {
 #include "trainer/kernels/cpu/elementwise.inl"
 #include "trainer/kernels/cpu/random.inl"
 #include "trainer/kernels/cpu/quantized.inl"
-#include "trainer/kernels/cpu/norm.inl"
+#include "trainer/kernels/cpu/rms_norm.inl"
 #include "trainer/kernels/cpu/layer_norm.inl"
+#include "trainer/kernels/cpu/bias.inl"
+#include "trainer/kernels/cpu/rope.inl"
+#include "trainer/kernels/cpu/activation.inl"
 #include "trainer/kernels/cpu/softmax.inl"
+#include "trainer/kernels/cpu/cross_entropy.inl"
 #include "trainer/kernels/cpu/attention.inl"
+#include "trainer/kernels/cpu/optimizer.inl"
 // clang-format on
 
 }  // namespace
@@ -29,8 +34,8 @@ namespace {
 #define ATOLL_NAME_INNER(name) #name
 #define ATOLL_NAME(name) ATOLL_NAME_INNER(name)
 
-const Loops& loops() {
-    static constexpr Loops kLoops = {
+const SimdKernels& simd_kernels() {
+    static constexpr SimdKernels kKernels = {
         .name = ATOLL_NAME(ATOLL_INSTRUCTION_SET),
         .add = add,
         .scale = scale,
@@ -66,7 +71,7 @@ const Loops& loops() {
         .adamw = adamw,
         .sgd = sgd,
     };
-    return kLoops;
+    return kKernels;
 }
 
 }  // namespace atl::kernels::cpu::ATOLL_INSTRUCTION_SET

@@ -1,17 +1,4 @@
-// RMS norm and rotary positions, row by row.
-
-// Σ f(i) over [0, count) where f gives a vector at i and `some` the last, incomplete one.
-template <class Whole, class Some>
-inline float sum_over(std::int64_t count, Whole whole, Some some) {
-    Vec parts[4]{};
-    std::int64_t i = 0;
-    for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
-        for (int part = 0; part < 4; ++part) parts[part] += whole(i + part * kLanes);
-    }
-    for (; i + kLanes <= count; i += kLanes) parts[0] += whole(i);
-    if (i < count) parts[1] += some(i, count - i);
-    return sum_lanes((parts[0] + parts[1]) + (parts[2] + parts[3]));
-}
+// RMS norm, row by row.
 
 inline float reciprocal_root(float sum_of_squares_value, std::int64_t columns, float epsilon) {
     return 1.0F / __builtin_sqrtf(sum_of_squares_value / static_cast<float>(columns) + epsilon);
@@ -80,22 +67,6 @@ void rmsnorm_backward(NormRows rows, const float* x, const float* weight, const 
         for (std::int64_t c = 0; c < columns; ++c) {
             weight_gradient[c] += dy[c] * xs[c] * r;
             dx[c] = residual[c] + (r * weight[c] * dy[c] - along_x * xs[c]);
-        }
-    }
-}
-
-void rope(float* row, const float* table, std::int64_t heads, std::int64_t head_channels, float direction) {
-    const std::int64_t half = head_channels / 2;
-    const float* const cosines = table;
-    const float* const sines = table + half;
-    for (std::int64_t head = 0; head < heads; ++head) {
-        float* const first = row + head * head_channels;
-        float* const second = first + half;
-#pragma GCC ivdep
-        for (std::int64_t i = 0; i < half; ++i) {
-            const float a = first[i], b = second[i], sine = direction * sines[i];
-            first[i] = a * cosines[i] - b * sine;
-            second[i] = b * cosines[i] + a * sine;
         }
     }
 }

@@ -46,7 +46,7 @@ struct AttentionTask {
     float* value_gradient;
 };
 
-struct Loops {
+struct SimdKernels {
     const char* name;
 
     void (*add)(const float* a, const float* b, float* out, std::int64_t count);
@@ -117,13 +117,13 @@ struct Loops {
 };
 
 namespace baseline {
-const Loops& loops();
+const SimdKernels& simd_kernels();
 }
 namespace avx2 {
-const Loops& loops();
+const SimdKernels& simd_kernels();
 }
 namespace avx512 {
-const Loops& loops();
+const SimdKernels& simd_kernels();
 }
 
 }  // namespace atl::kernels::cpu

@@ -1,2 +1,0 @@
-#define ATOLL_INSTRUCTION_SET avx2
-#include "trainer/kernels/cpu/loops.inl"

@@ -1,2 +1,0 @@
-#define ATOLL_INSTRUCTION_SET baseline
-#include "trainer/kernels/cpu/loops.inl"

@@ -1,0 +1,2 @@
+#define ATOLL_INSTRUCTION_SET baseline
+#include "trainer/kernels/cpu/simd_kernels.inl"
