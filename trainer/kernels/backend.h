@@ -210,7 +210,7 @@ std::vector<std::string> cpu_instruction_sets();
 // The name() of what make_cpu_backend() makes, without making it. The same error.
 Result<std::string> cpu_kernels();
 // The GEMM libraries in this build, with their versions: "oneDNN 2.6.3", "OpenBLAS 0.3.21 Haswell".
-std::vector<std::string> cpu_product_libraries();
+std::vector<std::string> cpu_gemm_libraries();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
 

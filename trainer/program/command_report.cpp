@@ -108,7 +108,7 @@ class ReportCommand final : public Command {
                                     {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},
                                     {"kernels", kernels_in_use()},
-                                    {"products", kernels::cpu_product_libraries()},
+                                    {"gemm_libraries", kernels::cpu_gemm_libraries()},
                                     {"image", image()},
                                     {"ranks", ranks}};
         train::print_line(report.dump());

@@ -24,19 +24,19 @@ nlohmann::json ranks_of(int ranks, const std::string& shell) {
     return report(ranks, shell).value("ranks", nlohmann::json::array());
 }
 
-TEST(ReportTest, TheKernelsInUseAndTheLibrariesOfProductsThatAreBuiltInAreNamed) {
+TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
     const auto here = report(1, "unset ATOLL_INSTRUCTION_SET; exec $0 report");
-    const auto products = here["products"].get<std::vector<std::string>>();
-    const auto used = std::ranges::find_if(products, [&](const std::string& product) {
-        return here["kernels"] == "cpu (" + here["cpu"]["instructions"][0].get<std::string>() + ", " + product + ")";
+    const auto libraries = here["gemm_libraries"].get<std::vector<std::string>>();
+    const auto used = std::ranges::find_if(libraries, [&](const std::string& library) {
+        return here["kernels"] == "cpu (" + here["cpu"]["instructions"][0].get<std::string>() + ", " + library + ")";
     });
-    EXPECT_NE(used, products.end()) << here;
-    for (const std::string& product : products) {
-        EXPECT_TRUE(std::regex_match(product, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << product;
+    EXPECT_NE(used, libraries.end()) << here;
+    for (const std::string& library : libraries) {
+        EXPECT_TRUE(std::regex_match(library, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << library;
     }
     const auto narrow = report(1, "ATOLL_INSTRUCTION_SET=baseline exec $0 report");
-    EXPECT_EQ(narrow["kernels"], "cpu (baseline, " + products.back() + ")") << "OpenBLAS";
-    EXPECT_EQ(narrow["products"], here["products"]);
+    EXPECT_EQ(narrow["kernels"], "cpu (baseline, " + libraries.back() + ")") << "OpenBLAS";
+    EXPECT_EQ(narrow["gemm_libraries"], here["gemm_libraries"]);
     const auto unknown = report(1, "ATOLL_INSTRUCTION_SET=avx1024 exec $0 report");
     EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024' is not offered"), std::string::npos);
 }

@@ -62,7 +62,7 @@ Result<std::string> cpu_kernels() {
     return cpu::kernels_name(set.simd_kernels(), set.sgemm());
 }
 
-std::vector<std::string> cpu_product_libraries() {
+std::vector<std::string> cpu_gemm_libraries() {
     std::vector<std::string> names;
     for (const auto& set : kInstructionSets) {
         const std::string name = set.sgemm().name();
