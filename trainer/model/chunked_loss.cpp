@@ -68,15 +68,13 @@ void chunked_loss_backward(const Context& context, const FusedLinear& table, std
         const std::int64_t begin = chunk.context.first_token, rows = chunk.features.rows();
         table.forward(chunk.context, units, chunk.features, chunk.logits, chunk.lora_hidden);
         context.backend.cross_entropy_backward(chunk.logits, chunk.targets, loss.gradient_scale, chunk.losses);
-        table.lora_hidden_gradient(chunk.context, units, chunk.logits, chunk.lora_hidden_gradient);
-        table.weight_gradient(chunk.context, begin > 0 ? std::span<const UnitView>(added) : units, chunk.logits,
-                              chunk.features, chunk.lora_hidden, chunk.lora_hidden_gradient);
-        table.input_gradient(chunk.context, units, chunk.logits, chunk.lora_hidden_gradient,
-                             feature_gradients.row_range(begin, rows));
+        table.backward(chunk.context, begin > 0 ? std::span<const UnitView>(added) : units, chunk.logits,
+                       chunk.features, chunk.lora_hidden, chunk.lora_hidden_gradient,
+                       feature_gradients.row_range(begin, rows));
     });
 }
 
-void last_rows(const Context& context, const Tensor& x, const Tensor& last) {
+void copy_last_rows(const Context& context, const Tensor& x, const Tensor& last) {
     const BatchShape& shape = context.batch.shape;
     for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
         context.backend.copy(x.row_range((sequence + 1) * shape.length - 1, 1), last.row_range(sequence, 1));

@@ -28,7 +28,7 @@ void chunked_loss_backward(const Context& context, const FusedLinear& table, std
                            const Tensor& features, const LossScratch& scratch, const Loss& loss,
                            const Tensor& feature_gradients);
 
-// The last row of each sequence of x [N, C], into last [B, C].
-void last_rows(const Context& context, const Tensor& x, const Tensor& last);
+// The row of each sequence's last token in x [N, C], into last [B, C].
+void copy_last_rows(const Context& context, const Tensor& x, const Tensor& last);
 
 }  // namespace atl::model

@@ -198,8 +198,9 @@ void DecoderBlock::feed_forward_backward(const Context& context, std::span<const
     kernels::Backend& backend = context.backend;
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, output_gradient.rows(), true);
-    down_.lora_hidden_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient);
-    down_.input_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient, scratch.activation);
+    down_.compute_lora_hidden_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient);
+    down_.compute_input_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient,
+                                 scratch.activation);
     // SwiGLU's gradient takes the place of gate and up, and its result that of the result's gradient.
     const Tensor& activation = is_gated_ ? scratch.activation : saved.up;
     const Tensor& up_gradient = is_gated_ ? saved.up : scratch.activation;
@@ -208,13 +209,11 @@ void DecoderBlock::feed_forward_backward(const Context& context, std::span<const
     } else {
         backend.relu_backward(activation, up_gradient);
     }
-    down_.weight_gradient(context, units, output_gradient, activation, saved.down_lora_hidden,
-                          scratch.down_lora_hidden_gradient);
+    down_.compute_weight_gradient(context, units, output_gradient, activation, saved.down_lora_hidden,
+                                  scratch.down_lora_hidden_gradient);
     feed_forward_norm_.apply(backend, units[0], saved.hidden, saved.hidden_statistics, scratch.normed);
-    up_.lora_hidden_gradient(context, units, up_gradient, scratch.up_lora_hidden_gradient);
-    up_.weight_gradient(context, units, up_gradient, scratch.normed, saved.up_lora_hidden,
-                        scratch.up_lora_hidden_gradient);
-    up_.input_gradient(context, units, up_gradient, scratch.up_lora_hidden_gradient, scratch.normed);
+    up_.backward(context, units, up_gradient, scratch.normed, saved.up_lora_hidden, scratch.up_lora_hidden_gradient,
+                 scratch.normed);
     feed_forward_norm_.backward(backend, units[0], saved.hidden, saved.hidden_statistics, scratch.normed,
                                 output_gradient, hidden_gradient);
 }
@@ -227,19 +226,15 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), true);
-    out_.lora_hidden_gradient(context, units, hidden_gradient, scratch.out_lora_hidden_gradient);
-    out_.input_gradient(context, units, hidden_gradient, scratch.out_lora_hidden_gradient, scratch.attention_gradient);
-    out_.weight_gradient(context, units, hidden_gradient, saved.attention, saved.out_lora_hidden,
-                         scratch.out_lora_hidden_gradient);
+    out_.backward(context, units, hidden_gradient, saved.attention, saved.out_lora_hidden,
+                  scratch.out_lora_hidden_gradient, scratch.attention_gradient);
     backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
     if (rotates_) backend.rope_backward(shape, batch.rope_table, batch.positions, scratch.qkv_gradient);
     attention_norm_.apply(backend, units[0], input, saved.input_statistics, scratch.normed);
-    qkv_.lora_hidden_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient);
-    qkv_.weight_gradient(context, units, scratch.qkv_gradient, scratch.normed, saved.qkv_lora_hidden,
-                         scratch.qkv_lora_hidden_gradient);
+    qkv_.backward(context, units, scratch.qkv_gradient, scratch.normed, saved.qkv_lora_hidden,
+                  scratch.qkv_lora_hidden_gradient, context.input_gradient_needed ? scratch.normed : Tensor());
     if (!context.input_gradient_needed) return;
-    qkv_.input_gradient(context, units, scratch.qkv_gradient, scratch.qkv_lora_hidden_gradient, scratch.normed);
     attention_norm_.backward(backend, units[0], input, saved.input_statistics, scratch.normed, hidden_gradient,
                              input_gradient);
 }

@@ -100,13 +100,9 @@ void EmbeddingBlock::backward(const Context& context, std::span<const UnitView> 
     if (project_in_) {
         const auto project_units = with_adapters(units, 0, own_units());
         backend.embedding_forward(tokens.weight(0), batch.input_ids, scratch.tokens);
-        project_in_->lora_hidden(context, project_units, scratch.tokens, scratch.lora_hidden);
-        project_in_->lora_hidden_gradient(context, project_units, output_gradient, scratch.lora_hidden_gradient);
-        project_in_->weight_gradient(context, project_units, output_gradient, scratch.tokens, scratch.lora_hidden,
-                                     scratch.lora_hidden_gradient);
-        if (tokens.trains())
-            project_in_->input_gradient(context, project_units, output_gradient, scratch.lora_hidden_gradient,
-                                        scratch.token_gradients);
+        project_in_->compute_lora_hidden(context, project_units, scratch.tokens, scratch.lora_hidden);
+        project_in_->backward(context, project_units, output_gradient, scratch.tokens, scratch.lora_hidden,
+                              scratch.lora_hidden_gradient, tokens.trains() ? scratch.token_gradients : Tensor());
     }
     if (!tokens.trains()) return;
     backend.embedding_backward(batch.input_ids, project_in_ ? scratch.token_gradients : output_gradient,

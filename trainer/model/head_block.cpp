@@ -99,11 +99,8 @@ void HeadBlock::backward(const Context& context, std::span<const UnitView> units
     const Tensor& gradients = project_out_ ? scratch.feature_gradients : input_gradient;
     chunked_loss_backward(context, table_, table_units(units), scratch.features, scratch.loss, *loss, gradients);
     if (project_out_) {
-        const auto own = project_units(units);
-        project_out_->lora_hidden_gradient(context, own, gradients, scratch.lora_hidden_gradient);
-        project_out_->weight_gradient(context, own, gradients, scratch.normed, scratch.lora_hidden,
-                                      scratch.lora_hidden_gradient);
-        project_out_->input_gradient(context, own, gradients, scratch.lora_hidden_gradient, input_gradient);
+        project_out_->backward(context, project_units(units), gradients, scratch.normed, scratch.lora_hidden,
+                               scratch.lora_hidden_gradient, input_gradient);
     }
     norm_.backward(context.backend, units.front(), input, scratch.statistics, input_gradient, {}, input_gradient);
 }
@@ -115,7 +112,7 @@ void HeadBlock::infer(const Context& context, std::span<const UnitView> units, c
     const Scratch scratch = allocate_scratch(context.workspace, shape);
     const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
     compute_features(context, units, input, scratch);
-    last_rows(context, scratch.features, last);
+    copy_last_rows(context, scratch.features, last);
     table_.forward(context, table_units(units), last, output,
                    table_.allocate_lora_hidden(context.workspace, shape.batch, Category::kWorkspace));
 }

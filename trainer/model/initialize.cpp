@@ -21,8 +21,8 @@ std::array<double, 2> normal_pair(std::uint32_t first, std::uint32_t second) {
 }
 
 std::array<double, 4> normals(const Words& words) {
-    const auto lora_hidden = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
-    return {lora_hidden[0], lora_hidden[1], high[0], high[1]};
+    const auto low = normal_pair(words[0], words[1]), high = normal_pair(words[2], words[3]);
+    return {low[0], low[1], high[0], high[1]};
 }
 
 // In (-1, 1).
@@ -34,7 +34,7 @@ std::array<double, 4> uniforms(const Words& words) {
 
 }  // namespace
 
-std::uint64_t stream_of(std::string_view name) {
+std::uint64_t random_stream(std::string_view name) {
     std::uint64_t hash = 0xcbf29ce484222325ULL;
     for (const char byte : name) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ULL;
     return hash;
@@ -43,7 +43,7 @@ std::uint64_t stream_of(std::string_view name) {
 void initialize(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
     if (parameter.init == Init::kOnes) return std::fill(values.begin(), values.end(), 1.0F);
     if (parameter.init == Init::kZeros) return std::fill(values.begin(), values.end(), 0.0F);
-    const std::uint64_t stream = stream_of(parameter.name);
+    const std::uint64_t stream = random_stream(parameter.name);
     for (std::size_t at = 0; at < values.size();) {
         const std::uint64_t element = static_cast<std::uint64_t>(begin) + at, block = element / 4;
         Words words;

@@ -9,7 +9,7 @@
 namespace atl::model {
 
 // The stream of random numbers that belongs to a name: its 64-bit FNV-1a hash.
-std::uint64_t stream_of(std::string_view name);
+std::uint64_t random_stream(std::string_view name);
 
 // Fills elements [begin, begin + values.size()) of a parameter with its initial values: normal with mean 0 and
 // init_deviation, uniform in ±init_deviation, ones or zeros. Every element depends only on the seed, the parameter's

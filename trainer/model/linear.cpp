@@ -39,10 +39,10 @@ FusedLinear::FusedLinear(const ModelConfig& config, FsdpUnit& base, std::string_
 FusedLinear::FusedLinear(const FsdpUnit& base, std::size_t index)
     : first_(index), count_(1), inputs_(base.parameters[index].shape[1]) {}
 
-std::vector<std::string> FusedLinear::modules(const FsdpUnit& base) const {
+std::vector<std::string> FusedLinear::module_names(const FsdpUnit& base) const {
     std::vector<std::string> names;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
-        names.push_back(module_of(base.parameters[index]));
+        names.push_back(module_name(base.parameters[index]));
     }
     return names;
 }
@@ -53,15 +53,15 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
     scale_ = options.scale();
     dropout_ = options.dropout;
     first_a_ = adapters.parameters.size();
-    const auto prefix = [](const Parameter& parameter) { return "base_model.model." + module_of(parameter); };
+    const auto prefix = [](const Parameter& parameter) { return "base_model.model." + module_name(parameter); };
     std::vector<const Parameter*> adapted;
     std::int64_t column = 0;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
         const Parameter& parameter = base.parameters[index];
-        if (options.covers(module_of(parameter))) {
+        if (options.covers(module_name(parameter))) {
             adapted.push_back(&parameter);
             adapters_.push_back(
-                {adapters.parameters.size(), 0, column, parameter.shape[0], stream_of(module_of(parameter))});
+                {adapters.parameters.size(), 0, column, parameter.shape[0], random_stream(module_name(parameter))});
             adapters.add({.name = prefix(parameter) + ".lora_A.weight",
                           .shape = {rank_, inputs_},
                           .init = Init::kUniform,
@@ -126,8 +126,8 @@ void FusedLinear::multiply_back(const Context& context, const UnitView& base, co
     }
 }
 
-void FusedLinear::lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
-                              const Tensor& lora_hidden) const {
+void FusedLinear::compute_lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                                      const Tensor& lora_hidden) const {
     if (adapters_.empty()) return;
     kernels::Backend& backend = context.backend;
     if (drops(context)) {
@@ -135,7 +135,7 @@ void FusedLinear::lora_hidden(const Context& context, std::span<const UnitView> 
         const Tensor dropped = allocate_dropped(context.workspace, x.rows());
         for (std::size_t i = 0; i < adapters_.size(); ++i) {
             drop(context, adapters_[i], x, dropped);
-            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, lora_hidden_of(lora_hidden, i),
+            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, adapter_columns(lora_hidden, i),
                            false);
         }
     } else {
@@ -148,27 +148,36 @@ void FusedLinear::forward(const Context& context, std::span<const UnitView> unit
                           const Tensor& lora_hidden) const {
     multiply(context, units[0], x, y);
     context.make_progress();
-    this->lora_hidden(context, units, x, lora_hidden);
+    compute_lora_hidden(context, units, x, lora_hidden);
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
-        context.backend.matmul(lora_hidden_of(lora_hidden, i), false, units[1].weight(adapter.b), true,
+        context.backend.matmul(adapter_columns(lora_hidden, i), false, units[1].weight(adapter.b), true,
                                y.column_range(adapter.column, adapter.columns), true);
     }
 }
 
-void FusedLinear::lora_hidden_gradient(const Context& context, std::span<const UnitView> units,
-                                       const Tensor& y_gradient, const Tensor& lora_hidden_gradient) const {
+void FusedLinear::backward(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                           const Tensor& x, const Tensor& lora_hidden, const Tensor& lora_hidden_gradient,
+                           const Tensor& x_gradient) const {
+    compute_lora_hidden_gradient(context, units, y_gradient, lora_hidden_gradient);
+    compute_weight_gradient(context, units, y_gradient, x, lora_hidden, lora_hidden_gradient);
+    if (!x_gradient.empty()) compute_input_gradient(context, units, y_gradient, lora_hidden_gradient, x_gradient);
+}
+
+void FusedLinear::compute_lora_hidden_gradient(const Context& context, std::span<const UnitView> units,
+                                               const Tensor& y_gradient, const Tensor& lora_hidden_gradient) const {
     if (adapters_.empty()) return;
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
         context.backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), false,
-                               units[1].weight(adapter.b), false, lora_hidden_of(lora_hidden_gradient, i), false);
+                               units[1].weight(adapter.b), false, adapter_columns(lora_hidden_gradient, i), false);
     }
     context.backend.scale(lora_hidden_gradient, scale_);
 }
 
-void FusedLinear::input_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
-                                 const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const {
+void FusedLinear::compute_input_gradient(const Context& context, std::span<const UnitView> units,
+                                         const Tensor& y_gradient, const Tensor& lora_hidden_gradient,
+                                         const Tensor& x_gradient) const {
     kernels::Backend& backend = context.backend;
     multiply_back(context, units[0], y_gradient, x_gradient);
     context.make_progress();
@@ -180,16 +189,16 @@ void FusedLinear::input_gradient(const Context& context, std::span<const UnitVie
     const tensor::Arena::Scope scope(context.workspace);
     const Tensor through = allocate_dropped(context.workspace, x_gradient.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
-        backend.matmul(lora_hidden_of(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
+        backend.matmul(adapter_columns(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
                        false);
         drop(context, adapters_[i], through, through);
         backend.add(x_gradient, through, x_gradient);
     }
 }
 
-void FusedLinear::weight_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
-                                  const Tensor& x, const Tensor& lora_hidden,
-                                  const Tensor& lora_hidden_gradient) const {
+void FusedLinear::compute_weight_gradient(const Context& context, std::span<const UnitView> units,
+                                          const Tensor& y_gradient, const Tensor& x, const Tensor& lora_hidden,
+                                          const Tensor& lora_hidden_gradient) const {
     kernels::Backend& backend = context.backend;
     if (units[0].trains()) {
         backend.matmul(y_gradient, true, x, false, units[0].stacked_gradient(first_, count_), units[0].accumulate());
@@ -206,7 +215,7 @@ void FusedLinear::weight_gradient(const Context& context, std::span<const UnitVi
         const Tensor dropped = allocate_dropped(context.workspace, x.rows());
         for (std::size_t i = 0; i < adapters_.size(); ++i) {
             drop(context, adapters_[i], x, dropped);
-            backend.matmul(lora_hidden_of(lora_hidden_gradient, i), true, dropped, false,
+            backend.matmul(adapter_columns(lora_hidden_gradient, i), true, dropped, false,
                            units[1].gradient(adapters_[i].a), accumulate);
         }
     } else {
@@ -215,7 +224,7 @@ void FusedLinear::weight_gradient(const Context& context, std::span<const UnitVi
     }
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Adapter& adapter = adapters_[i];
-        backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, lora_hidden_of(lora_hidden, i),
+        backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, adapter_columns(lora_hidden, i),
                        false, units[1].gradient(adapter.b), accumulate);
     }
 }

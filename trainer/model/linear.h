@@ -40,7 +40,7 @@ class FusedLinear {
     FusedLinear(const FsdpUnit& base, std::size_t index);
 
     // The full names of the linears, "model.layers.0.self_attn.q_proj".
-    std::vector<std::string> modules(const FsdpUnit& base) const;
+    std::vector<std::string> module_names(const FsdpUnit& base) const;
     // Adds the parameters of the adapters that `options` asks for to `adapters`.
     void adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters);
 
@@ -52,8 +52,8 @@ class FusedLinear {
     // The views below are those of the matrices' unit and of the adapters'.
     //
     // lora_hidden, for a backward pass that did not keep it.
-    void lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
-                     const Tensor& lora_hidden) const;
+    void compute_lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                             const Tensor& lora_hidden) const;
     // The biases [out] of all matrices; empty where they have none. forward() does not add them: its callers do that
     // together with what comes next.
     Tensor bias(std::span<const UnitView> units) const {
@@ -62,14 +62,18 @@ class FusedLinear {
     // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes lora_hidden for backward.
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
                  const Tensor& lora_hidden) const;
-    // lora_hidden_gradient [N, n·r], which the two functions below need, from that of y.
-    void lora_hidden_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
-                              const Tensor& lora_hidden_gradient) const;
-    void input_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
-                        const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
-    // Of W and the biases, unless they are frozen, and of the adapters.
-    void weight_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
-                         const Tensor& x, const Tensor& lora_hidden, const Tensor& lora_hidden_gradient) const;
+    // The gradients from that of y, in three steps: that of lora_hidden [N, n·r], which the others need; that of W and
+    // the biases, unless they are frozen, and of the adapters; that of x, which may lie where x was, and is not wanted
+    // where x_gradient is empty.
+    void backward(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient, const Tensor& x,
+                  const Tensor& lora_hidden, const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
+    // The steps by themselves.
+    void compute_lora_hidden_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                                      const Tensor& lora_hidden_gradient) const;
+    void compute_input_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                                const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
+    void compute_weight_gradient(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
+                                 const Tensor& x, const Tensor& lora_hidden, const Tensor& lora_hidden_gradient) const;
 
   private:
     struct Adapter {
@@ -85,10 +89,9 @@ class FusedLinear {
     void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const;
     void multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
                        const Tensor& x_gradient) const;
-    Tensor lora_hidden_of(const Tensor& lora_hidden, std::size_t adapter) const {
-        return lora_hidden.column_range(lora_hidden_column(adapter), rank_);
+    Tensor adapter_columns(const Tensor& lora_hidden, std::size_t adapter) const {
+        return lora_hidden.column_range(static_cast<std::int64_t>(adapter) * rank_, rank_);
     }
-    std::int64_t lora_hidden_column(std::size_t adapter) const { return static_cast<std::int64_t>(adapter) * rank_; }
 
     std::size_t first_, count_;
     bool has_bias_ = false;  // those of all matrices, right after the last one

@@ -1,6 +1,7 @@
 #include "trainer/model/lora.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "trainer/model/linear.h"
 #include "trainer/model/model.h"
@@ -15,18 +16,6 @@ constexpr std::string_view kWeight = ".weight";
 bool answers_to(std::string_view module, std::string_view target) {
     if (!module.ends_with(target)) return false;
     return module.size() == target.size() || module[module.size() - target.size() - 1] == '.';
-}
-
-// The full names of all linears, in order.
-std::vector<std::string> linears_of(const Model& model) {
-    std::vector<std::string> all;
-    for (const auto& block : model.blocks) {
-        for (const FusedLinear* linear : block->linears()) {
-            for (std::string& module : linear->modules(model.units[block->units().front()]))
-                all.push_back(std::move(module));
-        }
-    }
-    return all;
 }
 
 // Says what the linears are called.
@@ -50,13 +39,18 @@ bool LoraOptions::covers(std::string_view module) const {
     });
 }
 
-std::string module_of(const Parameter& parameter) {
+std::string module_name(const Parameter& parameter) {
     const std::string& name = parameter.name;
     return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
 }
 
 Status add_adapters(Model& model, const LoraOptions& options) {
-    const std::vector<std::string> linears = linears_of(model);
+    std::vector<std::string> linears;  // the full names of all
+    for (const auto& block : model.blocks) {
+        for (const FusedLinear* linear : block->linears()) {
+            std::ranges::move(linear->module_names(model.units[block->units().front()]), std::back_inserter(linears));
+        }
+    }
     for (const std::string& target : options.targets) {
         const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
         if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);

@@ -25,7 +25,7 @@ struct LoraOptions {
 };
 
 // A parameter's module: its name without ".weight".
-std::string module_of(const Parameter& parameter);
+std::string module_name(const Parameter& parameter);
 
 struct Model;
 // Freezes all units of the model and gives each block its adapters: units of their own, after the others.

@@ -89,7 +89,7 @@ TEST(InitializeTest, AnElementIsMadeOfItsWordOfTheBlock) {
     initialize(parameter, 7, 0, values);
     for (std::size_t i = 0; i < values.size(); ++i) {
         std::uint32_t words[4];
-        tensor::philox(i / 4, stream_of("w"), 7, words);
+        tensor::philox(i / 4, random_stream("w"), 7, words);
         EXPECT_EQ(values[i], static_cast<float>((words[i % 4] + 0.5) * 0x1p-31 - 1.0)) << i;
     }
 }

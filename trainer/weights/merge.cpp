@@ -44,7 +44,7 @@ std::vector<const model::Parameter*> parameters_of(const model::Model& model, bo
 Result<std::optional<Pair>> pair_of(const model::Parameter& weight, const WeightReader& adapter,
                                     const std::vector<const model::Parameter*>& matrices) {
     const auto find = [&](std::string_view suffix) {
-        const std::string name = std::string(kPrefix) + model::module_of(weight) + std::string(suffix);
+        const std::string name = std::string(kPrefix) + model::module_name(weight) + std::string(suffix);
         return std::ranges::find(matrices, name, &model::Parameter::name);
     };
     const auto a = find(kA), b = find(kB);
