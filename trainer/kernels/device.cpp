@@ -17,28 +17,12 @@ bool names_device(std::string_view entry) {
            (!entry.empty() && entry.front() >= '0' && entry.front() <= '9');
 }
 
-std::string joined(const std::vector<DeviceVariable>& variables) {
+std::string list_variables(const std::vector<DeviceVariable>& variables) {
     std::string text;
     for (const DeviceVariable& variable : variables) {
         text += (text.empty() ? "" : ", ") + variable.name + "='" + variable.value + "'";
     }
     return text;
-}
-
-Error none_visible(const std::vector<DeviceVariable>& variables) {
-    std::string why = joined(variables);
-    if (variables.empty()) {
-        for (const char* name : kVariables) why += (why.empty() ? "none of " : ", ") + std::string(name);
-        why += " is set";
-    }
-    return invalid_argument("device", "no device is visible: " + why);
-}
-
-// How many devices each of the variables leaves; 0 without any.
-int devices_named(const std::vector<DeviceVariable>& variables) {
-    if (variables.empty()) return 0;
-    const auto fewer = [](const DeviceVariable& a, const DeviceVariable& b) { return a.devices() < b.devices(); };
-    return std::ranges::min_element(variables, fewer)->devices();
 }
 
 }  // namespace
@@ -64,11 +48,20 @@ std::vector<DeviceVariable> device_variables(const std::function<const char*(con
 }
 
 Result<DeviceChoice> choose_device(const RankDevices& rank) {
-    if (rank.visible == 0) return none_visible(rank.variables);
-    const int named = devices_named(rank.variables);
+    if (rank.visible == 0) {
+        std::string why = list_variables(rank.variables);
+        if (rank.variables.empty()) {
+            for (const char* name : kVariables) why += (why.empty() ? "none of " : ", ") + std::string(name);
+            why += " is set";
+        }
+        return invalid_argument("device", "no device is visible: " + why);
+    }
+    // What each of the variables leaves; 0 without any.
+    const int named =
+        rank.variables.empty() ? 0 : std::ranges::min(rank.variables, {}, &DeviceVariable::devices).devices();
     if (rank.visible < named) {
         return invalid_argument("device", "visible devices: " + std::to_string(rank.visible) + ", fewer than " +
-                                              joined(rank.variables) + " says");
+                                              list_variables(rank.variables) + " says");
     }
     const bool pinned = rank.visible == 1 && named == 1;  // other ranks may have been given other devices
     const int device = rank.local_rank % rank.visible;

@@ -36,12 +36,6 @@ Status check_rows(const BatchRows& rows, const BatchShape& largest) {
     return {};
 }
 
-Error refuse_packing(std::int64_t length) {
-    return invalid_argument("segment_ids", "several documents in a row of " + std::to_string(length) +
-                                               " tokens are not built for rope type 'dynamic' beyond "
-                                               "max_position_embeddings: use padding, or shorter rows");
-}
-
 }  // namespace
 
 BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
@@ -95,7 +89,11 @@ Result<std::int64_t> BatchBuffers::prepare(const BatchRows& rows, std::int64_t s
             ATOLL_RETURN_IF_ERROR(check_token(labels[t], vocab_size_, "labels"));
         }
         if (tensor::begins_document(segment_ids, t)) start = t;
-        if (start > 0 && one_document_a_row_) return refuse_packing(rows.shape.length);
+        if (start > 0 && one_document_a_row_) {
+            return invalid_argument("segment_ids", "several documents in a row of " + std::to_string(length) +
+                                                       " tokens are not built for rope type 'dynamic' beyond "
+                                                       "max_position_embeddings: use padding, or shorter rows");
+        }
         const bool has_target = t + 1 < length && tensor::is_target(labels, segment_ids, t + 1);
         starts_[first + t] = static_cast<std::int32_t>(start);
         positions_[first + t] = static_cast<std::int32_t>(t - start);

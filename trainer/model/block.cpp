@@ -7,23 +7,7 @@
 #include "trainer/quant/nf4.h"
 
 namespace atl::model {
-namespace {
-
 using tensor::DType;
-
-// In a buffer of bytes; a multiple of 4.
-std::int64_t stored_bytes(const Parameter& parameter) {
-    switch (parameter.stored) {
-        case DType::kInt8:
-            return quant::Int8Layout(parameter.shape[0], parameter.shape[1]).size;
-        case DType::kNf4:
-            return quant::Nf4Layout(parameter.element_count()).size;
-        default:
-            return tensor::size_bytes(DType::kF32, parameter.element_count());
-    }
-}
-
-}  // namespace
 
 std::int64_t Parameter::element_count() const {
     std::int64_t count = 1;
@@ -45,7 +29,10 @@ void FsdpUnit::quantize(DType format) {
     for (Parameter& parameter : parameters) {
         parameter.stored = parameter.shape.size() == 2 ? format : DType::kF32;
         parameter.offset = element_count;
-        parameter.extent = stored_bytes(parameter);
+        // Bytes, a multiple of 4.
+        parameter.extent = parameter.stored == DType::kF32 ? tensor::size_bytes(DType::kF32, parameter.element_count())
+                           : format == DType::kInt8 ? quant::Int8Layout(parameter.shape[0], parameter.shape[1]).size
+                                                    : quant::Nf4Layout(parameter.element_count()).size;
         element_count += parameter.extent;
     }
 }

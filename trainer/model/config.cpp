@@ -12,8 +12,6 @@
 namespace atl::model {
 namespace {
 
-using tensor::DType;
-
 constexpr auto kLlamaKeys = std::to_array<std::string_view>(
     {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
      "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "initializer_range",
@@ -45,15 +43,6 @@ void refuse_unbuilt(ConfigReader& reader) {
     }
     if (reader.integer("pretraining_tp", 1, 1, 1 << 20) != 1)
         reader.fail("pretraining_tp", "is not built: it must be 1");
-}
-
-DType parse_dtype(ConfigReader& reader) {
-    const char* const key = reader.has("dtype") ? "dtype" : "torch_dtype";
-    const std::string name = reader.text(key, "float32");
-    if (name == "float16") return DType::kF16;
-    if (name == "bfloat16") return DType::kBF16;
-    if (name != "float32") reader.fail(key, "'" + name + "' is not one of float32, float16, bfloat16");
-    return DType::kF32;
 }
 
 // `file` is for the message.
@@ -152,7 +141,15 @@ Status check_keys(const Json& object, std::span<const std::string_view> known, c
 }
 
 void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config) {
-    config.dtype = parse_dtype(reader);
+    const char* const key = reader.has("dtype") ? "dtype" : "torch_dtype";
+    const std::string dtype = reader.text(key, "float32");
+    if (dtype == "float16") {
+        config.dtype = tensor::DType::kF16;
+    } else if (dtype == "bfloat16") {
+        config.dtype = tensor::DType::kBF16;
+    } else if (dtype != "float32") {
+        reader.fail(key, "'" + dtype + "' is not one of float32, float16, bfloat16");
+    }
     config.bos_token_id = reader.integer("bos_token_id", -1, -1, INT64_C(1) << 40);
     config.eos_token_ids = parse_eos(reader);
 }

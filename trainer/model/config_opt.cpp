@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -47,21 +48,6 @@ void refuse_unbuilt_opt(ConfigReader& reader) {
         reader.fail("activation_function", "'" + activation + "' is not built: only relu is");
 }
 
-void parse_opt_sizes(ConfigReader& reader, ModelConfig& config) {
-    constexpr std::int64_t kMax = INT64_C(1) << 24;
-    config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
-    config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
-    config.intermediate_size = reader.integer("ffn_dim", std::nullopt, 1, kMax);
-    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
-    config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
-    config.num_key_value_heads = config.num_attention_heads;
-    if (config.num_attention_heads < 1 || config.hidden_size % config.num_attention_heads != 0)
-        return reader.fail("num_attention_heads", "must divide hidden_size");
-    config.head_dim = config.hidden_size / config.num_attention_heads;
-    config.word_embed_proj_dim = reader.integer("word_embed_proj_dim", config.hidden_size, 1, kMax);
-    config.max_position_embeddings = reader.integer("max_position_embeddings", 2048, 1, kMax);
-}
-
 }  // namespace
 
 Result<ModelConfig> parse_opt(const Json& object) {
@@ -70,7 +56,18 @@ Result<ModelConfig> parse_opt(const Json& object) {
     ModelConfig config;
     config.architecture = kOpt;
     refuse_unbuilt_opt(reader);
-    parse_opt_sizes(reader, config);
+    constexpr std::int64_t kMax = INT64_C(1) << 24;
+    config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
+    config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
+    config.intermediate_size = reader.integer("ffn_dim", std::nullopt, 1, kMax);
+    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
+    config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
+    const std::int64_t heads = std::max<std::int64_t>(config.num_attention_heads, 1);
+    if (config.hidden_size % heads != 0) reader.fail("num_attention_heads", "must divide hidden_size");
+    config.num_key_value_heads = config.num_attention_heads;
+    config.head_dim = config.hidden_size / heads;
+    config.word_embed_proj_dim = reader.integer("word_embed_proj_dim", config.hidden_size, 1, kMax);
+    config.max_position_embeddings = reader.integer("max_position_embeddings", 2048, 1, kMax);
     config.norm_eps = 1e-5;  // torch.nn.LayerNorm's
     config.initializer_range = reader.positive("init_std", 0.02);
     config.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);

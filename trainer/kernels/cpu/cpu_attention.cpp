@@ -19,33 +19,26 @@ void check_shape(const AttentionShape& shape, const Tensor& qkv, const Tensor& o
           "attention's out has another shape");
 }
 
-struct Place {
-    std::int64_t sequence, kv_head;
-};
-
-Place locate(const AttentionShape& shape, std::int64_t index) {
-    return {index / shape.kv_heads, index % shape.kv_heads};
-}
-
-// What forward and backward share: operands inside qkv rows.
-AttentionTask make_task(const AttentionShape& shape, Place place, const float* qkv, const std::int32_t* starts,
+// What forward and backward share: operands inside qkv rows, of tile number `index`.
+AttentionTask make_task(const AttentionShape& shape, std::int64_t index, const float* qkv, const std::int32_t* starts,
                         float* out, float* log_sum_exp) {
+    const std::int64_t sequence = index / shape.kv_heads, kv_head = index % shape.kv_heads;
     const std::int64_t channels = shape.head_channels, group = shape.heads / shape.kv_heads;
-    const std::int64_t columns = shape.qkv_columns(), row = place.sequence * shape.length;
+    const std::int64_t columns = shape.qkv_columns(), row = sequence * shape.length;
     const float* const begin = qkv + row * columns;
     AttentionTask task{};
-    task.queries = begin + place.kv_head * group * channels;
-    task.keys = begin + (shape.heads + place.kv_head) * channels;
-    task.values = begin + (shape.heads + shape.kv_heads + place.kv_head) * channels;
+    task.queries = begin + kv_head * group * channels;
+    task.keys = begin + (shape.heads + kv_head) * channels;
+    task.values = begin + (shape.heads + shape.kv_heads + kv_head) * channels;
     task.query_stride = task.kv_stride = columns;
     task.segment_starts = starts == nullptr ? nullptr : starts + row;
     task.query_count = task.key_count = shape.length;
     task.group = group;
     task.head_channels = channels;
     task.out_stride = shape.heads * channels;
-    task.out = out + row * task.out_stride + place.kv_head * group * channels;
+    task.out = out + row * task.out_stride + kv_head * group * channels;
     if (log_sum_exp != nullptr) {
-        task.log_sum_exp = log_sum_exp + (place.sequence * shape.heads + place.kv_head * group) * shape.length;
+        task.log_sum_exp = log_sum_exp + (sequence * shape.heads + kv_head * group) * shape.length;
     }
     return task;
 }
@@ -72,8 +65,7 @@ void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
     const std::int64_t bytes = scratch_bytes(shape.length, shape.head_channels, false);
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
     pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
-        AttentionTask task =
-            make_task(shape, locate(shape, index), qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
+        AttentionTask task = make_task(shape, index, qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
         task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
         simd_.attention_forward(task);
     });
@@ -88,8 +80,7 @@ void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
     const std::int64_t bytes = scratch_bytes(shape.length, shape.head_channels, true);
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
     pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
-        AttentionTask task =
-            make_task(shape, locate(shape, index), qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
+        AttentionTask task = make_task(shape, index, qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
         task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
         task.out_gradient = out_gradient.f32() + (task.out - out.f32());
         task.query_gradient = qkv_gradient.f32() + (task.queries - qkv.f32());
@@ -117,9 +108,9 @@ void CpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
     const std::int64_t bytes = scratch_bytes(past + shape.length, channels, false);
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
     pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
-        const Place place = locate(shape, index);
-        AttentionTask task = make_task(shape, place, qkv.f32(), nullptr, out.f32(), nullptr);
-        const std::int64_t at = place.sequence * keys_max * width + place.kv_head * channels;
+        const std::int64_t sequence = index / shape.kv_heads, kv_head = index % shape.kv_heads;
+        AttentionTask task = make_task(shape, index, qkv.f32(), nullptr, out.f32(), nullptr);
+        const std::int64_t at = sequence * keys_max * width + kv_head * channels;
         task.keys = key_cache.f32() + at;
         task.values = value_cache.f32() + at;
         task.kv_stride = width;

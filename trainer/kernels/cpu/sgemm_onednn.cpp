@@ -25,29 +25,21 @@ void onednn_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmO
     check(status == dnnl_success, "oneDNN refused a product, or had no memory for its blocks");
 }
 
-// So that the name says which bits come out: for AVX-512 the library has one set of fp32 kernels and, in one thread,
-// one blocking, whatever the processor. ONEDNN_MAX_CPU_ISA would take others; this overrides it. A build without that
-// variable says that it does not implement this either.
-void take_one_set_of_kernels() {
-    check(dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core) != dnnl_invalid_arguments,
-          "oneDNN's kernels were chosen already");
-}
-
-// oneDNN takes and frees its buffers with every product. glibc would give some of them back to the kernel each time and
-// others not; kept, they are mapped once, and a plan sees what they take.
-void keep_freed_memory() {
-    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it allows
-    ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
-
 }  // namespace
 
 const Sgemm& onednn() {
     static const Sgemm sgemm = [] {
         check(dnnl_version()->cpu_runtime == DNNL_RUNTIME_OMP,
               "oneDNN was not built for OpenMP, which sets its threads");
-        take_one_set_of_kernels();
-        keep_freed_memory();
+        // So that the name says which bits come out: for AVX-512 the library has one set of fp32 kernels and, in one
+        // thread, one blocking, whatever the processor. ONEDNN_MAX_CPU_ISA would take others; this overrides it. A
+        // build without that variable says that it does not implement this either.
+        check(dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core) != dnnl_invalid_arguments,
+              "oneDNN's kernels were chosen already");
+        // It takes and frees its buffers with every product. glibc would give some of them back to the kernel each time
+        // and others not; kept, they are mapped once, and a plan sees what they take.
+        ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it allows
+        ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
         return Sgemm{onednn_name, onednn_multiply};
     }();
     return sgemm;
