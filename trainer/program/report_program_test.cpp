@@ -31,6 +31,7 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
         return here["kernels"] == "cpu (" + here["cpu"]["instructions"][0].get<std::string>() + ", " + library + ")";
     });
     EXPECT_NE(used, libraries.end()) << here;
+    EXPECT_EQ(here["devices"], nlohmann::json({"cpu"}));
     for (const std::string& library : libraries) {
         EXPECT_TRUE(std::regex_match(library, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << library;
     }

@@ -1,12 +1,15 @@
 #include "services/dispatch/db/facilities.h"
 
 #include "services/dispatch/db/sql.h"
+#include "shared/base/list.h"
 #include "shared/base/spelling.h"
 
 namespace atl::dispatch {
 namespace {
 
-const std::string kColumns = "name, spec, version, " + pg::rfc3339("created_at") + " AS created_at, " +
+using json::Json;
+
+const std::string kColumns = "name, spec, devices, version, " + pg::rfc3339("created_at") + " AS created_at, " +
                              pg::rfc3339("updated_at") + " AS updated_at";
 
 // Another release may have written it.
@@ -15,8 +18,9 @@ Result<StoredFacility> read(const pg::Rows& rows, int row) {
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{std::move(facility).value(), rows.integer(row, "version"), rows.text(row, "created_at"),
-                          rows.text(row, "updated_at")};
+    return StoredFacility{std::move(facility).value(),
+                          rows.is_null(row, "devices") ? Json() : rows.json(row, "devices"),
+                          rows.integer(row, "version"), rows.text(row, "created_at"), rows.text(row, "updated_at")};
 }
 
 }  // namespace
@@ -34,6 +38,22 @@ Status require_facility(pg::Connection& connection, const std::string& name, con
     std::vector<std::string> names;
     for (int i = 0; i < all.size(); ++i) names.push_back(all.text(i, "name"));
     return invalid_argument(field, "there is no facility \"" + name + "\"" + did_you_mean(name, names));
+}
+
+Status require_device(pg::Connection& connection, const std::string& name, const std::string& device,
+                      const std::string& field) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT devices FROM facilities WHERE name = $1 AND NOT devices ? $2", {name, device}));
+    if (rows.empty()) return {};
+    const auto built = rows.json(0, "devices").get<std::vector<std::string>>();
+    return invalid_argument(field, "the trainer of facility \"" + name + "\" has no " + device + "; it has: " +
+                                       join(built, ", ") + " (`atoll facility check " + name + "` looks again)");
+}
+
+Status note_devices(pg::Connection& connection, const StoredFacility& checked, const Json& devices) {
+    ATOLL_RETURN_IF_ERROR(connection.query("UPDATE facilities SET devices = $2 WHERE name = $1 AND version = $3",
+                                           {checked.facility.name, devices, checked.version}));
+    return {};
 }
 
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
@@ -83,10 +103,11 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
 }
 
 Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version) {
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query("UPDATE facilities SET spec = $2, version = version + 1, updated_at = now(), "
-                               "unknown_answers = 0, retry_at = NULL WHERE name = $1 AND version = $3",
-                               {facility.name, to_json(facility), version}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("UPDATE facilities SET spec = $2, devices = NULL, version = version + 1, updated_at = now(), "
+                         "unknown_answers = 0, retry_at = NULL WHERE name = $1 AND version = $3",
+                         {facility.name, to_json(facility), version}));
     if (rows.affected() == 0)
         return Error{ErrorCode::kPreconditionFailed, "the facility was changed by somebody else; read it again", {}};
     return {};

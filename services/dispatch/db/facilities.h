@@ -11,6 +11,7 @@ namespace atl::dispatch {
 
 struct StoredFacility {
     Facility facility;
+    json::Json devices;        // what its trainer computes on, as its last check found: ["cpu"]; null: not known
     std::int64_t version = 1;  // the ETag
     std::string created_at;
     std::string updated_at;
@@ -19,6 +20,11 @@ struct StoredFacility {
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
 // kInvalidArgument that names `field`: there is no such facility. Otherwise it stays until the transaction ends.
 Status require_facility(pg::Connection& connection, const std::string& name, const std::string& field);
+// kInvalidArgument that names `field`: the facility's trainer is known not to compute on `device`.
+Status require_device(pg::Connection& connection, const std::string& name, const std::string& device,
+                      const std::string& field);
+// What a check of the facility, as it was in that version, has found.
+Status note_devices(pg::Connection& connection, const StoredFacility& checked, const json::Json& devices);
 // In order of names, after `after`, at most `limit`.
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
                                                     std::int64_t limit);

@@ -2,6 +2,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/routes/routes.h"
+#include "shared/base/list.h"
 #include "shared/service/idempotency.h"
 
 namespace atl::dispatch {
@@ -18,6 +19,7 @@ Json view(const StoredFacility& stored, const Request& request) {
     const auth::Role role = request.principal->role;
     if (role != auth::Role::kAdmin && role != auth::Role::kOperator)
         for (auto& variable : value["environment"]) variable = nullptr;
+    value["devices"] = stored.devices;
     value["created_at"] = stored.created_at;
     value["updated_at"] = stored.updated_at;
     return value;
@@ -112,6 +114,9 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
         for (const auto& item : *found) {
             checks.push_back({{"name", item.name}, {"ok", item.ok}, {"detail", item.detail}});
             all_ok = all_ok && item.ok;
+            if (item.name != "devices") continue;
+            ATOLL_TRY(auto connection, routing.pool.acquire());
+            ATOLL_RETURN_IF_ERROR(note_devices(*connection, stored, split_list(item.detail)));
         }
     return Response::json(200, {{"ok", all_ok}, {"checks", std::move(checks)}});
 }

@@ -3,6 +3,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
+#include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/worker_pool.h"
 #include "shared/base/id.h"
@@ -33,6 +34,19 @@ Status require_facilities(pg::Connection& connection, JobSpec& spec) {
     });
 }
 
+// Of a facility that was never checked nothing is known: its trainer will say so itself.
+Status require_devices(pg::Connection& connection, const JobSpec& spec) {
+    for (std::size_t i = 0; i < spec.participants.size(); ++i) {
+        const Participant& one = spec.participants[i];
+        const bool is_own = one.training.is_object() && one.training.contains("device");
+        const std::string field =
+            is_own ? "participants[" + std::to_string(i) + "].training.device" : "training.device";
+        const Json merged = merge_training_settings(spec.training, one.training);
+        ATOLL_RETURN_IF_ERROR(require_device(connection, one.data.facility, merged.value("device", "cpu"), field));
+    }
+    return {};
+}
+
 // The trainer would say so as well, but only at the site.
 Error too_long(const SiteData& data, std::int64_t seq_len, const std::string& model, std::int64_t tokens_max,
                const std::string& field) {
@@ -52,6 +66,7 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_RETURN_IF_ERROR(require_facilities(*connection, job.spec));
+        ATOLL_RETURN_IF_ERROR(require_devices(*connection, job.spec));
     }
     ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
     ATOLL_TRY(const auto tokens_max, routing.catalog.row_tokens_max(job.spec.model, job.base));

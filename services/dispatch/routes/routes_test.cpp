@@ -61,8 +61,7 @@ TEST_F(RoutesTest, AFacilityWithTasksUnderWayCannotMove) {
 
 TEST_F(RoutesTest, TheSameFacilityTwiceConflicts) {
     Json facility = get("/v1/facilities/leonardo");
-    facility.erase("created_at");
-    facility.erase("updated_at");
+    for (const char* read_only : {"created_at", "updated_at", "devices"}) facility.erase(read_only);
     EXPECT_EQ(post("/v1/facilities", facility).status, 409);
 }
 
@@ -154,6 +153,24 @@ TEST_F(RoutesTest, ACheckSaysWhatIsMissing) {
     EXPECT_EQ(cut_off.at("checks").back().at("name"), "store");
     EXPECT_EQ(cut_off.at("checks").back().at("ok"), false);
     EXPECT_NE(cut_off.at("checks").back().at("detail").get<std::string>().find("cannot reach http"), std::string::npos);
+}
+
+TEST_F(RoutesTest, AJobOfADeviceThatAFacilitysTrainerLacksIsRefused) {
+    Json spec = job_request(1);
+    spec["participants"][0]["training"] = {{"device", "cuda"}};
+    EXPECT_EQ(post("/v1/jobs", spec).status, 201) << "nobody has looked yet";
+    EXPECT_TRUE(get("/v1/facilities/leonardo").at("devices").is_null());
+    ASSERT_TRUE(write_file_atomic(fake("report.says"), R"({"version":"1","devices":["cpu","hip"],"gpus":[]})").ok());
+    EXPECT_EQ(post("/v1/facilities/leonardo/check", Json::object()).status, 200);
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("devices"), Json({"cpu", "hip"}));
+    spec["name"] = spec["output_model"] = "another";
+    const auto refused = post("/v1/jobs", spec);
+    EXPECT_EQ(refused.status, 422);
+    EXPECT_EQ(Json::parse(refused.body).at("field"), "participants[0].training.device");
+    EXPECT_NE(refused.body.find("leonardo"), std::string::npos) << refused.body;
+    EXPECT_NE(refused.body.find("it has: cpu, hip"), std::string::npos) << refused.body;
+    spec["participants"][0]["training"] = {{"device", "hip"}};
+    EXPECT_EQ(post("/v1/jobs", spec).status, 201);
 }
 
 struct Wrong {

@@ -3,6 +3,7 @@
 CREATE TABLE facilities (
     name text PRIMARY KEY,
     spec jsonb NOT NULL,
+    devices jsonb,                               -- what its trainer computes on: ["cpu"]; NULL: not known
     version bigint NOT NULL DEFAULT 1,         -- the ETag
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),

@@ -18,6 +18,8 @@ for program in "$2" "$3"; do
         say fail "${program##*/}" "$program is not there or cannot be run"
     fi
 done
+devices=$(timeout 10 "$3" report 2>/dev/null </dev/null | sed -n 's/.*"devices":\[\([^]]*\)\].*/\1/p' | tr -d '"')
+if [ -n "$devices" ]; then say ok devices "$devices"; fi
 if command -v "$2" >/dev/null 2>&1; then
     if answer=$("$2" ping --store "$4" 2>&1 </dev/null); then
         say ok store "$answer"
