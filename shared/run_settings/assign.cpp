@@ -70,9 +70,9 @@ std::string read_value(const Option&, std::string_view text, std::string& value)
 template <class Choice>
     requires std::is_enum_v<Choice>
 std::string read_value(const Option&, std::string_view text, Choice& value) {
-    const auto found = std::ranges::find(kWords<Choice>, text);
-    value = static_cast<Choice>(found - kWords<Choice>.begin());
-    return found != kWords<Choice>.end() ? "" : "is none of " + join(kWords<Choice>, ", ");
+    const auto parsed = parse_choice<Choice>(text);
+    value = parsed.value_or(value);
+    return parsed ? "" : "is none of " + join(kWords<Choice>, ", ");
 }
 
 template <class T>

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 // The settings that are one of a few words.
@@ -59,6 +61,13 @@ inline constexpr std::array<std::string_view, 6> kWords<Sharding> = {
     "none", "shard_optimizer", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Recompute> = {"none", "selective", "full"};
+
+template <class Choice>
+constexpr std::optional<Choice> parse_choice(std::string_view word) {
+    const auto found = std::ranges::find(kWords<Choice>, word);
+    if (found == kWords<Choice>.end()) return std::nullopt;
+    return static_cast<Choice>(found - kWords<Choice>.begin());
+}
 
 template <class Choice>
 constexpr std::string_view to_string(Choice choice) {

@@ -36,7 +36,7 @@ training:                             # of a round: flags of `atoll-trainer trai
   steps: 20                           # or epochs
   batch_size: 16                      # rows a rank and step
   lr: 0.001
-lr_over_rounds: cosine                # constant, linear, cosine: that rate falls from round to round
+lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # of a task, before its round fails
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
 # quorum: 1                           # updates that are enough then; default: all

@@ -14,6 +14,8 @@ namespace {
 
 using json::Json;
 using json::ObjectReader;
+using run_settings::Decay;
+using run_settings::parse_choice;
 using service::required_name;
 
 constexpr std::int64_t kVersionMax = 1'000'000'000;
@@ -144,36 +146,26 @@ SiteData site_from_stored(const Json& value) {
     return {value.at("facility"), value.at("dataset"), value.at("dataset_version"), value.at("path")};
 }
 
-constexpr std::array<const char*, 3> kRateNames = {"constant", "linear", "cosine"};
-
-RateOverRounds rate_over_rounds(const std::string& name) {
-    return static_cast<RateOverRounds>(std::find(kRateNames.begin(), kRateNames.end(), name) - kRateNames.begin());
-}
-
-const char* rate_name(RateOverRounds kind) {
-    return kRateNames[static_cast<std::size_t>(kind)];
-}
-
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
 Status check_rate(const JobSpec& spec) {
-    if (spec.lr_over_rounds == RateOverRounds::kConstant) return {};
+    if (spec.lr_round_schedule == Decay::kConstant) return {};
     for (const auto& participant : spec.participants)
         if (!merge_training_settings(spec.training, participant.training).contains("lr"))
-            return invalid_argument(
-                "training.lr", "is needed with lr_over_rounds \"" + std::string(rate_name(spec.lr_over_rounds)) + "\"");
+            return invalid_argument("training.lr", "is needed with lr_round_schedule \"" +
+                                                       std::string(to_string(spec.lr_round_schedule)) + "\"");
     return {};
 }
 
 }  // namespace
 
-double rate_factor(RateOverRounds kind, std::int64_t round, std::int64_t rounds) {
+double rate_factor(Decay schedule, std::int64_t round, std::int64_t rounds) {
     const double done = static_cast<double>(round - 1) / static_cast<double>(rounds);
-    switch (kind) {
-        case RateOverRounds::kLinear:
+    switch (schedule) {
+        case Decay::kLinear:
             return 1 - done;
-        case RateOverRounds::kCosine:
+        case Decay::kCosine:
             return 0.5 * (1 + std::cos(std::numbers::pi * done));
-        case RateOverRounds::kConstant:
+        case Decay::kConstant:
             break;
     }
     return 1;
@@ -190,8 +182,8 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     spec.rounds = reader.required_integer("rounds", 1, 10'000);
     const Json& strategy = reader.object_or_null("strategy");
     const Json& training = reader.object_or_null("training");
-    spec.lr_over_rounds =
-        rate_over_rounds(reader.one_of("lr_over_rounds", {"constant", "linear", "cosine"}, "constant"));
+    spec.lr_round_schedule =
+        parse_choice<Decay>(reader.one_of("lr_round_schedule", {"constant", "linear", "cosine"}, "constant")).value();
     const Json& evaluation = reader.object_or_null("evaluation");
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
     spec.round_deadline_s = reader.integer_or("round_deadline_s", kRoundDeadline_s, 1, 100'000'000);
@@ -230,7 +222,7 @@ Json to_json(const JobSpec& spec) {
                   {"rounds", spec.rounds},
                   {"strategy", std::move(strategy)},
                   {"training", spec.training},
-                  {"lr_over_rounds", rate_name(spec.lr_over_rounds)},
+                  {"lr_round_schedule", to_string(spec.lr_round_schedule)},
                   {"evaluation", {{"at", std::move(sites)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
                   {"attempts_max", spec.attempts_max},
                   {"round_deadline_s", spec.round_deadline_s}};
@@ -251,7 +243,7 @@ JobSpec job_spec_from_stored(const Json& value) {
     spec.strategy.name = spec.strategy.options.at("name");
     spec.strategy.options.erase("name");
     spec.training = value.at("training");
-    spec.lr_over_rounds = rate_over_rounds(value.at("lr_over_rounds"));
+    spec.lr_round_schedule = parse_choice<Decay>(value.at("lr_round_schedule").get<std::string>()).value();
     for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_sites.push_back(site_from_stored(item));
     spec.evaluate_updates = value.at("evaluation").at("models") == "all";
     spec.attempts_max = value.at("attempts_max");

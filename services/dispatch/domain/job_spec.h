@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shared/json/json.h"
+#include "shared/run_settings/choices.h"
 
 namespace atl::dispatch {
 
@@ -34,13 +35,10 @@ struct Strategy {
     json::Json options = json::Json::object();
 };
 
-// How the learning rate of the settings falls from round to round. On data that differs between the facilities FedAvg
-// with a constant rate ends beside the optimum, however many rounds it gets: Li et al., "On the Convergence of FedAvg
-// on Non-IID Data", ICLR 2020.
-enum class RateOverRounds { kConstant, kLinear, kCosine };
-
-// What the rate of round 1 … `rounds` is multiplied by: 1 in the first, falling towards 0 at `rounds` + 1.
-double rate_factor(RateOverRounds kind, std::int64_t round, std::int64_t rounds);
+// What the learning rate of the settings is multiplied by in round 1 … `rounds`: 1 in the first, falling towards 0 at
+// `rounds` + 1. On data that differs between the facilities FedAvg with a constant rate ends beside the optimum,
+// however many rounds it gets: Li et al., "On the Convergence of FedAvg on Non-IID Data", ICLR 2020.
+double rate_factor(run_settings::Decay schedule, std::int64_t round, std::int64_t rounds);
 
 constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;
 
@@ -53,7 +51,7 @@ struct JobSpec {
     std::int64_t rounds = 1;
     Strategy strategy;
     json::Json training;  // keys of run.json
-    RateOverRounds lr_over_rounds = RateOverRounds::kConstant;
+    run_settings::Decay lr_round_schedule = run_settings::Decay::kConstant;
     std::vector<SiteData> evaluation_sites;
     // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
     // models, so that an update stays between its facility and the coordinator.

@@ -91,7 +91,7 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/evaluation", Json{{"at", {{{"facility", "x"}}}}}, "evaluation.at[0].dataset"},
         {"/evaluation", Json{{"at", sites({"x", "y", "x"})}}, "evaluation.at[2].dataset"},
         {"/evaluation", Json{{"at", sites(std::vector<std::string>(kParticipantsMax + 1, "x"))}}, "evaluation.at"},
-        {"/lr_over_rounds", "staircase", "lr_over_rounds"},
+        {"/lr_round_schedule", "staircase", "lr_round_schedule"},
         {"/attempts_max", 0, "attempts_max"},
         {"/quorum", 3, "quorum"},
         {"/round_deadline_s", -5, "round_deadline_s"},
@@ -108,14 +108,14 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
 
 TEST(JobSpecTest, OnlyARateThatTheJobNamesCanFallOverTheRounds) {
     Json value = valid_job();
-    value["lr_over_rounds"] = "linear";
+    value["lr_round_schedule"] = "linear";
     const auto spec = parse_job_spec(value);
     ASSERT_TRUE(spec.ok()) << spec.error().message;
-    EXPECT_EQ(job_spec_from_stored(to_json(*spec)).lr_over_rounds, RateOverRounds::kLinear);
+    EXPECT_EQ(job_spec_from_stored(to_json(*spec)).lr_round_schedule, run_settings::Decay::kLinear);
     value["training"].erase("lr");
     EXPECT_EQ(parse_job_spec(value).error().field, "training.lr")
         << "one participant names its own, the other does not";
-    value["lr_over_rounds"] = "constant";
+    value["lr_round_schedule"] = "constant";
     EXPECT_TRUE(parse_job_spec(value).ok());
 }
 

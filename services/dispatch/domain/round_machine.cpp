@@ -53,12 +53,12 @@ bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::i
     return job.state != JobState::kPaused && deadline_ms && now_ms >= *deadline_ms;
 }
 
-// Every round trains on another order of the rows, and at the rate that lr_over_rounds gives it.
+// Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it.
 Json round_settings(const JobSpec& spec, const Participant& participant, std::int64_t round) {
     Json settings = merge_training_settings(spec.training, participant.training);
     settings["seed"] = settings.value("seed", std::int64_t{0}) + round - 1;
     if (settings.contains("lr"))
-        settings["lr"] = settings.at("lr").get<double>() * rate_factor(spec.lr_over_rounds, round, spec.rounds);
+        settings["lr"] = settings.at("lr").get<double>() * rate_factor(spec.lr_round_schedule, round, spec.rounds);
     return settings;
 }
 

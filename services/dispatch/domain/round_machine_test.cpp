@@ -135,7 +135,7 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
     const auto rate_of_round_2 = [](const char* kind) {
         JobView job = new_job();
         Json spec = to_json(job.spec);
-        spec["lr_over_rounds"] = kind;
+        spec["lr_round_schedule"] = kind;
         spec["training"]["lr"] = 0.5;
         job.spec = job_spec_from_stored(spec);
         take(job, submit_job(job, 0));
@@ -149,8 +149,8 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
     EXPECT_DOUBLE_EQ(rate_of_round_2("constant"), 0.5);
     EXPECT_DOUBLE_EQ(rate_of_round_2("linear"), 0.25);
     EXPECT_DOUBLE_EQ(rate_of_round_2("cosine"), 0.25) << "half way down of two rounds";
-    EXPECT_NEAR(rate_factor(RateOverRounds::kCosine, 2, 4), 0.853553390593, 1e-12);
-    EXPECT_NEAR(rate_factor(RateOverRounds::kLinear, 4, 4), 0.25, 1e-12);
+    EXPECT_NEAR(rate_factor(run_settings::Decay::kCosine, 2, 4), 0.853553390593, 1e-12);
+    EXPECT_NEAR(rate_factor(run_settings::Decay::kLinear, 4, 4), 0.25, 1e-12);
 }
 
 TEST(RoundMachineTest, UpdatesTravelToOtherFacilitiesOnlyWhenTheJobSaysSo) {

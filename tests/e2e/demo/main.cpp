@@ -198,7 +198,7 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
                  {"rounds", options_.rounds},
                  {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
                  {"training", training_settings(options_.steps, 16)},
-                 {"lr_over_rounds", "cosine"},
+                 {"lr_round_schedule", "cosine"},
                  {"participants", Json::array()},
                  // Of one participant the update is the round's global model.
                  {"evaluation", {{"at", Json::array()}, {"models", participants.size() == 1 ? "global" : "all"}}}};
