@@ -215,7 +215,7 @@ void add_dataset_commands(CLI::App& program, Context& context) {
     auto* list = group->add_subcommand("list", "all datasets");
     set_example(*list, "atoll dataset list");
     on_run(*list, context, [&context] { return list_datasets(context); });
-    auto* show = group->add_subcommand("show", "one dataset with its versions and site copies");
+    auto* show = group->add_subcommand("show", "one dataset with its versions and where their copies are");
     const auto name = std::make_shared<std::string>();
     const auto croissant = std::make_shared<bool>(false);
     show->add_option("name", *name, "the dataset")->required();

@@ -22,7 +22,7 @@ constexpr const char* kAddHelp = R"(Examples:
 --ssh takes a host or an alias of your ~/.ssh/config: ProxyJump, certificates and agents work as they do by hand.)";
 
 constexpr const char* kSetHelp =
-    R"(Only what is said changes. Where attempts run (the way in, batch system, work directory) changes only while the
+    R"(Only what is said changes. Where attempts run (transport, batch system, work directory) changes only while the
 facility has no task under way. Examples:
   atoll facility set leonardo --programs /leonardo/home/me/atoll/bin
   atoll facility set leonardo --env HTTPS_PROXY=http://proxy:3128 --slots 2
@@ -226,7 +226,7 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
 }  // namespace
 
 void add_facility_commands(CLI::App& program, Context& context) {
-    auto* group = program.add_subcommand("facility", "the HPC sites that take part")->require_subcommand(1);
+    auto* group = program.add_subcommand("facility", "the facilities that take part")->require_subcommand(1);
     set_example(*group, "atoll facility add leonardo --ssh leonardo --work-dir /scratch/me/atoll");
     auto* add = group->add_subcommand("add", "register a facility")->footer(kAddHelp);
     const auto added = std::make_shared<FacilityFlags>();
@@ -240,7 +240,7 @@ void add_facility_commands(CLI::App& program, Context& context) {
     set_example(*list, "atoll facility list");
     on_run(*list, context, [&context] { return list_facilities(context); });
     add_named(*group, context, "show", "one facility, all fields", show_facility);
-    add_named(*group, context, "check", "try the way in, the work directory, the programs", run_check);
+    add_named(*group, context, "check", "try the transport, the work directory, the programs", run_check);
     add_named(*group, context, "remove", "forget a facility that no job has used", run_remove);
     add_named(*group, context, "trust", "look at an ssh host's key and accept it", run_trust);
 }

@@ -209,7 +209,7 @@ void add_logs(CLI::App& group, Context& context) {
     const auto task = std::make_shared<std::string>();
     const auto tail = std::make_shared<int>(100);
     auto* logs =
-        add_job_verb(group, context, "logs", "what its tasks wrote at the sites",
+        add_job_verb(group, context, "logs", "what its tasks wrote at the facilities",
                      [&context, task, tail](const std::string& id) { return run_logs(context, id, *task, *tail); });
     logs->add_option("--task", *task, "one task's id; default: all of the current round");
     logs->add_option("--tail", *tail, "newest lines")->check(CLI::Range(1, kTailLinesMax))->capture_default_str();

@@ -14,8 +14,8 @@ using nlohmann::json;
 
 constexpr std::size_t kRowsMax = 8;  // it must fit on a small terminal
 
-std::string column_name(const json& site) {
-    return text(site, "dataset") + " at " + text(site, "facility");
+std::string column_name(const json& place) {
+    return text(place, "dataset") + " at " + text(place, "facility");
 }
 
 std::string round_name(std::int64_t round) {
@@ -25,42 +25,42 @@ std::string round_name(std::int64_t round) {
 }  // namespace
 
 EvaluationProgress::EvaluationProgress(const json& spec) {
-    for (const json& site : spec.value("evaluation", json::object()).value("at", json::array()))
-        columns_.push_back(column_name(site));
+    for (const json& place : spec.value("evaluation", json::object()).value("at", json::array()))
+        columns_.push_back(column_name(place));
 }
 
 void EvaluationProgress::begin(std::int64_t round) {
-    for (const std::string& column : columns_) sites_[{round, column}];
+    for (const std::string& column : columns_) work_[{round, column}];
 }
 
 void EvaluationProgress::apply(const std::string& what, const json& data) {
-    const auto at = sites_.find({data.value("round", std::int64_t{0}), column_name(data)});
-    if (at == sites_.end()) return;  // a round that has ended came again
-    Site& site = at->second;
-    site.state = what == "evaluating" ? "running" : what == "retrying" ? "waiting" : what;
+    const auto at = work_.find({data.value("round", std::int64_t{0}), column_name(data)});
+    if (at == work_.end()) return;  // a round that has ended came again
+    Work& work = at->second;
+    work.state = what == "evaluating" ? "running" : what == "retrying" ? "waiting" : what;
     if (what == "evaluating") {
-        site.models = data.value("models", std::int64_t{0});
-        site.models_done = data.value("models_done", std::int64_t{0});
-        site.model = text(data, "model");
+        work.models = data.value("models", std::int64_t{0});
+        work.models_done = data.value("models_done", std::int64_t{0});
+        work.model = text(data, "model");
     }
 }
 
 std::string EvaluationProgress::table() const {
-    std::map<std::int64_t, std::pair<std::size_t, std::size_t>> ended;  // round -> sites that ended, sites
+    std::map<std::int64_t, std::pair<std::size_t, std::size_t>> ended;  // round -> datasets that are done, datasets
     Table table({"evaluating", "on", "state", "models", "now"});
     std::size_t rows = 0;
-    for (const auto& [key, site] : sites_) {
-        const bool is_over = site.state == "done" || site.state == "failed";
+    for (const auto& [key, work] : work_) {
+        const bool is_over = work.state == "done" || work.state == "failed";
         ended[key.first].first += is_over ? 1 : 0;
         ++ended[key.first].second;
         if (is_over || ++rows > kRowsMax) continue;
-        const bool began = site.models > 0;
-        table.add({round_name(key.first), key.second, site.state,
-                   began ? fmt::format("{}/{}", site.models_done, site.models) : "", began ? site.model : ""});
+        const bool began = work.models > 0;
+        table.add({round_name(key.first), key.second, work.state,
+                   began ? fmt::format("{}/{}", work.models_done, work.models) : "", began ? work.model : ""});
     }
     std::string lines;
-    for (const auto& [round, sites] : ended)
-        lines += fmt::format("evaluating {}: {} of {} sites done\n", round_name(round), sites.first, sites.second);
+    for (const auto& [round, counts] : ended)
+        lines += fmt::format("evaluating {}: {} of {} datasets done\n", round_name(round), counts.first, counts.second);
     return rows == 0 ? lines : lines + table.text();
 }
 

@@ -9,34 +9,34 @@
 
 namespace atl::cli {
 
-// Which sites evaluate which models at the moment, for `job watch`.
+// Which models are evaluated where at the moment, for `job watch`.
 class EvaluationProgress {
   public:
-    // `spec`: a job's specification as GET /v1/jobs/{id} gives it, with its evaluation sites.
+    // `spec`: a job's specification as GET /v1/jobs/{id} gives it, with its "evaluation".
     explicit EvaluationProgress(const nlohmann::json& spec);
 
-    // The round's models are there (0: the base model): every site is to evaluate them.
+    // The round's models are there (0: the base model): they are to be evaluated on every dataset.
     void begin(std::int64_t round);
     // An event of an evaluation task: "running", "evaluating", "retrying", "done", …
     void apply(const std::string& what, const nlohmann::json& data);
     // All of the round's results are there, or no longer waited for.
     void end(std::int64_t round) {
-        std::erase_if(sites_, [&](const auto& site) { return site.first.first == round; });
+        std::erase_if(work_, [&](const auto& work) { return work.first.first == round; });
     }
 
-    std::size_t site_count() const { return columns_.size(); }
-    // A line a round, then a row a site that is not done; empty when nothing is evaluated.
+    std::size_t dataset_count() const { return columns_.size(); }
+    // A line a round, then a row a dataset that is not done; empty when nothing is evaluated.
     std::string table() const;
 
   private:
-    struct Site {
+    struct Work {
         std::string state = "waiting";
         std::int64_t models = 0;  // 0: not known yet
         std::int64_t models_done = 0;
         std::string model;  // the one it is at
     };
-    std::vector<std::string> columns_;                            // "dataset at facility"
-    std::map<std::pair<std::int64_t, std::string>, Site> sites_;  // (round, column)
+    std::vector<std::string> columns_;                           // "dataset at facility"
+    std::map<std::pair<std::int64_t, std::string>, Work> work_;  // (round, column)
 };
 
 }  // namespace atl::cli

@@ -89,8 +89,8 @@ std::string JobProgress::apply_round(const std::string& what, const json& data) 
     }
     if (what == "aggregated") {
         evaluations_.begin(round);
-        if (evaluations_.site_count() == 0) return fmt::format("round {}: aggregated", round);
-        return fmt::format("round {}: aggregated, to be evaluated at {} sites", round, evaluations_.site_count());
+        if (evaluations_.dataset_count() == 0) return fmt::format("round {}: aggregated", round);
+        return fmt::format("round {}: aggregated, to be evaluated on {} datasets", round, evaluations_.dataset_count());
     }
     if (what != "evaluated") return {};
     evaluations_.end(round);
@@ -171,11 +171,11 @@ void JobProgress::apply_results(const json& data) {
 std::string JobProgress::apply_evaluated(std::int64_t round) {
     std::string line = fmt::format("round {}  perplexity", round);
     for (const auto& [place, results] : results_[round]) {
-        const std::string site = place.second + " at " + place.first;
-        if (std::find(sites_.begin(), sites_.end(), site) == sites_.end()) sites_.push_back(site);
-        line += "  " + site + ":";
+        const std::string column = place.second + " at " + place.first;
+        if (std::find(columns_.begin(), columns_.end(), column) == columns_.end()) columns_.push_back(column);
+        line += "  " + column + ":";
         for (const auto& [which, perplexity] : results) {
-            perplexity_[{round, which}][site] = perplexity;
+            perplexity_[{round, which}][column] = perplexity;
             line += " " + which + " " + human_number(perplexity);
         }
     }
@@ -201,16 +201,16 @@ std::string JobProgress::training_table() const {
 std::string JobProgress::perplexity_table() const {
     if (perplexity_.empty()) return {};
     std::vector<std::string> header = {"perplexity of"};
-    header.insert(header.end(), sites_.begin(), sites_.end());
+    header.insert(header.end(), columns_.begin(), columns_.end());
     Table table(header);
     const std::int64_t newest = perplexity_.rbegin()->first.first;
-    for (const auto& [model, by_site] : perplexity_) {
+    for (const auto& [model, by_column] : perplexity_) {
         const auto& [round, which] = model;
         const bool global = which == "global" && round > newest - kRoundsShown;
         if (which != "base" && !global && round != newest) continue;
         std::vector<std::string> row = {which == "base" ? "base model" : fmt::format("round {} {}", round, which)};
-        for (const std::string& site : sites_)
-            row.push_back(by_site.count(site) != 0 ? human_number(by_site.at(site)) : "");
+        for (const std::string& column : columns_)
+            row.push_back(by_column.count(column) != 0 ? human_number(by_column.at(column)) : "");
         table.add(std::move(row));
     }
     return table.text();

@@ -74,8 +74,9 @@ class JobProgress {
     // Of rounds whose evaluations are not all there: round -> (facility, dataset) -> (model, perplexity)
     using Results = std::vector<std::pair<std::string, double>>;
     std::map<std::int64_t, std::map<std::pair<std::string, std::string>, Results>> results_;
-    std::vector<std::string> sites_;  // columns: "dataset at facility"
-    std::map<std::pair<std::int64_t, std::string>, std::map<std::string, double>> perplexity_;  // (round, model), site
+    std::vector<std::string> columns_;  // columns: "dataset at facility"
+    std::map<std::pair<std::int64_t, std::string>, std::map<std::string, double>>
+        perplexity_;  // (round, model), column
     bool is_paused_ = false;
     std::string final_state_;
     std::string error_;

@@ -110,21 +110,21 @@ json evaluation(const char* what, const char* facility, const char* dataset, con
 TEST(JobProgressTest, WhileARoundIsEvaluatedItsSitesAndModelsAreShown) {
     JobProgress progress(kJobOfTwo);
     EXPECT_EQ(progress.apply(event("atoll.round.aggregated.v1", {{"round", 1}})),
-              "round 1: aggregated, to be evaluated at 2 sites");
+              "round 1: aggregated, to be evaluated on 2 datasets");
     progress.apply(evaluation("running", "karolina", "cs"));
     EXPECT_EQ(progress.apply(evaluation("evaluating", "karolina", "cs",
                                         {{"models", 3}, {"models_done", 1}, {"model", "leonardo"}})),
               "");
     std::string picture = progress.picture();
-    EXPECT_NE(picture.find("evaluating round 1: 0 of 2 sites done\n"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("evaluating round 1: 0 of 2 datasets done\n"), std::string::npos) << picture;
     EXPECT_NE(picture.find("round 1     cs at karolina  running  1/3     leonardo\n"), std::string::npos) << picture;
     EXPECT_NE(picture.find("round 1     it at leonardo  waiting\n"), std::string::npos) << picture;
     progress.apply(evaluation("done", "karolina", "cs"));
     picture = progress.picture();
-    EXPECT_NE(picture.find("evaluating round 1: 1 of 2 sites done\n"), std::string::npos) << picture;
+    EXPECT_NE(picture.find("evaluating round 1: 1 of 2 datasets done\n"), std::string::npos) << picture;
     EXPECT_EQ(picture.find("karolina  running"), std::string::npos) << picture;
     progress.apply(event("atoll.round.evaluated.v1", {{"round", 1}}));
-    EXPECT_EQ(progress.picture().find("sites done"), std::string::npos) << progress.picture();
+    EXPECT_EQ(progress.picture().find("datasets done"), std::string::npos) << progress.picture();
 }
 
 TEST(JobProgressTest, AttemptsAreNumberedAndEachBeginsAnew) {

@@ -1,4 +1,4 @@
-// The sites: how each is reached and what runs batch jobs there.
+// The facilities: how each is reached and what runs batch jobs there.
 
 import {h, notice, refresh, table} from './dom.js';
 import {moment} from './format.js';
@@ -33,7 +33,7 @@ function content(facilities) {
             ['Facility', 'Transport', 'Batch system', 'Work directory', 'Changed'],
             facilities.map(row)
         ),
-        notice('"atoll facility check NAME" tries the way in, the work directory and the programs.'),
+        notice('"atoll facility check NAME" tries the transport, the work directory and the programs.'),
     ];
 }
 

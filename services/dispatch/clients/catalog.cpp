@@ -57,7 +57,8 @@ Result<DatasetShape> parse_dataset_shape(const Json& version) {
 }
 
 // The facility holds no copy of the version; the error names the newest that it does.
-Error no_copy_error(const SiteData& data, const std::map<std::int64_t, DatasetShape>& held, const std::string& path) {
+Error no_copy_error(const DatasetCopy& data, const std::map<std::int64_t, DatasetShape>& held,
+                    const std::string& path) {
     constexpr int kNamedMax = 8;
     const std::string facility = "facility \"" + data.facility + "\" holds ";
     const std::string dataset = " of dataset \"" + data.dataset + "\"";
@@ -193,7 +194,7 @@ Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::str
     return versions;
 }
 
-Result<DatasetShape> Catalog::resolve(SiteData& data, const std::string& path) const {
+Result<DatasetShape> Catalog::resolve(DatasetCopy& data, const std::string& path) const {
     ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
     ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;

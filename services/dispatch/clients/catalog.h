@@ -42,7 +42,7 @@ class Catalog {
     Result<std::optional<std::int64_t>> row_tokens_max(const std::string& model, const std::string& digest) const;
     // Fills in version, unless one is asked for the newest that the facility holds, and path. `path` is the field to
     // name: "participants[0]".
-    Result<DatasetShape> resolve(SiteData& data, const std::string& path) const;
+    Result<DatasetShape> resolve(DatasetCopy& data, const std::string& path) const;
 
     // Registers a prepared version; the same key gives the same number again.
     Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,

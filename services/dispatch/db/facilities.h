@@ -28,7 +28,7 @@ Status note_devices(pg::Connection& connection, const StoredFacility& checked, c
 // In order of names, after `after`, at most `limit`.
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
                                                     std::int64_t limit);
-// kConflict that names "work_dir" and the other facility: it lies at the same place (way in, host, directory), where
+// kConflict that names "work_dir" and the other facility: it lies at the same place (transport, host, directory), where
 // the two would take each other's data and models for their own. Otherwise the place stays free until the transaction
 // ends.
 Status require_own_place(pg::Transaction& transaction, const Facility& facility);
@@ -42,7 +42,7 @@ Status update_facility(pg::Connection& connection, const Facility& facility, std
 // kConflict: jobs or preparations know it, so that their history would lose it.
 Status delete_facility(pg::Connection& connection, const std::string& name);
 
-// A way in that gave no clear answer is left alone for a while, longer each time and never all sites at once; one that
+// A facility that gave no clear answer is left alone for a while, longer each time and never all at once; one that
 // answered is used again.
 Status note_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
                    std::int64_t retry_ms_max);

@@ -21,7 +21,7 @@ struct BatchSpec {
     bool operator==(const BatchSpec&) const = default;
 };
 
-// One HPC site: a way in, a batch system, a work directory.
+// How one HPC site is used: its transport, its batch system, its work directory.
 struct Facility {
     std::string name;
     TransportSpec transport;

@@ -24,8 +24,8 @@ std::string element(const char* list, std::size_t index) {
     return std::string(list) + "[" + std::to_string(index) + "]";
 }
 
-SiteData read_site_data(ObjectReader& reader) {
-    SiteData data;
+DatasetCopy read_dataset_copy(ObjectReader& reader) {
+    DatasetCopy data;
     data.facility = required_name(reader, "facility");
     data.dataset = required_name(reader, "dataset");
     data.version = reader.integer_or("dataset_version", 0, 1, kVersionMax);
@@ -35,7 +35,7 @@ SiteData read_site_data(ObjectReader& reader) {
 Result<Participant> parse_participant(const Json& value, const std::string& path) {
     ObjectReader reader(value, path);
     Participant participant;
-    participant.data = read_site_data(reader);
+    participant.data = read_dataset_copy(reader);
     participant.ranks = reader.integer_or("ranks", 1, 1, 1'000'000);
     participant.training = reader.object_or_null("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -88,38 +88,40 @@ Result<Strategy> parse_strategy(const Json& value) {
     return strategy;
 }
 
-Result<std::vector<SiteData>> parse_evaluation_sites(const Json& list) {
+Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list) {
     if (list.size() > kParticipantsMax)
         return invalid_argument("evaluation.at", "a job evaluates at " + std::to_string(kParticipantsMax) +
                                                      " places at most, these are " + std::to_string(list.size()));
-    std::vector<SiteData> sites;
+    std::vector<DatasetCopy> copies;
     for (std::size_t i = 0; i < list.size(); ++i) {
         const std::string path = element("evaluation.at", i);
         ObjectReader reader(list[i], path);
-        SiteData site = read_site_data(reader);
+        DatasetCopy copy = read_dataset_copy(reader);
         ATOLL_RETURN_IF_ERROR(reader.finish());
         // A result names its facility and dataset, so that those of two versions could not be told apart.
-        const auto same = [&](const SiteData& s) { return s.facility == site.facility && s.dataset == site.dataset; };
-        if (std::any_of(sites.begin(), sites.end(), same))
+        const auto same = [&](const DatasetCopy& s) {
+            return s.facility == copy.facility && s.dataset == copy.dataset;
+        };
+        if (std::any_of(copies.begin(), copies.end(), same))
             return invalid_argument(path + ".dataset",
-                                    path + ".dataset: " + site.dataset + " at " + site.facility + " stands here twice");
-        sites.push_back(std::move(site));
+                                    path + ".dataset: " + copy.dataset + " at " + copy.facility + " stands here twice");
+        copies.push_back(std::move(copy));
     }
-    return sites;
+    return copies;
 }
 
 Status parse_evaluation(const Json& value, JobSpec& spec) {
     if (value.is_null()) {
-        for (const auto& participant : spec.participants) spec.evaluation_sites.push_back(participant.data);
+        for (const auto& participant : spec.participants) spec.evaluation_copies.push_back(participant.data);
         return {};
     }
     ObjectReader reader(value, "evaluation");
-    const Json& sites = reader.array_or_null("at");
+    const Json& copies = reader.array_or_null("at");
     spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_TRY(spec.evaluation_sites, parse_evaluation_sites(sites));
-    if (sites.is_null())
-        for (const auto& participant : spec.participants) spec.evaluation_sites.push_back(participant.data);
+    ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies));
+    if (copies.is_null())
+        for (const auto& participant : spec.participants) spec.evaluation_copies.push_back(participant.data);
     return {};
 }
 
@@ -137,12 +139,12 @@ std::optional<std::int64_t> optional_integer(ObjectReader& reader, const char* k
     return value == 0 ? std::nullopt : std::optional(value);
 }
 
-Json site_to_json(const SiteData& data) {
+Json copy_to_json(const DatasetCopy& data) {
     return {
         {"facility", data.facility}, {"dataset", data.dataset}, {"dataset_version", data.version}, {"path", data.path}};
 }
 
-SiteData site_from_stored(const Json& value) {
+DatasetCopy copy_from_stored(const Json& value) {
     return {value.at("facility"), value.at("dataset"), value.at("dataset_version"), value.at("path")};
 }
 
@@ -206,13 +208,13 @@ Result<JobSpec> parse_job_spec(const Json& value) {
 Json to_json(const JobSpec& spec) {
     Json participants = Json::array();
     for (const auto& participant : spec.participants) {
-        Json item = site_to_json(participant.data);
+        Json item = copy_to_json(participant.data);
         item["ranks"] = participant.ranks;
         if (!participant.training.is_null()) item["training"] = participant.training;
         participants.push_back(std::move(item));
     }
-    Json sites = Json::array();
-    for (const auto& site : spec.evaluation_sites) sites.push_back(site_to_json(site));
+    Json copies = Json::array();
+    for (const auto& copy : spec.evaluation_copies) copies.push_back(copy_to_json(copy));
     Json strategy = spec.strategy.options;
     strategy["name"] = spec.strategy.name;
     Json value = {{"name", spec.name},
@@ -223,7 +225,7 @@ Json to_json(const JobSpec& spec) {
                   {"strategy", std::move(strategy)},
                   {"training", spec.training},
                   {"lr_round_schedule", to_string(spec.lr_round_schedule)},
-                  {"evaluation", {{"at", std::move(sites)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
+                  {"evaluation", {{"at", std::move(copies)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
                   {"attempts_max", spec.attempts_max},
                   {"round_deadline_s", spec.round_deadline_s}};
     if (spec.quorum) value["quorum"] = *spec.quorum;
@@ -237,14 +239,14 @@ JobSpec job_spec_from_stored(const Json& value) {
     spec.model_version = value.at("model").at("version");
     spec.output_model = value.at("output_model");
     for (const auto& item : value.at("participants"))
-        spec.participants.push_back({site_from_stored(item), item.at("ranks"), item.value("training", Json())});
+        spec.participants.push_back({copy_from_stored(item), item.at("ranks"), item.value("training", Json())});
     spec.rounds = value.at("rounds");
     spec.strategy.options = value.at("strategy");
     spec.strategy.name = spec.strategy.options.at("name");
     spec.strategy.options.erase("name");
     spec.training = value.at("training");
     spec.lr_round_schedule = parse_choice<Decay>(value.at("lr_round_schedule").get<std::string>()).value();
-    for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_sites.push_back(site_from_stored(item));
+    for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_copies.push_back(copy_from_stored(item));
     spec.evaluate_updates = value.at("evaluation").at("models") == "all";
     spec.attempts_max = value.at("attempts_max");
     spec.round_deadline_s = value.at("round_deadline_s");

@@ -13,7 +13,7 @@ namespace atl::dispatch {
 
 // A dataset as it lies at one facility. `version` 0 means the newest there until the catalog has resolved it; `path` is
 // relative to the facility's work directory and empty until then.
-struct SiteData {
+struct DatasetCopy {
     std::string facility;
     std::string dataset;
     std::int64_t version = 0;
@@ -25,7 +25,7 @@ struct SiteData {
 constexpr std::size_t kParticipantsMax = 128;
 
 struct Participant {
-    SiteData data;
+    DatasetCopy data;
     std::int64_t ranks = 1;
     json::Json training;  // overrides of the job's settings, null if none
 };
@@ -52,7 +52,7 @@ struct JobSpec {
     Strategy strategy;
     json::Json training;  // keys of run.json
     run_settings::Decay lr_round_schedule = run_settings::Decay::kConstant;
-    std::vector<SiteData> evaluation_sites;
+    std::vector<DatasetCopy> evaluation_copies;
     // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
     // models, so that an update stays between its facility and the coordinator.
     bool evaluate_updates = false;

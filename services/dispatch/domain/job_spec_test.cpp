@@ -40,8 +40,8 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
     EXPECT_EQ(spec->output_model, "fortunes");
     EXPECT_EQ(spec->attempts_max, 3);
     EXPECT_EQ(spec->updates_needed(), 2);
-    ASSERT_EQ(spec->evaluation_sites.size(), 2U) << "by default every participant evaluates";
-    EXPECT_EQ(spec->evaluation_sites[1].version, 3);
+    ASSERT_EQ(spec->evaluation_copies.size(), 2U) << "by default every participant evaluates";
+    EXPECT_EQ(spec->evaluation_copies[1].version, 3);
     EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
 }
 

@@ -20,7 +20,7 @@ void add_event(JobDecision& decision, const JobView& job, const char* type, Json
     decision.events.push_back(make_event(job, type, std::move(data)));
 }
 
-// Ends the job: what still runs is cancelled, and each site cleans up once it is quiet there.
+// Ends the job: what still runs is cancelled, and each facility is cleaned up once it is quiet there.
 void end_job(JobDecision& decision, const JobView& job, JobState state, const std::string& error) {
     decision.job_state = state;
     decision.job_error = error;
@@ -28,7 +28,7 @@ void end_job(JobDecision& decision, const JobView& job, JobState state, const st
         if (!is_finished(task.state)) decision.cancelled_tasks.push_back(task.id);
     std::set<std::string> facilities;
     for (const auto& participant : job.spec.participants) facilities.insert(participant.data.facility);
-    for (const auto& site : job.spec.evaluation_sites) facilities.insert(site.facility);
+    for (const auto& copy : job.spec.evaluation_copies) facilities.insert(copy.facility);
     for (const auto& facility : facilities) {
         Task task = cleaning_task(facility);
         task.round = job.round.number;
@@ -91,15 +91,15 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
 // A closed round with what evaluates its models.
 void evaluate_round(JobDecision& decision, const JobView& job, Round round, const std::vector<EvaluatedModel>& models,
                     std::int64_t now_ms) {
-    round.evaluated = job.spec.evaluation_sites.empty();
+    round.evaluated = job.spec.evaluation_copies.empty();
     round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
-    for (const auto& site : job.spec.evaluation_sites) {
+    for (const auto& copy : job.spec.evaluation_copies) {
         Task task;
         task.round = round.number;
-        task.facility = site.facility;
+        task.facility = copy.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = EvaluateParams{site.dataset, site.path, models};
+        task.params = EvaluateParams{copy.dataset, copy.path, models};
         decision.new_tasks.push_back(std::move(task));
     }
 }
@@ -202,7 +202,7 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
         decision.rounds.push_back(round);
         for (const Task* task : tasks)
             if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
-        // Each site's atoll.task.done.v1 has told its results: all of them are more than one event can hold.
+        // Each evaluation's atoll.task.done.v1 has told its results: all of them are more than one event can hold.
         add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}});
     }
     return all;
@@ -271,7 +271,7 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
         for (const Task* task : accepted_updates(now)) models.push_back({task->result.at("version"), task->facility});
     if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
-    if (round.number == job.spec.rounds && job.spec.evaluation_sites.empty()) {
+    if (round.number == job.spec.rounds && job.spec.evaluation_copies.empty()) {
         end_job(decision, now, JobState::kCompleted, "");
     }
     return decision;

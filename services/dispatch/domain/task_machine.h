@@ -67,7 +67,7 @@ struct TaskChange {
 TaskChange begin_attempt(Task task);
 // A task whose cancellation was asked for and that has no attempt at work.
 TaskChange cancel_idle(Task task);
-// A task whose site cannot be worked with at all.
+// A task whose facility cannot be worked with at all.
 TaskChange give_up(Task task, const std::string& why);
 TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms);
 // A step that cannot be done or whose outcome cannot be kept, whatever is tried: its attempt has failed.

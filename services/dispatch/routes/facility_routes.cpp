@@ -96,7 +96,7 @@ Response remove_facility(Routing& routing, const Request& request) {
     });
 }
 
-// Tries the way in and what is needed behind it. No database connection is held meanwhile.
+// Tries the transport and what is needed behind it. No database connection is held meanwhile.
 Result<Response> check_facility(Routing& routing, const Request& request) {
     StoredFacility stored;
     {
@@ -104,11 +104,11 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
         ATOLL_TRY(stored, find_facility(*connection, request.param("name")));
     }
     const auto found = routing.steps.check_facility(stored.facility);
-    const std::string way = stored.facility.transport.kind;
     Json checks = Json::array();
     checks.push_back({{"name", "transport"},
                       {"ok", found.ok()},
-                      {"detail", found.ok() ? "the way in by " + way + " works" : describe(found.error())}});
+                      {"detail", found.ok() ? "the transport \"" + stored.facility.transport.kind + "\" works"
+                                            : describe(found.error())}});
     bool all_ok = found.ok();
     if (found.ok())
         for (const auto& item : *found) {

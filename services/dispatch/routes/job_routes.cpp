@@ -17,19 +17,19 @@ using http::Request;
 using http::Response;
 using json::Json;
 
-using SiteWork = std::function<Status(SiteData&, const std::string& path)>;
+using CopyWork = std::function<Status(DatasetCopy&, const std::string& path)>;
 
-// The data of every participant and evaluation site, with the field that names it.
-Status each_site(JobSpec& spec, const SiteWork& work) {
+// The data of every participant and evaluation, with the field that names it.
+Status for_each_copy(JobSpec& spec, const CopyWork& work) {
     for (std::size_t i = 0; i < spec.participants.size(); ++i)
         ATOLL_RETURN_IF_ERROR(work(spec.participants[i].data, "participants[" + std::to_string(i) + "]"));
-    for (std::size_t i = 0; i < spec.evaluation_sites.size(); ++i)
-        ATOLL_RETURN_IF_ERROR(work(spec.evaluation_sites[i], "evaluation.at[" + std::to_string(i) + "]"));
+    for (std::size_t i = 0; i < spec.evaluation_copies.size(); ++i)
+        ATOLL_RETURN_IF_ERROR(work(spec.evaluation_copies[i], "evaluation.at[" + std::to_string(i) + "]"));
     return {};
 }
 
 Status require_facilities(pg::Connection& connection, JobSpec& spec) {
-    return each_site(spec, [&](SiteData& data, const std::string& path) {
+    return for_each_copy(spec, [&](DatasetCopy& data, const std::string& path) {
         return require_facility(connection, data.facility, path + ".facility");
     });
 }
@@ -48,7 +48,7 @@ Status require_devices(pg::Connection& connection, const JobSpec& spec) {
 }
 
 // The trainer would say so as well, but only at the site.
-Error too_long(const SiteData& data, std::int64_t seq_len, const std::string& model, std::int64_t tokens_max,
+Error too_long(const DatasetCopy& data, std::int64_t seq_len, const std::string& model, std::int64_t tokens_max,
                const std::string& field) {
     const std::string most = std::to_string(tokens_max);
     return invalid_argument(field, "version " + std::to_string(data.version) + " of dataset \"" + data.dataset +
@@ -70,7 +70,7 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
     }
     ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
     ATOLL_TRY(const auto tokens_max, routing.catalog.row_tokens_max(job.spec.model, job.base));
-    ATOLL_RETURN_IF_ERROR(each_site(job.spec, [&](SiteData& data, const std::string& path) -> Status {
+    ATOLL_RETURN_IF_ERROR(for_each_copy(job.spec, [&](DatasetCopy& data, const std::string& path) -> Status {
         ATOLL_TRY(const DatasetShape shape, routing.catalog.resolve(data, path));
         if (!tokens_max || shape.seq_len <= *tokens_max) return {};
         return too_long(data, shape.seq_len, job.spec.model, *tokens_max, path + ".dataset");

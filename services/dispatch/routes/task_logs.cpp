@@ -14,7 +14,7 @@ constexpr int kReadAtOnce = 16;
 Json read_one(const LogSource& source, Clock::time_point deadline) {
     Json log = source.place;
     if (Clock::now() >= deadline) {
-        log["error"] = "not read: other sites took too long to answer; ask for this task alone";
+        log["error"] = "not read: other facilities took too long to answer; ask for this task alone";
         return log;
     }
     auto text = contained(source.read);

@@ -7,7 +7,7 @@ CREATE TABLE facilities (
     version bigint NOT NULL DEFAULT 1,         -- the ETag
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the way in is down or unclear
+    unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the site cannot be reached
     retry_at timestamptz                         -- nothing is started there before
 );
 

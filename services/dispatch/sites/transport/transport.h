@@ -20,7 +20,7 @@ struct RemoteScript {
     std::chrono::milliseconds timeout{60000};
 };
 
-// The way into a facility. Thread-safe.
+// Runs scripts at a site. Thread-safe.
 class Transport {
   public:
     virtual ~Transport() = default;
