@@ -36,7 +36,7 @@ void run(benchmark::State& state, const model::ModelConfig& config, model::Batch
     for (std::int64_t i = 0; i < shape.tokens(); ++i) {
         ids.push_back(static_cast<std::int32_t>(i * 7919 % config.vocab_size));
     }
-    const model::BatchRows rows{.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = {}};
+    const model::HostBatch rows{.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = {}};
     for (auto _ : state)  // NOLINT(clang-analyzer-deadcode.DeadStores): the loop of every benchmark
         benchmark::DoNotOptimize(train ? resident.train(rows) : resident.evaluate(rows));
     const double passes = train ? 3.0 : 1.0, iterations = static_cast<double>(state.iterations());

@@ -90,7 +90,7 @@ double Golden::gradient_error(const std::string& name, std::span<const float> gr
     return relative_l2(sketch(name, gradient, golden.size()), golden);
 }
 
-model::BatchRows Golden::rows() const {
+model::HostBatch Golden::rows() const {
     return {.shape = shape_, .input_ids = input_ids_, .labels = labels_, .segment_ids = segment_ids_};
 }
 

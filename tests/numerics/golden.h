@@ -24,7 +24,7 @@ class Golden {
     double gradient_error(const std::string& name, std::span<const float> gradient) const;
 
     // The batch; spans point into this object.
-    model::BatchRows rows() const;
+    model::HostBatch rows() const;
     // The model with the golden weights, or those of golden_tiles.py's formula; a control may `change` the
     // configuration first.
     model::ReferenceDriver load(kernels::Backend& backend,

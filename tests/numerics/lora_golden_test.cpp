@@ -68,7 +68,7 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
         }
         return resident;
     }
-    model::BatchRows rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
+    model::HostBatch rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
     double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
 
     const Case& case_ = kCases.at(std::get<1>(GetParam()));

@@ -14,12 +14,12 @@ struct ReferenceModel::Positions {
 
 namespace {
 
-std::vector<std::int64_t> ids_of(const model::BatchRows& rows) {
+std::vector<std::int64_t> ids_of(const model::HostBatch& rows) {
     return {rows.input_ids.begin(), rows.input_ids.end()};
 }
 
 // Whether row t of the batch begins a document.
-bool begins(const model::BatchRows& rows, std::size_t t) {
+bool begins(const model::HostBatch& rows, std::size_t t) {
     if (t % static_cast<std::size_t>(rows.shape.length) == 0) return true;
     return !rows.segment_ids.empty() && rows.segment_ids[t] != rows.segment_ids[t - 1];
 }
@@ -30,16 +30,16 @@ ReferenceModel::ReferenceModel(const model::ModelConfig& config, std::map<std::s
                                double lora_scale, const Mistakes& mistakes)
     : config_(config), parameters_(std::move(parameters)), lora_scale_(lora_scale), mistakes_(mistakes) {}
 
-double ReferenceModel::loss_and_gradients(const model::BatchRows& rows) {
+double ReferenceModel::loss_and_gradients(const model::HostBatch& rows) {
     sides_.clear();
     return loss(rows, true);
 }
 
-double ReferenceModel::loss_nearby(const model::BatchRows& rows) {
+double ReferenceModel::loss_nearby(const model::HostBatch& rows) {
     return loss(rows, false);
 }
 
-double ReferenceModel::loss(const model::BatchRows& rows, bool with_gradients) {
+double ReferenceModel::loss(const model::HostBatch& rows, bool with_gradients) {
     Positions positions{rows.shape.length, {}, {}, {}};
     const auto labels = rows.labels.empty() ? rows.input_ids : rows.labels;
     const std::size_t ahead = mistakes_.labels_shifted_twice ? 2 : 1;
@@ -88,7 +88,7 @@ Tape::Node ReferenceModel::attend(Tape& tape, Node query, Node key, Node value, 
     return tape.attention(query, key, value, {positions.length, config_.head_dim, positions.starts, factor});
 }
 
-Tape::Node ReferenceModel::llama(Tape& tape, const model::BatchRows& rows, const Positions& positions) const {
+Tape::Node ReferenceModel::llama(Tape& tape, const model::HostBatch& rows, const Positions& positions) const {
     // Angles are products in fp32, as in transformers.
     const std::vector<float> frequencies = config_.rope_frequencies(rows.shape.length);
     std::vector<std::vector<double>> angles;
@@ -115,7 +115,7 @@ Tape::Node ReferenceModel::llama(Tape& tape, const model::BatchRows& rows, const
     return tape.product(last, of(config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"));
 }
 
-Tape::Node ReferenceModel::opt(Tape& tape, const model::BatchRows& rows, const Positions& positions) {
+Tape::Node ReferenceModel::opt(Tape& tape, const model::HostBatch& rows, const Positions& positions) {
     const std::string decoder = "model.decoder.";
     std::vector<std::int64_t> places = positions.in_document;
     for (std::int64_t& place : places) place += 2;  // the table's first two rows are never used

@@ -28,23 +28,23 @@ class ReferenceModel {
     Matrix& parameter(const std::string& name) { return parameters_.at(name); }
 
     // The mean loss of a batch, with gradients() by name.
-    double loss_and_gradients(const model::BatchRows& rows);
+    double loss_and_gradients(const model::HostBatch& rows);
     const std::map<std::string, Matrix>& gradients() const { return gradients_; }
     // The loss near where those gradients were taken: each ReLU stays on the side where it was then, so that a
     // difference of losses does not meet its kink.
-    double loss_nearby(const model::BatchRows& rows);
+    double loss_nearby(const model::HostBatch& rows);
 
   private:
     struct Positions;  // of each row: in its document, where that begins, what it shall predict
     using Node = Tape::Node;
 
-    double loss(const model::BatchRows& rows, bool with_gradients);
+    double loss(const model::HostBatch& rows, bool with_gradients);
     Node of(const std::string& name) const { return leaves_.at(name); }
     Node linear(Tape& tape, Node x, const std::string& module) const;
     Node norm(Tape& tape, Node x, const std::string& name) const;
     Node attend(Tape& tape, Node query, Node key, Node value, const Positions& positions) const;
-    Node llama(Tape& tape, const model::BatchRows& rows, const Positions& positions) const;
-    Node opt(Tape& tape, const model::BatchRows& rows, const Positions& positions);
+    Node llama(Tape& tape, const model::HostBatch& rows, const Positions& positions) const;
+    Node opt(Tape& tape, const model::HostBatch& rows, const Positions& positions);
 
     model::ModelConfig config_;
     std::map<std::string, Matrix> parameters_;

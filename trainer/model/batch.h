@@ -22,26 +22,26 @@ struct BatchShape {
 // What blocks read of a micro-batch, on the device.
 struct Batch {
     BatchShape shape;
-    tensor::Tensor input_ids;       // int32 [B, T]
-    tensor::Tensor targets;         // int32 [B, T]: the label of the next token, −100 = not counted
-    tensor::Tensor positions;       // int32 [B, T]: from 0 in each document
-    tensor::Tensor segment_starts;  // int32 [B, T]: where in the row this token's document begins
-    tensor::Tensor rope_table;      // fp32 [T, D]: see kernels::Backend::rope_forward
-    std::int64_t first_row = 0;     // where its first sequence stands in the whole training's order
+    tensor::Tensor input_ids;         // int32 [B, T]
+    tensor::Tensor targets;           // int32 [B, T]: the label of the next token, −100 = not counted
+    tensor::Tensor positions;         // int32 [B, T]: from 0 in each document
+    tensor::Tensor segment_starts;    // int32 [B, T]: where in the sequence this token's document begins
+    tensor::Tensor rope_table;        // fp32 [T, D]: see kernels::Backend::rope_forward
+    std::int64_t first_sequence = 0;  // where its first sequence stands in the whole training's order
 };
 
-// A micro-batch as the data has it, row-major [B, T]. Labels are not shifted: as in transformers, the logits at t are
-// scored against labels[t + 1]. Without labels the inputs are the labels.
+// A micro-batch as the data has it, in host memory, row-major [B, T]. Labels are not shifted: as in transformers, the
+// logits at t are scored against labels[t + 1]. Without labels the inputs are the labels.
 //
 // segment_ids: equal neighbours are one document. A document sees only itself, its positions start at 0 and its first
-// token is no target, exactly as if it were a row of its own (what transformers computes for position_ids that restart
-// and labels of −100 at each document's first token). Without segment_ids a row is one document.
-struct BatchRows {
+// token is no target, exactly as if it were a sequence of its own (what transformers computes for position_ids that
+// restart and labels of −100 at each document's first token). Without segment_ids a sequence is one document.
+struct HostBatch {
     BatchShape shape;
     std::span<const std::int32_t> input_ids;
     std::span<const std::int32_t> labels;
     std::span<const std::int32_t> segment_ids;
-    std::int64_t first_row = 0;  // Batch::first_row
+    std::int64_t first_sequence = 0;  // Batch::first_sequence
 };
 
 // A batch's device memory and the staging for it; made once, loaded for every micro-batch of this shape or of fewer
@@ -52,21 +52,22 @@ class BatchBuffers {
     static BatchBuffers allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
                                  BatchShape largest);
 
-    // Checks, shifts and copies the rows. Returns the number of counted targets of each sequence, valid until the next
-    // load. kInvalidArgument: an id or a label outside the vocabulary, more rows or tokens than fit, or several
-    // documents in a row whose rotation depends on its length (transformers' would depend on the rest of the batch).
-    Result<std::span<const std::int64_t>> load(kernels::Backend& backend, const BatchRows& rows);
+    // Checks, shifts and copies it. Returns the number of counted targets of each sequence, valid until the next
+    // load. kInvalidArgument: an id or a label outside the vocabulary, more sequences or tokens than fit, or several
+    // documents in a sequence whose rotation depends on its length (transformers' would depend on the rest of the
+    // batch).
+    Result<std::span<const std::int64_t>> load(kernels::Backend& backend, const HostBatch& host);
     const Batch& batch() const { return batch_; }
 
   private:
-    // Checks one row and shifts it, into the staging. Returns the number of its counted targets.
-    Result<std::int64_t> prepare(const BatchRows& rows, std::int64_t sequence);
-    // To the device: the rows' ids and what was staged of them.
-    void copy(kernels::Backend& backend, const BatchRows& rows);
+    // Checks one sequence and shifts it, into the staging. Returns the number of its counted targets.
+    Result<std::int64_t> prepare(const HostBatch& host, std::int64_t sequence);
+    // To the device: its ids and what was staged.
+    void copy(kernels::Backend& backend, const HostBatch& host);
 
     BatchShape largest_;
     std::int64_t vocab_size_ = 0;
-    bool one_document_a_row_ = false;
+    bool one_document_a_sequence_ = false;
     Batch storage_;  // views of the largest shape
     Batch batch_;    // views of the shape that was loaded
     std::vector<std::int32_t> targets_, positions_, starts_;

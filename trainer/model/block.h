@@ -88,9 +88,9 @@ struct Context {
     // False when nothing before this block trains: backward may leave the input's gradient undefined.
     bool input_gradient_needed = true;
     // In training what adapters' dropout draws from; absent: nothing is dropped. What is dropped depends on this, on
-    // where a row stands in the training's order and on the linear's name, so not on the ranks.
+    // where a sequence stands in the training's order and on the linear's name, so not on the ranks.
     std::optional<std::uint64_t> dropout_seed = {};
-    std::int64_t first_token = 0;  // of the batch, where a block handles its rows in pieces: also for dropout
+    std::int64_t first_token = 0;  // of the batch, where a block handles its tokens in pieces: also for dropout
     // Called between the products, so that the driver's transfers get on while a block computes; null: nobody is.
     const std::function<void()>* progress = nullptr;
     void make_progress() const {
@@ -156,7 +156,7 @@ class Block {
     virtual std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                                std::int64_t keys_max) const = 0;
 
-    // Floating-point operations of forward for these rows, counting a multiply-add as two; products and attention only.
+    // Floating-point operations of forward for this shape, counting a multiply-add as two; products and attention only.
     virtual double forward_flops(const BatchShape& shape) const = 0;
 
   protected:

@@ -174,7 +174,7 @@ TEST_P(LargeVocabularyTest, ABatchOfThreeChunksIsItsSequencesOneByOne) {
     std::vector<std::int32_t> ids;
     for (std::int32_t i = 0; i < kSequences * kLength; ++i) ids.push_back(i * 7919 % 40000);
     const auto sequences = [&](std::int64_t first, std::int64_t count) {
-        return BatchRows{{count, kLength}, std::span(ids).subspan(first * kLength, count * kLength), {}, {}};
+        return HostBatch{{count, kLength}, std::span(ids).subspan(first * kLength, count * kLength), {}, {}};
     };
     ReferenceDriver whole = load(), alone = load();
     const double loss = whole.train(sequences(0, kSequences));

@@ -94,7 +94,7 @@ std::int64_t FusedLinear::workspace_bytes(std::int64_t rows) const {
 }
 
 void FusedLinear::drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const {
-    const std::int64_t first_token = context.batch.first_row * context.batch.shape.length + context.first_token;
+    const std::int64_t first_token = context.batch.first_sequence * context.batch.shape.length + context.first_token;
     const std::int64_t first_element = first_token * inputs_;
     context.backend.dropout({dropout_, *context.dropout_seed, adapter.stream, first_element}, x, out);
 }

@@ -14,7 +14,7 @@ std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, c
                        const dataset::RowOrder& order, std::int64_t begin, std::int64_t count, dataset::Batch& buffer) {
     const Status read = dataset.read(order, begin, count, buffer);
     check(read.ok(), read.ok() ? "" : read.error().message);  // the other ranks are on their way to the next exchange
-    const model::BatchRows rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids, begin};
+    const model::HostBatch rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids, begin};
     const auto targets = memory.batch().load(backend, rows);
     check(targets.ok(), targets.ok() ? "" : "rows that were checked do not load: " + targets.error().message);
     return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});

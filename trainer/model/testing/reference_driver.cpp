@@ -85,7 +85,7 @@ std::vector<UnitView> ReferenceDriver::views(std::size_t block, const std::vecto
     return views;
 }
 
-double ReferenceDriver::load(const BatchRows& rows) {
+double ReferenceDriver::load(const HostBatch& rows) {
     if (memory_ == nullptr || memory_->shape != rows.shape) {
         memory_ = std::make_unique<Memory>();
         memory_->shape = rows.shape;
@@ -97,7 +97,7 @@ double ReferenceDriver::load(const BatchRows& rows) {
     return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
 }
 
-double ReferenceDriver::train(const BatchRows& rows, const PassOptions& options) {
+double ReferenceDriver::train(const HostBatch& rows, const PassOptions& options) {
     const double counted = load(rows);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();
@@ -125,7 +125,7 @@ double ReferenceDriver::train(const BatchRows& rows, const PassOptions& options)
     return backend_.sum(memory.losses) / counted;
 }
 
-double ReferenceDriver::evaluate(const BatchRows& rows) {
+double ReferenceDriver::evaluate(const HostBatch& rows) {
     const double counted = load(rows);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();

@@ -36,16 +36,16 @@ class ReferenceDriver final : public WeightSource {
     Tensor weights(std::size_t unit) override;
 
     // One forward and backward pass: the mean loss over counted targets. The rows must be valid.
-    double train(const BatchRows& rows, const PassOptions& options = {});
+    double train(const HostBatch& rows, const PassOptions& options = {});
     // The mean loss, keeping nothing for backward.
-    double evaluate(const BatchRows& rows);
+    double evaluate(const HostBatch& rows);
 
   private:
     struct Memory;
     std::span<float> find(std::string_view name, std::vector<std::vector<float>>& buffers);
     std::vector<UnitView> views(std::size_t block, const std::vector<bool>& accumulate);
     // Memory for that shape, kept from pass to pass; with the rows loaded.
-    double load(const BatchRows& rows);
+    double load(const HostBatch& rows);
 
     Model model_;
     kernels::Backend& backend_;
