@@ -90,7 +90,7 @@ model::Model llama() {
     config.num_attention_heads = config.num_key_value_heads = 8;
     config.head_dim = 64;
     config.max_position_embeddings = 2048;
-    return model::make_model(config).value();
+    return model::make_model(config);
 }
 
 class Bench {

@@ -27,7 +27,7 @@ model::ModelConfig llama(std::int64_t hidden, std::int64_t layers, std::int64_t 
 
 void run(benchmark::State& state, const model::ModelConfig& config, model::BatchShape shape, bool train) {
     const auto backend = kernels::make_cpu_backend(static_cast<int>(state.range(0))).value();
-    model::ReferenceDriver resident(model::make_model(config).value(), *backend);
+    model::ReferenceDriver resident(model::make_model(config), *backend);
     for (const auto& unit : resident.model().units) {
         for (const auto& parameter : unit.parameters)
             model::initialize(parameter, 1, 0, resident.weight(parameter.name));

@@ -98,7 +98,7 @@ model::ReferenceDriver Golden::load(kernels::Backend& backend,
                                     const std::function<void(model::ModelConfig&)>& change) const {
     model::ModelConfig config = config_;
     if (change) change(config);
-    model::ReferenceDriver resident(model::make_model(config).value(), backend);
+    model::ReferenceDriver resident(model::make_model(config), backend);
     const std::vector<std::string> stored = names("weight:");
     if (stored.empty()) {
         for (const std::string& name : names("gradient:")) set_weight(name, resident.weight(name));

@@ -53,7 +53,7 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
 
     model::ReferenceDriver load(double alpha) const {
         const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
-        model::Model model = model::make_model(config).value();
+        model::Model model = model::make_model(config);
         check(model::add_adapters(model, {4, alpha, 0, case_.targets}).ok(), "no adapters");
         model::ReferenceDriver resident(std::move(model), *backend_);
         for (const model::FsdpUnit& unit : resident.model().units) {

@@ -35,7 +35,7 @@ class ReferenceModelTest : public testing::TestWithParam<Case> {
     model::ReferenceDriver load() {
         model::ReferenceDriver plain = golden_.load(*backend_);
         if (!GetParam().adapted) return plain;
-        model::Model model = model::make_model(golden_.config()).value();
+        model::Model model = model::make_model(golden_.config());
         check(model::add_adapters(model, {4, 4 * kLoraScale, 0, {"all-linear"}}).ok(), "no adapters");
         model::ReferenceDriver adapted(std::move(model), *backend_);
         for (const model::FsdpUnit& unit : adapted.model().units) {

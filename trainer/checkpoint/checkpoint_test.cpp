@@ -16,7 +16,7 @@ model::Model tiny_model() {
     config.num_hidden_layers = config.num_attention_heads = config.num_key_value_heads = 1;
     config.head_dim = 4;
     config.max_position_embeddings = 8;
-    return model::make_model(config).value();
+    return model::make_model(config);
 }
 
 TEST(StateTest, EveryNumberOfWhereARunStandsIsLoadedAgain) {

@@ -248,7 +248,7 @@ void ModelDirectory::close_files() {
 
 Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
-    ATOLL_TRY(model::Model built, model::make_model(config));
+    model::Model built = model::make_model(config);
     ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
     const std::vector<std::string> ignorable = model::ignorable_tensors(config);
     ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built, false), ignorable));

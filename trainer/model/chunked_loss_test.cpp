@@ -151,7 +151,7 @@ class LargeVocabularyTest : public ::testing::TestWithParam<std::string> {
         return config;
     }
     ReferenceDriver load() {
-        Model model = make_model(config()).value();
+        Model model = make_model(config());
         if (GetParam() == "Adapted")
             check(add_adapters(model, {.rank = 2, .alpha = 3, .dropout = 0, .targets = {"lm_head"}}).ok(), "adapters");
         ReferenceDriver resident(std::move(model), *backend_);

@@ -6,7 +6,7 @@
 
 namespace atl::model {
 
-Result<Model> make_model(const ModelConfig& config) {
+Model make_model(const ModelConfig& config) {
     Model model{.config = config, .units = {}, .blocks = {}};
     model.blocks.push_back(std::make_unique<EmbeddingBlock>(config, model.units));
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "shared/base/result.h"
 #include "trainer/model/block.h"
 #include "trainer/model/config.h"
 
@@ -33,8 +32,8 @@ struct Model {
     double forward_flops(const BatchShape& shape) const;
 };
 
-// kInvalidArgument when the configuration's numbers don't fit together.
-Result<Model> make_model(const ModelConfig& config);
+// Of a configuration whose numbers fit together, as parse_config() gives it.
+Model make_model(const ModelConfig& config);
 
 // Keeps the matrices of the layers in a quantised format and freezes all but adapters. Embedding, head, norms and
 // biases stay as they are, as in QLoRA.

@@ -30,7 +30,7 @@ ModelConfig tiny(bool tied) {
 }
 
 TEST(ModelTest, GroupsHoldTheirParametersWithoutGaps) {
-    const Model model = make_model(tiny(false)).value();
+    const Model model = make_model(tiny(false));
     ASSERT_EQ(model.units.size(), 4U);
     for (const FsdpUnit& unit : model.units) {
         std::int64_t offset = 0;
@@ -45,10 +45,10 @@ TEST(ModelTest, GroupsHoldTheirParametersWithoutGaps) {
 }
 
 TEST(ModelTest, ATiedEmbeddingIsOneGroupOfTwoBlocks) {
-    const Model model = make_model(tiny(true)).value();
+    const Model model = make_model(tiny(true));
     EXPECT_EQ(model.blocks.back()->units(), (std::vector<std::size_t>{3, 0}));
     EXPECT_EQ(model.first_block_of_unit(), (std::vector<std::size_t>{0, 1, 2, 3}));
-    EXPECT_EQ(make_model(tiny(false)).value().parameter_count() - model.parameter_count(), 50 * 24);
+    EXPECT_EQ(make_model(tiny(false)).parameter_count() - model.parameter_count(), 50 * 24);
 }
 
 TEST(InitializeTest, AnySliceHasTheBitsOfTheWhole) {
@@ -155,7 +155,7 @@ TEST_F(BatchTest, FewerSequencesThanTheLargestBatchFit) {
 }
 
 ReferenceDriver random_model(const ModelConfig& config, kernels::Backend& backend) {
-    ReferenceDriver resident(make_model(config).value(), backend);
+    ReferenceDriver resident(make_model(config), backend);
     for (const auto& unit : resident.model().units) {
         for (const Parameter& parameter : unit.parameters) {
             Parameter wide = parameter;

@@ -77,7 +77,7 @@ class OverlapTest : public testing::Test {
         config.num_attention_heads = config.num_key_value_heads = 2;
         config.head_dim = 8;
         config.max_position_embeddings = 16;
-        return model::make_model(config).value();
+        return model::make_model(config);
     }
     static constexpr std::int64_t kLength = 8;
 

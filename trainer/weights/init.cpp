@@ -55,7 +55,7 @@ Status init_model(const InitOptions& options) {
     if (!config.ok())
         return invalid_argument(config.error().field, options.config.string() + ": " + config.error().message);
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer, *config));
-    ATOLL_TRY(const model::Model model, model::make_model(*config));
+    const model::Model model = model::make_model(*config);
     const DType dtype = options.dtype.value_or(disk_dtype(config->dtype));
     std::vector<TensorSpec> specs;
     for (const auto& unit : model.units)
