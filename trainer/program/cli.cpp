@@ -111,47 +111,35 @@ Status parse(CLI::App& app, std::span<const Flag> flags, int argc, char** argv) 
     return refused;
 }
 
-// An error tells a flag with its dashes or without; the line has them.
-std::string field_text(std::string field, std::span<const Flag> flags) {
-    const bool is_flag = std::ranges::find(flags, field, &Flag::name) != flags.end();
-    return is_flag ? "--" + std::move(field) : field;
-}
-
 bool is_first_rank() {
     return comm::launcher_rank(comm::process_environment) == 0;
 }
 
-void report(const Error& error, std::span<const Flag> flags) {
+void report(Error error, std::span<const Flag> flags) {
     if (error.message.empty()) return;  // another rank says it
-    log::warn(describe({error.code, error.message, field_text(error.field, flags)}));
-}
-
-std::string unknown_command(const std::string& name, std::span<const CommandEntry> commands) {
-    std::vector<std::string> names;
-    for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
-    return std::string(kProgram) + ": there is no command '" + name + "'" + did_you_mean(name, names) + "\n\n";
+    const bool is_flag = std::ranges::find(flags, error.field, &Flag::name) != flags.end();
+    if (is_flag) error.field.insert(0, "--");  // an error tells a flag with its dashes or without
+    log::warn(describe(error));
 }
 
 // CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
 std::string refusal(const CLI::App& app, int argc, char** argv, const std::string& words) {
     std::vector<std::string> known;
     for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        const std::string flag = word.substr(0, word.find('='));
-        if (!flag.starts_with("--") || app.get_option_no_throw(flag) != nullptr) continue;
-        const std::string meant = did_you_mean(flag, known);
-        return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
-    }
     std::set<std::string> given;
+    std::string twice;
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const std::string flag = word.substr(0, word.find('='));
-        const CLI::Option* option = app.get_option_no_throw(flag);
-        if (!flag.starts_with("--") || option == nullptr || option->get_items_expected_max() > 1) continue;
-        if (!given.insert(flag).second) return flag + " is given twice";
+        if (!flag.starts_with("--")) continue;
+        if (const CLI::Option* option = app.get_option_no_throw(flag); option == nullptr) {
+            const std::string meant = did_you_mean(flag, known);
+            return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
+        } else if (option->get_items_expected_max() <= 1 && !given.insert(flag).second && twice.empty()) {
+            twice = flag + " is given twice";
+        }
     }
-    return words;
+    return twice.empty() ? words : twice;
 }
 
 // The status with which the process ends when there is nothing to run, everything being said. The other ranks leave
@@ -207,7 +195,11 @@ int run_line(int argc, char** argv, std::span<const CommandEntry> commands) {
     const auto found = std::ranges::find(commands, name, [](const CommandEntry& entry) { return entry.name; });
     if (found == commands.end()) {
         if (!is_first_rank()) return 0;
-        if (!name.empty()) std::fputs(unknown_command(name, commands).c_str(), stderr);
+        std::vector<std::string> names;
+        for (const CommandEntry& entry : commands) names.emplace_back(entry.name);
+        if (!name.empty())
+            std::fprintf(stderr, "%s: there is no command '%s'%s\n\n", kProgram, name.c_str(),
+                         did_you_mean(name, names).c_str());
         print_overview(stderr, commands);
         return 2;
     }

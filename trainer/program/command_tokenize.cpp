@@ -38,10 +38,10 @@ class TokenizeCommand final : public Command {
                        ATOLL_TRY(options_.loss_on, tokenize::parse_loss_on(text));
                        return {};
                    }),
-            choice("truncate", "spec documents to a row, or let them go on in the next; the default is on for padding",
+            choice("truncate", "cut documents to a row, or let them go on in the next; the default is on for padding",
                    "on|off", "",
                    [this](std::string_view text) -> Status {
-                       if (text != "on" && text != "off") return invalid_argument("--truncate", "must be on or off");
+                       if (text != "on" && text != "off") return invalid_argument("", "must be on or off");
                        options_.truncate = text == "on";
                        return {};
                    }),
@@ -52,16 +52,14 @@ class TokenizeCommand final : public Command {
                    }),
             {.name = "validation-percent",
              .help = "of the documents, 1 to 99, chosen by their hash; with --split train or validation",
-             .target = Flag::Assign([this](std::string_view text) -> Status {
-                 return read_count("--validation-percent", text, 99, options_.validation_percent);
-             }),
+             .target = Flag::Assign(
+                 [this](std::string_view text) -> Status { return read_count(text, 99, options_.validation_percent); }),
              .kind = "INT"},
             {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
             {.name = "threads",
              .help = "the default is the cores that this process may use",
-             .target = Flag::Assign([this](std::string_view text) -> Status {
-                 return read_count("--threads", text, 4096, options_.threads);
-             }),
+             .target = Flag::Assign(
+                 [this](std::string_view text) -> Status { return read_count(text, 4096, options_.threads); }),
              .kind = "INT"}};
     }
 
@@ -76,11 +74,11 @@ class TokenizeCommand final : public Command {
     }
 
   private:
-    static Status read_count(const char* flag, std::string_view text, int max, int& count) {
+    static Status read_count(std::string_view text, int max, int& count) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
         const bool is_number = error == std::errc() && end == text.data() + text.size();
         if (is_number && count >= 1 && count <= max) return {};
-        return invalid_argument(flag,
+        return invalid_argument("",
                                 "'" + std::string(text) + "' is not a whole number from 1 to " + std::to_string(max));
     }
     // Without the other, each of the two says nothing.

@@ -47,7 +47,7 @@ class TrainCommand final : public Command {
         return train::settle_offload_dir(config_);
     }
 
-    // Rank 0 patterns and tells: the others may not see its directory.
+    // Rank 0 looks and tells: the others may not see its directory.
     Result<train::TrainOutput> find_output(comm::Comm& comm) const {
         auto found = comm.rank() == 0 ? train::check_train_output(config_)
                                       : Result<train::TrainOutput>(train::TrainOutput::kFree);

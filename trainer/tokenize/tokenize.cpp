@@ -22,13 +22,13 @@ namespace {
 constexpr std::int64_t kSeqLenMax = 1 << 20;
 
 Status check_options(const TokenizeOptions& options) {
-    if (options.inputs.empty()) return invalid_argument("input", "--input names no file");
+    if (options.inputs.empty()) return invalid_argument("input", "names no file");
     if (options.seq_len < 2 || options.seq_len > kSeqLenMax)
-        return invalid_argument("seq-len", "--seq-len must be between 2 and " + std::to_string(kSeqLenMax));
+        return invalid_argument("seq-len", "must be between 2 and " + std::to_string(kSeqLenMax));
     if (options.validation_percent < 0 || options.validation_percent > 100)
-        return invalid_argument("validation-percent", "--validation-percent must be between 0 and 100");
-    if (options.part_bytes < 1) return invalid_argument("part-bytes", "--part-bytes must be at least 1");
-    if (options.threads < 0) return invalid_argument("threads", "--threads must not be negative");
+        return invalid_argument("validation-percent", "must be between 0 and 100");
+    if (options.part_bytes < 1) return invalid_argument("part-bytes", "must be at least 1");
+    if (options.threads < 0) return invalid_argument("threads", "must not be negative");
     return {};
 }
 
@@ -241,7 +241,7 @@ Result<TokenizeOptions> settle(TokenizeOptions options, const text::Template& te
     if (!options.truncate) options.truncate = options.batching == Batching::kPadding;
     if (options.loss_on == LossOn::kAnswer && !has_answer)
         return invalid_argument("loss-on",
-                                "--loss-on answer needs a template that marks the answer: "
+                                "'answer' needs a template that marks the answer: "
                                 "\"{{question}} {{#answer}}{{reply}}{{/answer}}\"");
     return options;
 }
@@ -272,7 +272,7 @@ const char* to_string(Batching batching) {
 Result<Batching> parse_batching(std::string_view name) {
     if (name == "packing") return Batching::kPacking;
     if (name == "padding") return Batching::kPadding;
-    return invalid_argument("batching", "--batching must be packing or padding, not \"" + std::string(name) + "\"");
+    return invalid_argument("batching", "must be packing or padding, not \"" + std::string(name) + "\"");
 }
 
 const char* to_string(Split split) {
@@ -290,7 +290,7 @@ const char* to_string(Split split) {
 Result<Split> parse_split(std::string_view name) {
     for (const Split split : {Split::kAll, Split::kTrain, Split::kValidation})
         if (name == to_string(split)) return split;
-    return invalid_argument("split", "--split must be all, train or validation, not \"" + std::string(name) + "\"");
+    return invalid_argument("split", "must be all, train or validation, not \"" + std::string(name) + "\"");
 }
 
 const char* to_string(LossOn loss_on) {
@@ -300,7 +300,7 @@ const char* to_string(LossOn loss_on) {
 Result<LossOn> parse_loss_on(std::string_view name) {
     if (name == "all") return LossOn::kAll;
     if (name == "answer") return LossOn::kAnswer;
-    return invalid_argument("loss-on", "--loss-on must be all or answer, not \"" + std::string(name) + "\"");
+    return invalid_argument("loss-on", "must be all or answer, not \"" + std::string(name) + "\"");
 }
 
 Result<TokenizeReport> tokenize(const TokenizeOptions& given) {

@@ -245,7 +245,7 @@ TEST_F(TokenizeTest, OptionsThatCannotWorkAreRefused) {
     EXPECT_NE(error().find("no line but blank ones in " + options_.inputs[0].string()), std::string::npos);
     write_input(row("a"));
     options_.seq_len = 1;
-    EXPECT_NE(error().find("--seq-len"), std::string::npos);
+    EXPECT_NE(error().find("must be between 2 and"), std::string::npos);
     options_.seq_len = 16;
     options_.split = Split::kValidation;
     EXPECT_NE(error().find("no document for the split validation"), std::string::npos);

@@ -177,11 +177,11 @@ bool is_trained_tokenizer_file(std::string_view name) {
 
 Status train_tokenizer(const TokenizerTrainOptions& options) {
     if (options.vocab_size < kVocabSizeMin || options.vocab_size > kVocabSizeMax)
-        return invalid_argument("vocab-size", "--vocab-size must be between " + std::to_string(kVocabSizeMin) +
-                                                  " and " + std::to_string(kVocabSizeMax));
+        return invalid_argument(
+            "vocab-size", "must be between " + std::to_string(kVocabSizeMin) + " and " + std::to_string(kVocabSizeMax));
     if (!(options.character_coverage > 0.0 && options.character_coverage <= 1.0))
-        return invalid_argument("character-coverage", "--character-coverage must be above 0 and at most 1");
-    if (options.inputs.empty()) return invalid_argument("input", "--input names no file");
+        return invalid_argument("character-coverage", "must be above 0 and at most 1");
+    if (options.inputs.empty()) return invalid_argument("input", "names no file");
     ATOLL_TRY(const std::vector<std::string> sentences, read_sentences(options));
     ATOLL_TRY(const std::string model, train_model(options, sentences));
     std::error_code error;

@@ -65,12 +65,11 @@ Status named(Status status) {
     if (status.ok()) return status;
     Error error = status.error();
     error.field = kOut;
-    error.message = std::string(kOut) + ": " + error.message;
     return error;
 }
 
 Status refuse(const std::string& message) {
-    return conflict(std::string(kOut) + ": " + message, kOut);
+    return conflict(message, kOut);
 }
 
 // A model where an adapter is to be written, and so on.
