@@ -64,7 +64,7 @@ class MergeCommand final : public Command {
         config.adapter = options_.adapter;
         ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(options_.model));
         ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, *comm::make_self(), false));
-        ATOLL_TRY(auto adapters, train::adapters_of(config));
+        ATOLL_TRY(auto adapters, train::choose_adapters(config));
         ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
         return directory;
     }

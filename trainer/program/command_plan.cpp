@@ -64,7 +64,7 @@ class PlanCommand final : public Command {
         const std::int64_t program = host::resident_bytes();
         const std::int64_t limit = memory_ > 0 ? memory_ / sharing : host::available_bytes() / sharing + program;
         const plan::MemoryPlan plan =
-            train::measure_with(prepared, train::settings_of(prepared), *backend, 0, static_cast<int>(ranks_));
+            train::measure_with(prepared, train::memory_settings(prepared), *backend, 0, static_cast<int>(ranks_));
         train::print_line(to_json_line(plan, 0, limit));
         return train::check_memory(prepared, *backend, static_cast<int>(ranks_), limit);
     }

@@ -41,7 +41,7 @@ OrderedJson system() {
     return {{"host", names.nodename}, {"kernel", names.release}, {"machine", names.machine}};
 }
 
-OrderedJson device_of(const kernels::RankDevices& rank) {
+OrderedJson chosen_device(const kernels::RankDevices& rank) {
     if (rank.visible == 0) return "cpu";
     const auto choice = kernels::choose_device(rank);
     if (!choice.ok()) return {{"error", choice.error().message}};
@@ -68,7 +68,7 @@ OrderedJson rank_line(comm::Comm& world) {
     line["visible_gpus"] = devices.visible;
     line["variables"] = OrderedJson::object();
     for (const kernels::DeviceVariable& variable : devices.variables) line["variables"][variable.name] = variable.value;
-    line["device"] = device_of(devices);
+    line["device"] = chosen_device(devices);
     line["threads"] = train::thread_share(*node);
     return line;
 }

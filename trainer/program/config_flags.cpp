@@ -31,7 +31,7 @@ bool is_required(const run_settings::Option& option, run_settings::Commands comm
 }
 
 // "INT", "NUMBER", "TEXT", or "a|b|c".
-std::string kind_of(const run_settings::Option& option) {
+std::string value_kind(const run_settings::Option& option) {
     if (std::holds_alternative<std::int64_t run_settings::RunConfig::*>(option.member)) return "INT";
     if (std::holds_alternative<double run_settings::RunConfig::*>(option.member)) return "NUMBER";
     const auto words = run_settings::words(option);
@@ -57,7 +57,7 @@ std::vector<Flag> ConfigFlags::flags() {
             texts_.emplace_back(&option, text);
             return Status();
         };
-        const std::string kind = kind_of(option) + (is_required(option, command_) ? " REQUIRED" : "");
+        const std::string kind = value_kind(option) + (is_required(option, command_) ? " REQUIRED" : "");
         flags.push_back({std::string(option.name), std::string(option.help), Flag::Assign(remember), false,
                          std::holds_alternative<bool run_settings::RunConfig::*>(option.member), kind,
                          default_text(option), is_shown(option) ? group : ""});

@@ -76,7 +76,7 @@ constexpr const char* kBindings[] = {"OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)(int, char**, char**) = drop_bindings;
 
 // What a user is told of what the standard library throws.
-atl::Error error_of(const std::exception& error) {
+atl::Error explain(const std::exception& error) {
     if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
         return {atl::ErrorCode::kResourceExhausted, "the system gives no more memory (`ulimit -v` may limit it)", ""};
     const auto* const refused = dynamic_cast<const std::system_error*>(&error);
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     try {
         return atl::program::run_command_line(argc, argv, kCommands);
     } catch (const std::exception& error) {
-        const atl::Error told = error_of(error);
+        const atl::Error told = explain(error);
         atl::log::warn(told.message);
         atl::comm::abort_run(atl::program::exit_code(told));  // the other ranks must not wait for this one
     }

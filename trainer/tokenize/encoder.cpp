@@ -45,7 +45,7 @@ Status label_answers(const tokenizer::Tokenizer& tokenizer, const text::Document
 }
 
 // What is wrong with a line, without a word of it: the message travels to the coordinator.
-std::string fault_of(std::string message) {
+std::string without_text(std::string message) {
     message = message.substr(0, message.find(" \""));  // a repeated key is quoted
     constexpr std::string_view kFirstLine = "parse error at line 1, ";
     if (const auto at = message.find(kFirstLine); at != std::string::npos) message.erase(at, kFirstLine.size());
@@ -55,7 +55,7 @@ std::string fault_of(std::string message) {
 Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
     const auto row = json::parse(line);
     if (!row.ok())
-        return invalid_argument(std::string(where), std::string(where) + ": " + fault_of(row.error().message));
+        return invalid_argument(std::string(where), std::string(where) + ": " + without_text(row.error().message));
     ATOLL_TRY(const text::Document document, job.text_template->render(*row, where));
     if (!is_kept(job, document.text)) return {};
     const std::size_t before = out.ids.size();

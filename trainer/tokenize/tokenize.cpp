@@ -33,7 +33,7 @@ Status check_options(const TokenizeOptions& options) {
 }
 
 // What the bytes of the result depend on. Inputs are told by name, size and time.
-Result<nlohmann::json> identity_of(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
+Result<nlohmann::json> describe_run(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
     nlohmann::json inputs = nlohmann::json::array();
     for (const auto& input : options.inputs) {
         ATOLL_RETURN_IF_ERROR(text::check_input(input));
@@ -43,17 +43,16 @@ Result<nlohmann::json> identity_of(const TokenizeOptions& options, const tokeniz
         const auto time = std::filesystem::last_write_time(input, error).time_since_epoch().count();
         inputs.push_back({{"path", input.string()}, {"size", size}, {"time", time}});
     }
-    const nlohmann::json identity = {{"schema", 1},
-                                     {"tokenizer_sha256", tokenizer.sha256()},
-                                     {"inputs", inputs},
-                                     {"template", options.text_template},
-                                     {"seq_len", options.seq_len},
-                                     {"batching", to_string(options.batching)},
-                                     {"loss_on", to_string(*options.loss_on)},
-                                     {"truncate", *options.truncate},
-                                     {"split", to_string(options.split)},
-                                     {"validation_percent", options.validation_percent}};
-    return identity;
+    return nlohmann::json{{"schema", 1},
+                          {"tokenizer_sha256", tokenizer.sha256()},
+                          {"inputs", inputs},
+                          {"template", options.text_template},
+                          {"seq_len", options.seq_len},
+                          {"batching", to_string(options.batching)},
+                          {"loss_on", to_string(*options.loss_on)},
+                          {"truncate", *options.truncate},
+                          {"split", to_string(options.split)},
+                          {"validation_percent", options.validation_percent}};
 }
 
 int thread_count(const TokenizeOptions& options) {
@@ -310,7 +309,7 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     const auto opened = tokenizer::Tokenizer::open(options.tokenizer);
     if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
     const tokenizer::Tokenizer& tokenizer = **opened;
-    ATOLL_TRY(const nlohmann::json identity, identity_of(options, tokenizer));
+    ATOLL_TRY(const nlohmann::json identity, describe_run(options, tokenizer));
     ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, identity));
     auto report = make_data(options, tokenizer, text_template, partial);
     // After a system's fault the parts stay; wrong input would only be found again.

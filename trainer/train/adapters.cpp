@@ -57,7 +57,7 @@ std::string base_text(const std::string& quantize) {
 
 }  // namespace
 
-Result<std::optional<checkpoint::AdapterSource>> adapters_of(const RunConfig& config) {
+Result<std::optional<checkpoint::AdapterSource>> choose_adapters(const RunConfig& config) {
     checkpoint::AdapterSource source;
     source.seed = static_cast<std::uint64_t>(config.seed);
     if (!config.adapter.empty()) {

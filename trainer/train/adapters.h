@@ -12,7 +12,7 @@ using run_settings::RunConfig;
 
 // What --adapter and the --lora flags ask for, absent when nothing. kInvalidArgument names the flag: --lora flags that
 // contradict the adapter, or that mean nothing without --lora-rank.
-Result<std::optional<checkpoint::AdapterSource>> adapters_of(const RunConfig& config);
+Result<std::optional<checkpoint::AdapterSource>> choose_adapters(const RunConfig& config);
 
 // One line for a user whose adapter was trained on the model in another format than this one; empty: it was not, or
 // nothing says so.

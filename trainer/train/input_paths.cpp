@@ -44,13 +44,13 @@ Status check_directory(const std::string& path, const char* flag) {
 
 // A directory of another kind than is wanted, or one that a training is still to write to.
 Status check_kind(const std::string& path, OutputKind wanted, const char* flag) {
-    const auto kind = kind_of(path);
+    const auto kind = recognize_output(path);
     if (kind == OutputKind::kCheckpoint)
         return invalid_argument(
-            flag, "'" + path + "' is " + name_of(*kind) + ": give that training's --out, the name without .state");
+            flag, "'" + path + "' is " + to_string(*kind) + ": give that training's --out, the name without .state");
     if (kind && kind != wanted)
         return invalid_argument(
-            flag, "'" + path + "' holds " + name_of(*kind) + ": give a directory with " + name_of(wanted));
+            flag, "'" + path + "' holds " + to_string(*kind) + ": give a directory with " + to_string(wanted));
     const fs::path state = checkpoint::checkpoint_file(path);
     std::error_code error;
     if (!fs::exists(state, error)) return {};

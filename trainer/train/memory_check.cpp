@@ -18,7 +18,7 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
     const auto need = [&](const plan::Settings& settings) {
         return measure_with(prepared, settings, backend, 0, ranks).total_bytes();
     };
-    const auto nearest = plan::nearest_that_fits(settings_of(prepared), ranks, limit_bytes, need);
+    const auto nearest = plan::nearest_that_fits(memory_settings(prepared), ranks, limit_bytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
     return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + plan::human_bytes(need(*nearest)) + ")";
 }
@@ -48,7 +48,7 @@ std::int64_t share_bytes(comm::Comm& comm) {
 
 }  // namespace
 
-plan::Settings settings_of(const PreparedRun& prepared) {
+plan::Settings memory_settings(const PreparedRun& prepared) {
     return {.sharding = prepared.config.sharding,
             .batch_size = prepared.batch.micro,
             .grad_accum = prepared.batch.accumulation,
@@ -72,7 +72,7 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
 }
 
 Status check_memory(const PreparedRun& prepared, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
-    const plan::MemoryPlan plan = measure_with(prepared, settings_of(prepared), backend, 0, ranks);
+    const plan::MemoryPlan plan = measure_with(prepared, memory_settings(prepared), backend, 0, ranks);
     if (plan.total_bytes() <= limit_bytes) return {};
     return too_much("this run", plan.total_bytes(), limit_bytes, way_out(prepared, plan, backend, ranks, limit_bytes));
 }

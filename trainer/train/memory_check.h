@@ -7,7 +7,7 @@
 
 namespace atl::train {
 
-plan::Settings settings_of(const PreparedRun& prepared);
+plan::Settings memory_settings(const PreparedRun& prepared);
 
 // The memory that a rank of the run needs under other settings.
 plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings& settings, kernels::Backend& backend,

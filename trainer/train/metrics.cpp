@@ -42,7 +42,7 @@ OrderedJson as_json(const Summary& summary) {
 
 }  // namespace
 
-Perplexity perplexity_of(double loss_sum, double tokens) {
+Perplexity compute_perplexity(double loss_sum, double tokens) {
     check(tokens > 0, "the perplexity of no token");
     const double loss = loss_sum / tokens;
     return {loss, std::exp(loss), static_cast<std::int64_t>(tokens)};

@@ -41,7 +41,7 @@ struct Perplexity {
     double perplexity = 0;
     std::int64_t tokens = 0;
 };
-Perplexity perplexity_of(double loss_sum, double tokens);  // of at least one token
+Perplexity compute_perplexity(double loss_sum, double tokens);  // of at least one token
 
 // One JSON line each, without the newline.
 std::string to_json_line(const StepMetrics& metrics);

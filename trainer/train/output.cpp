@@ -34,7 +34,7 @@ struct OutputPattern {
 constexpr std::array kOutputKinds = {OutputKind::kModel, OutputKind::kAdapter, OutputKind::kData,
                                      OutputKind::kCheckpoint, OutputKind::kTokenizer};
 
-const OutputPattern& pattern_of(OutputKind kind) {
+const OutputPattern& output_pattern(OutputKind kind) {
     static const std::array<OutputPattern, kOutputKinds.size()> patterns = {
         {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", weights::is_model_file},
          {"an adapter", {"adapter_config.json"}, "adapter_config.json", weights::is_adapter_file},
@@ -72,53 +72,47 @@ Status refuse(const std::string& message) {
     return conflict(message, kOut);
 }
 
-// A model where an adapter is to be written, and so on.
-Status check_other_kind(OutputKind kind, const fs::path& out) {
-    const auto there = kind_of(out);
-    if (!there || *there == kind) return {};
-    return refuse(out.string() + " holds " + name_of(*there) + ", this command writes " + name_of(kind) +
-                  ": name another directory");
-}
-
 Status check_place(OutputKind kind, const fs::path& out, std::span<const fs::path> reads) {
-    const OutputPattern& look = pattern_of(kind);
+    const OutputPattern& look = output_pattern(kind);
     std::vector<fs::path> given;
     for (const fs::path& read : reads)
         if (!read.empty()) given.push_back(read);
     ATOLL_RETURN_IF_ERROR(named(check_reads_stay(out, given)));
-    ATOLL_RETURN_IF_ERROR(check_other_kind(kind, out));
+    if (const auto there = recognize_output(out); there && *there != kind)
+        return refuse(out.string() + " holds " + to_string(*there) + ", this command writes " + to_string(kind) +
+                      ": name another directory");
     return named(check_replaceable(out, sign_in(look, out).value_or(look.signs.front()), look.has));
 }
 
-OutputKind kind_of_output(const RunConfig& config) {
+OutputKind output_kind(const RunConfig& config) {
     return config.lora_rank > 0 || !config.adapter.empty() ? OutputKind::kAdapter : OutputKind::kModel;
 }
 
 }  // namespace
 
-const char* name_of(OutputKind kind) {
-    return pattern_of(kind).name;
+const char* to_string(OutputKind kind) {
+    return output_pattern(kind).name;
 }
 
-std::optional<OutputKind> kind_of(const fs::path& directory) {
+std::optional<OutputKind> recognize_output(const fs::path& directory) {
     const auto found = std::ranges::find_if(
-        kOutputKinds, [&](OutputKind kind) { return sign_in(pattern_of(kind), directory).has_value(); });
+        kOutputKinds, [&](OutputKind kind) { return sign_in(output_pattern(kind), directory).has_value(); });
     return found == kOutputKinds.end() ? std::nullopt : std::optional(*found);
 }
 
 bool holds_output(OutputKind kind, const fs::path& out) {
-    const OutputPattern& look = pattern_of(kind);
+    const OutputPattern& look = output_pattern(kind);
     return sign_in(look, out) && is_there(out / look.gate);
 }
 
 Status check_output(OutputKind kind, const fs::path& out, std::span<const fs::path> reads, bool overwrite) {
     ATOLL_RETURN_IF_ERROR(check_place(kind, out, reads));
     if (overwrite || !holds_output(kind, out)) return {};
-    return refuse(out.string() + " holds " + name_of(kind) + " already; --overwrite replaces it");
+    return refuse(out.string() + " holds " + to_string(kind) + " already; --overwrite replaces it");
 }
 
 bool holds_result(const RunConfig& config) {
-    return holds_output(kind_of_output(config), config.out);
+    return holds_output(output_kind(config), config.out);
 }
 
 void warn_of_missing_tokenizer(const fs::path& model) {
@@ -132,7 +126,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     const std::array<fs::path, 4> reads = {config.model, config.data, config.val_data, config.adapter};
     if (config.resume && config.overwrite)
         return invalid_argument("--overwrite", "gives up what --resume would go on with: leave one of them out");
-    const OutputKind kind = kind_of_output(config);
+    const OutputKind kind = output_kind(config);
     const fs::path state = checkpoint::checkpoint_file(out);
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
@@ -148,7 +142,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     if (!holds_result(config)) return TrainOutput::kNoCheckpoint;
     ATOLL_TRY(const auto finished, checkpoint::read_finished(out));
     if (finished) return TrainOutput::kFinished;
-    return refuse(out.string() + " holds " + name_of(kind) +
+    return refuse(out.string() + " holds " + to_string(kind) +
                   ", but neither a state to go on from nor the record of a run that made it; --overwrite replaces it")
         .error();
 }

@@ -18,11 +18,11 @@ using run_settings::RunConfig;
 enum class OutputKind { kModel, kAdapter, kData, kCheckpoint, kTokenizer };
 
 // "a model"
-const char* name_of(OutputKind kind);
+const char* to_string(OutputKind kind);
 
 // What a directory is by the file that tells it, which may lack others; absent: none of them. A model may have a
 // tokenizer.
-std::optional<OutputKind> kind_of(const std::filesystem::path& directory);
+std::optional<OutputKind> recognize_output(const std::filesystem::path& directory);
 
 // Whether `out` holds one of them that can be read.
 bool holds_output(OutputKind kind, const std::filesystem::path& out);

@@ -18,14 +18,6 @@
 namespace atl::train {
 namespace {
 
-Status check_lengths(const dataset::Dataset& dataset, const model::ModelConfig& config, const std::string& path) {
-    if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
-    if (dataset.seq_len() <= config.length_max()) return {};
-    return invalid_argument(path, "its rows of " + std::to_string(dataset.seq_len()) +
-                                      " tokens are longer than the model's max_position_embeddings, " +
-                                      std::to_string(config.length_max()));
-}
-
 Status check_tokenizer(const dataset::Dataset& dataset, const checkpoint::ModelDirectory& directory) {
     if (dataset.info().tokenizer_sha256.empty()) return {};
     const auto tokenizer = tokenizer::Tokenizer::open(directory.path);
@@ -51,22 +43,17 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     return false;
 }
 
-// Their loss would be 0 and their perplexity 1, the best there is.
-Status check_targets(const DataSelection& choice, bool found, comm::Comm& comm) {
-    double ranks = found ? 1 : 0;
-    comm.all_reduce(std::span(&ranks, 1), comm::Reduction::kSum);
-    if (ranks > 0) return {};
-    return comm.agree(
-        invalid_argument(choice.flag, "'" + choice.path + "' has no target: no label of its rows counts in the loss"));
-}
-
 Result<CheckedData> open_and_check(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
                                    const comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
     const model::ModelConfig& config = directory.model.config;
     ATOLL_TRY(dataset::Dataset dataset, dataset::Dataset::open(path));
-    ATOLL_RETURN_IF_ERROR(check_lengths(dataset, config, path));
+    if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
+    if (dataset.seq_len() > config.length_max())
+        return invalid_argument(path, "its rows of " + std::to_string(dataset.seq_len()) +
+                                          " tokens are longer than the model's max_position_embeddings, " +
+                                          std::to_string(config.length_max()));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);
@@ -106,11 +93,6 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
     return {};
 }
 
-// Loads what digests of data and model take of the program, a few MB, so that a plan counts it.
-void load_digest() {
-    digest::sha256("");
-}
-
 Status check_trainable(const RunConfig& config) {
     ATOLL_RETURN_IF_ERROR(weights::check_not_the_model(config.out, config.model));
     if (config.quantize == run_settings::Quantization::kNone || config.lora_rank > 0 || !config.adapter.empty())
@@ -122,7 +104,7 @@ Status check_trainable(const RunConfig& config) {
 
 Result<checkpoint::ModelDirectory> open_with_adapters(const RunConfig& config) {
     ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(std::filesystem::path(config.model)));
-    ATOLL_TRY(auto adapters, adapters_of(config));
+    ATOLL_TRY(auto adapters, choose_adapters(config));
     if (adapters) ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
     if (const auto format = weights::storage_dtype(config.quantize)) model::quantize_layers(directory.model, *format);
     return directory;
@@ -229,8 +211,13 @@ Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::Mod
     ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
     ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(choice, directory, comm)));
     ATOLL_TRY(const bool found, comm::agreed(comm, find_target(data, comm)));
-    ATOLL_RETURN_IF_ERROR(check_targets(choice, found, comm));
-    return data;
+    double ranks = found ? 1 : 0;
+    comm.all_reduce(std::span(&ranks, 1), comm::Reduction::kSum);
+    if (ranks > 0) return data;
+    return comm  // their loss would be 0 and their perplexity 1, the best there is
+        .agree(invalid_argument(choice.flag,
+                                "'" + choice.path + "' has no target: no label of its rows counts in the loss"))
+        .error();
 }
 
 Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Comm& comm) {
@@ -248,7 +235,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(checkpoint::ModelDirectory directory, open_model(config, comm));
-    load_digest();
+    digest::sha256("");  // loads what digests take of the program, a few MB, so that a plan counts it
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {

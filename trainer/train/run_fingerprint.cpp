@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kDigestCharacters = 64;  // of a sha256
 
 // What config.json says of the mathematics, under its keys. The dtype and the special tokens are no part of it.
-nlohmann::json mathematics_of(const model::ModelConfig& config) {
+nlohmann::json mathematics_json(const model::ModelConfig& config) {
     const model::RopeConfig& rope = config.rope;
     return {{"model_type", config.architecture.model_type},
             {"vocab_size", config.vocab_size},
@@ -32,7 +32,7 @@ nlohmann::json mathematics_of(const model::ModelConfig& config) {
 }
 
 // The settings that the weights depend on, by their flags.
-nlohmann::json flags_of(const PreparedRun& prepared) {
+nlohmann::json flags_json(const PreparedRun& prepared) {
     const RunConfig& config = prepared.config;
     nlohmann::json flags = {{"steps", prepared.steps},
                             {"global-batch-size", prepared.batch.global},
@@ -86,7 +86,7 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
 Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm) {
     const checkpoint::ModelDirectory& directory = prepared.directory;
     ATOLL_TRY(const std::string rows, data_fingerprint(prepared.data.dataset, comm));
-    nlohmann::json model = mathematics_of(directory.model.config);
+    nlohmann::json model = mathematics_json(directory.model.config);
     model["parameters"] = directory.model.parameter_count();
     model["sha256"] = prepared.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
@@ -94,7 +94,8 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
         ATOLL_TRY(adapter["sha256"], checkpoint::adapter_digest(directory, comm, prepared.config.broadcast_from_rank0));
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", prepared.data.rows}, {"seq_len", prepared.seq_len()}};
-    return nlohmann::json{{"flags", flags_of(prepared)}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
+    return nlohmann::json{{"flags", flags_json(prepared)}, {"model", model}, {"adapter", adapter}, {"data", data}}
+        .dump();
 }
 
 std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config) {

@@ -39,26 +39,9 @@ std::string run_name(const std::filesystem::path& out) {
     return checkpoint::checkpoint_file(out).parent_path().stem().string();  // without .state
 }
 
-// That of an earlier run into this `out`.
-Status remove_exit_file(const std::filesystem::path& out) {
-    const std::filesystem::path ended = exit_file(out);
-    const auto text = read_file(ended);
-    if (!text.ok() || !is_exit_json_of(*text, run_name(out))) return {};
-    std::error_code error;
-    std::filesystem::remove(ended, error);
-    return error ? internal_error("cannot remove " + ended.string() + ": " + error.message()) : Status();
-}
-
 // Values that cannot be written, not a file: the same would fail again.
 bool is_of_values(const Status& failed) {
     return !failed.ok() && failed.error().code == ErrorCode::kInvalidArgument;
-}
-
-// What to do about a model that could not be saved, whose state was.
-std::string way_to_save(const Status& failed) {
-    const std::string done = "; the training is done and its state saved: ";
-    if (!is_of_values(failed)) return done + "the same command with --resume saves the model";
-    return done + "--resume with --save-dtype bf16 or fp32 saves the model; without that it would fail again";
 }
 
 checkpoint::SaveWhere save_where(const PreparedRun& prepared) {
@@ -111,25 +94,26 @@ Status Trainer::start() {
         ATOLL_TRY(const auto found,
                   checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
                                               backend_, comm_, fingerprint_, prepared_.config.deterministic));
-        if (found) take_up(*found);
+        if (!found) return {};
+        progress_ = *found;
+        saved_steps_ = found->steps;
+        if (comm_.rank() == 0)
+            log::warn("--resume: goes on after step " + std::to_string(found->steps) + " of " +
+                      std::to_string(prepared_.steps));
     }
     return {};
-}
-
-void Trainer::take_up(const checkpoint::Progress& progress) {
-    progress_ = progress;
-    saved_steps_ = progress.steps;
-    if (comm_.rank() != 0) return;
-    log::warn("--resume: goes on after step " + std::to_string(progress.steps) + " of " +
-              std::to_string(prepared_.steps));
 }
 
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
 Status Trainer::take_output() {
     ATOLL_RETURN_IF_ERROR(check_train_output(prepared_.config));  // again: the saver keeps others away only now
-    ATOLL_RETURN_IF_ERROR(remove_exit_file(prepared_.config.out));
-    ATOLL_RETURN_IF_ERROR(checkpoint::prepare_checkpoint(prepared_.config.out));
-    return prepared_.config.resume ? Status() : checkpoint::remove_checkpoint(prepared_.config.out);
+    const std::filesystem::path out = prepared_.config.out, ended = exit_file(out);
+    const auto text = read_file(ended);
+    std::error_code error;
+    if (text.ok() && is_exit_json_of(*text, run_name(out))) std::filesystem::remove(ended, error);
+    if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
+    ATOLL_RETURN_IF_ERROR(checkpoint::prepare_checkpoint(out));
+    return prepared_.config.resume ? Status() : checkpoint::remove_checkpoint(out);
 }
 
 Status Trainer::steps() {
@@ -346,8 +330,15 @@ Status Trainer::keep_unsaved(const Status& failed) {
     if (is_final && comm_.rank() == 0) print_line(to_json_line(made));
     if (failed.error().message.empty()) return failed;  // another rank tells
     Error error = failed.error();
-    error.message +=
-        stopped_ ? way_to_save(failed) : "; its state could not be saved either: " + loss_without_state(kept);
+    if (!stopped_) {
+        error.message += "; its state could not be saved either: " + loss_without_state(kept);
+    } else {
+        error.message +=
+            std::string("; the training is done and its state saved: ") +
+            (is_of_values(failed) ? "--resume with --save-dtype bf16 or fp32 saves the model; without that "
+                                    "it would fail again"
+                                  : "the same command with --resume saves the model");
+    }
     return error;
 }
 

@@ -23,8 +23,7 @@ class Trainer {
   private:
     Status start();        // loads the weights, or a saved state; closes the model directory
     Status take_output();  // on rank 0
-    void take_up(const checkpoint::Progress& progress);
-    Status steps();  // until done or stopped
+    Status steps();        // until done or stopped
     Status finish();
     Status save_result();
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
