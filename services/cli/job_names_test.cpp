@@ -21,13 +21,15 @@ TEST(JobNamesTest, ANameOfSeveralJobsIsRefusedWithTheirIds) {
     const auto found = find_job(kJobs, "czech");
     ASSERT_FALSE(found.ok());
     EXPECT_EQ(found.error().code, ErrorCode::kInvalidArgument);
-    for (const char* shown : {"2 jobs are called czech", "0199a (failed)", "01998 (completed)"})
+    for (const char* shown : {"czech", "0199a (failed)", "01998 (completed)"})
         EXPECT_NE(found.error().message.find(shown), std::string::npos) << found.error().message;
 }
 
 TEST(JobNamesTest, ANameThatNoJobHasIsNotFoundAndTheNearestIsNamed) {
-    EXPECT_EQ(find_job(kJobs, "itallian").error().message, "there is no job itallian; did you mean italian?");
-    EXPECT_EQ(find_job(kJobs, "x").error().message, "there is no job x");
+    const Error mistyped = find_job(kJobs, "itallian").error();
+    EXPECT_EQ(mistyped.code, ErrorCode::kNotFound);
+    EXPECT_TRUE(mistyped.message.ends_with(" italian?")) << mistyped.message;
+    EXPECT_FALSE(find_job(kJobs, "x").error().message.ends_with("?"));
     EXPECT_EQ(find_job(nlohmann::json::array(), "newest").error().code, ErrorCode::kNotFound);
 }
 

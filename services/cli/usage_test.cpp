@@ -23,29 +23,26 @@ std::string first_line(const std::string& text) {
 
 struct Typed {
     std::vector<std::string> arguments;
-    std::string answer;  // its first line
+    std::vector<std::string> named;  // in the first line of the answer
 };
 
 TEST(UsageTest, AMistypedWordIsNamedWithTheNearestThatThereIs) {
     for (const Typed& typed : std::vector<Typed>{
-             {{"job", "lst"}, "error: `atoll job` has no command lst; did you mean list?"},
-             {{"jbo", "list"}, "error: `atoll` has no command jbo; did you mean job?"},
-             {{"--state", "/tmp/x", "model", "pul"}, "error: `atoll model` has no command pul; did you mean pull?"},
-             {{"job", "list", "--jsno"}, "error: `atoll job list` has no flag --jsno; did you mean --json?"},
-             {{"facility", "add", "x", "--wrok-dir", "/a"},
-              "error: `atoll facility add` has no flag --wrok-dir; did you mean --work-dir?"},
-             {{"facility", "add", "x", "--wrok-dir=/a"},
-              "error: `atoll facility add` has no flag --wrok-dir; did you mean --work-dir?"},
-             {{"job", "watch"}, "error: `atoll job watch` needs JOB, the job's id, its name, or newest"},
-             {{"job", "watch", "--colour", "x"}, "error: `atoll job watch` has no flag --colour"}}) {
+             {{"job", "lst"}, {"`atoll job`", " lst", " list?"}},
+             {{"jbo", "list"}, {"`atoll`", " jbo", " job?"}},
+             {{"--state", "/tmp/x", "model", "pul"}, {"`atoll model`", " pul", " pull?"}},
+             {{"job", "list", "--jsno"}, {"`atoll job list`", " --jsno", " --json?"}},
+             {{"facility", "add", "x", "--wrok-dir", "/a"}, {"`atoll facility add`", " --wrok-dir", " --work-dir?"}},
+             {{"facility", "add", "x", "--wrok-dir=/a"}, {"`atoll facility add`", " --wrok-dir", " --work-dir?"}},
+             {{"job", "watch"}, {"`atoll job watch`", " JOB,", "newest"}},
+             {{"job", "watch", "--colour", "x"}, {"`atoll job watch`", " --colour"}}}) {
         const CommandResult result = run(typed.arguments);
         EXPECT_EQ(result.exit_code, 2) << result.err;
         EXPECT_EQ(result.out, "");
-        EXPECT_EQ(first_line(result.err), typed.answer);
+        for (const std::string& named : typed.named)
+            EXPECT_NE(first_line(result.err).find(named), std::string::npos) << result.err;
     }
-    EXPECT_NE(
-        run({"--json", "job", "lst"}).err.find(R"({"error":{"field":"","message":"`atoll job` has no command lst)"),
-        std::string::npos);
+    EXPECT_TRUE(run({"--json", "job", "lst"}).err.starts_with(R"({"error":{"field":"","message":")"));
 }
 
 TEST(UsageTest, BadInputExitsWith2) {
@@ -78,16 +75,17 @@ TEST(UsageTest, BadInputExitsWith2) {
         EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments) << "\n" << result.err;
         EXPECT_EQ(result.out, "");
     }
-    EXPECT_EQ(first_line(run({"round", "show", "newest", "third"}).err), "error: round: cannot be 'third'");
+    const std::string third = first_line(run({"round", "show", "newest", "third"}).err);
+    EXPECT_TRUE(third.starts_with("error: round: ") && third.ends_with("'third'")) << third;
     EXPECT_NE(run({"up", "--only", "none", "--port-base", "65530"}).err.find("--port-base"), std::string::npos);
 }
 
 TEST(UsageTest, ACommandWithoutItsVerbListsTheVerbs) {
     const CommandResult result = run({"job"});
     EXPECT_EQ(result.exit_code, 2);
-    EXPECT_EQ(first_line(result.err),
-              "error: `atoll job` needs a command: init, submit, list, show, watch, pause, resume, cancel, logs");
-    EXPECT_NE(run({"job", "frobnicate"}).err.find("there are init, submit, "), std::string::npos);
+    const std::string verbs = "init, submit, list, show, watch, pause, resume, cancel, logs";
+    EXPECT_TRUE(first_line(result.err).ends_with(verbs)) << result.err;
+    EXPECT_TRUE(first_line(run({"job", "frobnicate"}).err).ends_with(verbs));
 }
 
 // Names under "Subcommands:" in a command's help.
@@ -142,7 +140,7 @@ TEST(UsageTest, DeletingAsksFirst) {
     ASSERT_TRUE(write_file_atomic(state.path() / "stack.json", "{}").ok());
     const CommandResult result = run({"down", "--delete", "--state", state.path().string()});
     EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_NE(result.err.find("give --yes"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("--yes"), std::string::npos) << result.err;
     EXPECT_TRUE(std::filesystem::exists(state.path() / "stack.json"));
     EXPECT_EQ(run({"down", "--delete", "--yes", "--state", state.path().string()}).exit_code, 0);
     EXPECT_FALSE(std::filesystem::exists(state.path() / "stack.json"));

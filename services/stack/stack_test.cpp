@@ -174,7 +174,7 @@ TEST_F(StackTest, ATakenPortIsNamed) {
     const auto result = up(options_, quiet_);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().field, "--port-base");
-    EXPECT_NE(result.error().message.find("port " + port + " (gateway)"), std::string::npos) << result.error().message;
+    EXPECT_NE(result.error().message.find(port), std::string::npos) << result.error().message;
 }
 
 TEST_F(StackTest, ThePortOfAnotherAtollIsToldAsSuch) {
@@ -199,8 +199,7 @@ TEST_F(StackTest, APortThatWasTakenMeanwhileStartsNothing) {
     const auto result = up(options_, quiet_);
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().field, "--port-base");
-    EXPECT_NE(result.error().message.find("port " + std::to_string(port) + " (gateway)"), std::string::npos)
-        << result.error().message;
+    EXPECT_NE(result.error().message.find(std::to_string(port)), std::string::npos) << result.error().message;
     EXPECT_EQ(pid(), 0) << "nothing was started";
     EXPECT_EQ(read_stack_file(options_.state).value(), before);
 }

@@ -156,27 +156,25 @@ TEST_F(CliProgramTest, WhatIsNotThereIsBadInput) {
 TEST_F(CliProgramTest, AMistypedNameIsAnsweredWithTheNearest) {
     struct Typed {
         std::vector<std::string> command;
-        std::string answer;
+        std::string meant;
     };
-    const std::string facility = "error: there is no facility leonrado; did you mean leonardo?\n";
-    const std::string dataset = "error: there is no dataset dairies; did you mean diaries?\n";
-    const std::string model = "error: there is no model lama; did you mean llama?\n";
-    for (const Typed& typed :
-         std::vector<Typed>{{{"facility", "show", "leonrado"}, facility},
-                            {{"facility", "set", "leonrado", "--slots", "2"}, facility},
-                            {{"facility", "check", "leonrado"}, facility},
-                            {{"facility", "remove", "leonrado"}, facility},
-                            {{"facility", "trust", "leonrado"}, facility},
-                            {{"dataset", "show", "dairies"}, dataset},
-                            {{"dataset", "show", "dairies", "--croissant"}, dataset},
-                            {{"dataset", "preparations", "dairies"}, dataset},
-                            {{"model", "show", "lama"}, model},
-                            {{"model", "pull", "lama@v1", "--out", "x"}, model},
-                            {{"model", "tag", "llama@finall", "best"},
-                             "error: model llama has no version or tag finall; did you mean final?\n"}}) {
+    const std::string facility = "leonardo";
+    const std::string dataset = "diaries";
+    const std::string model = "llama";
+    for (const Typed& typed : std::vector<Typed>{{{"facility", "show", "leonrado"}, facility},
+                                                 {{"facility", "set", "leonrado", "--slots", "2"}, facility},
+                                                 {{"facility", "check", "leonrado"}, facility},
+                                                 {{"facility", "remove", "leonrado"}, facility},
+                                                 {{"facility", "trust", "leonrado"}, facility},
+                                                 {{"dataset", "show", "dairies"}, dataset},
+                                                 {{"dataset", "show", "dairies", "--croissant"}, dataset},
+                                                 {{"dataset", "preparations", "dairies"}, dataset},
+                                                 {{"model", "show", "lama"}, model},
+                                                 {{"model", "pull", "lama@v1", "--out", "x"}, model},
+                                                 {{"model", "tag", "llama@finall", "best"}, "final"}}) {
         const CommandResult result = run(typed.command);
         EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(typed.command);
-        EXPECT_EQ(result.err, typed.answer) << testing::PrintToString(typed.command);
+        EXPECT_TRUE(result.err.ends_with(" " + typed.meant + "?\n")) << result.err;
     }
 }
 
@@ -198,8 +196,7 @@ TEST_F(CliProgramTest, AStackThatIsDownIsNamedWithTheCommandThatStartsIt) {
         all.insert(all.end(), command.begin(), command.end());
         const CommandResult result = run_command(all, options).value();
         EXPECT_EQ(result.exit_code, 1);
-        EXPECT_EQ(result.err,
-                  "error: Atoll does not run in " + state + "; start it with: atoll up --state " + state + "\n");
+        EXPECT_TRUE(result.err.ends_with(" atoll up --state " + state + "\n")) << result.err;
     }
 }
 
@@ -222,8 +219,8 @@ TEST_F(CliProgramTest, TheTokenOfAStackGoesToItsOwnGatewayAlone) {
     const CommandResult refused = list_at(other.url());
     EXPECT_EQ(received, "no call");
     EXPECT_EQ(refused.exit_code, 1) << refused.out;
-    EXPECT_EQ(refused.err, "error: no token for " + other.url() + ": that of the stack in " + state + " goes to " +
-                               server_.url() + " alone\n  give a token with --token-file or ATOLL_TOKEN\n");
+    for (const std::string& named : {other.url(), state, server_.url(), std::string("--token-file")})
+        EXPECT_NE(refused.err.find(named), std::string::npos) << refused.err;
     options.environment["ATOLL_TOKEN"] = "given";
     EXPECT_EQ(list_at(other.url()).exit_code, 0);
     EXPECT_EQ(received, "Bearer given");
@@ -277,10 +274,10 @@ TEST_F(CliProgramTest, AnImportIsRefusedForItsNamesBeforeAnythingIsSent) {
         for (const auto& arguments : {import, push}) {
             const CommandResult result = run(arguments);
             EXPECT_EQ(result.exit_code, 2);
-            EXPECT_NE(result.err.find("must match ^[a-z0-9]"), std::string::npos) << result.err;
+            EXPECT_NE(result.err.find("^[a-z0-9]"), std::string::npos) << result.err;
         }
     }
-    EXPECT_NE(run({"model", "import", "llama"}).err.find("needs DIR, the model directory"), std::string::npos);
+    EXPECT_NE(run({"model", "import", "llama"}).err.find(" DIR,"), std::string::npos);
 }
 
 TEST_F(CliProgramTest, WhoeverStopsWatchingIsToldWhatGoesOn) {

@@ -40,10 +40,10 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
         ASSERT_FALSE(wrong.ok()) << key;
         EXPECT_EQ(wrong.error().field, "training." + key);
     }
-    for (const char* key : {"model", "data", "out", "val_data", "adapter"})
-        EXPECT_NE(check({{key, "x"}}).error().message.find("set by dispatch"), std::string::npos) << key;
-    for (const Json& settings : {Json{{"lora_rank", 8}}, Json{{"quantize", "nf4"}}})
-        EXPECT_NE(check(settings).error().message.find("adapters as updates"), std::string::npos) << settings;
+    for (const std::string key : {"model", "data", "out", "val_data", "adapter"})
+        EXPECT_EQ(check({{key, "x"}}).error().field, "training." + key);
+    EXPECT_EQ(check({{"lora_rank", 8}}).error().field, "training.lora_rank");
+    EXPECT_EQ(check({{"quantize", "nf4"}}).error().field, "training.quantize");
     EXPECT_TRUE(check({{"quantize", "none"}}).ok());
     EXPECT_EQ(check({{"offload_dir", "/tmp"}}).error().field, "training.offload_dir");
 }
@@ -54,22 +54,26 @@ TEST(TrainingSettingsTest, WhatIsNotBuiltIsNamed) {
         const Status status = check(settings);
         ASSERT_FALSE(status.ok()) << settings;
         EXPECT_EQ(status.error().field, "training." + settings.begin().key());
-        EXPECT_NE(status.error().message.find("is not built yet"), std::string::npos) << status.error().message;
+        EXPECT_NE(status.error().message.find("not built"), std::string::npos) << status.error().message;
     }
-    EXPECT_EQ(describe(check({{"tp", 0}}).error()), "training.tp: '0' is out of range: must be from 1 to 1000000");
+    EXPECT_EQ(check({{"tp", 0}}).error().field, "training.tp");
     EXPECT_TRUE(check({{"tp", 1}}).ok());
 }
 
 TEST(TrainingSettingsTest, MessagesSpellSettingsAsKeys) {
-    EXPECT_EQ(describe(check_training_together({{"steps", 1}, {"loss_scale", 2}}, {}, 1, "").error()),
-              "training.loss_scale: means nothing without precision fp16");
+    const Error error = check_training_together({{"steps", 1}, {"loss_scale", 2}}, {}, 1, "").error();
+    EXPECT_EQ(error.field, "training.loss_scale");
+    EXPECT_TRUE(error.message.ends_with(" precision fp16")) << error.message;
 }
 
 TEST(TrainingSettingsTest, AMistypedKeyIsNamedWithTheOneThatWasMeant) {
     const Status status = check({{"step", 20}});
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(describe(status.error()), "training.step: there is no such setting; did you mean steps?");
-    EXPECT_EQ(describe(check({{"colour", 1}}).error()), "training.colour: there is no such setting");
+    EXPECT_EQ(status.error().field, "training.step");
+    EXPECT_TRUE(status.error().message.ends_with(" steps?")) << status.error().message;
+    const Error other = check({{"colour", 1}}).error();
+    EXPECT_EQ(other.field, "training.colour");
+    EXPECT_FALSE(other.message.ends_with("?")) << other.message;
 }
 
 TEST(TrainingSettingsTest, AParticipantsOwnSettingIsNamedWhereItStands) {

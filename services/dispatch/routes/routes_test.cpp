@@ -99,7 +99,7 @@ TEST_F(RoutesTest, ALocalFacilityHasItsProgramsWhereItSays) {
     for (const auto& answer : {post("/v1/facilities", facility), change("leonardo", {{"programs", wrong}})}) {
         EXPECT_EQ(answer.status, 422) << answer.body;
         EXPECT_EQ(Json::parse(answer.body).value("field", ""), "programs");
-        EXPECT_NE(answer.body.find("there is no atoll in " + wrong), std::string::npos) << answer.body;
+        EXPECT_NE(answer.body.find(wrong), std::string::npos) << answer.body;
     }
     EXPECT_EQ(count("facilities"), 2);
     EXPECT_EQ(get("/v1/facilities/leonardo").at("programs"), "");
@@ -152,7 +152,7 @@ TEST_F(RoutesTest, ACheckSaysWhatIsMissing) {
     const Json cut_off = post("/v1/facilities/leonardo/check", Json::object()).json().value();
     EXPECT_EQ(cut_off.at("checks").back().at("name"), "store");
     EXPECT_EQ(cut_off.at("checks").back().at("ok"), false);
-    EXPECT_NE(cut_off.at("checks").back().at("detail").get<std::string>().find("cannot reach http"), std::string::npos);
+    EXPECT_NE(cut_off.at("checks").back().at("detail").get<std::string>().find("http"), std::string::npos);
 }
 
 TEST_F(RoutesTest, AJobOfADeviceThatAFacilitysTrainerLacksIsRefused) {
@@ -227,7 +227,7 @@ TEST_F(RoutesTest, AMistypedNameOrKeyOfAJobIsRefusedWithTheNearest) {
         Json request = job_request(1);
         request[Json::json_pointer(typed.pointer)] = typed.value;
         const std::string detail = post("/v1/jobs", request).json().error().message;
-        EXPECT_TRUE(detail.ends_with(std::string("; did you mean ") + typed.meant + "?")) << detail;
+        EXPECT_TRUE(detail.ends_with(std::string(" ") + typed.meant + "?")) << detail;
     }
 }
 
@@ -251,14 +251,12 @@ TEST_F(RoutesTest, AVersionThatTheFacilityDoesNotHoldIsRefusedWithThoseItDoes) {
     request["participants"][0]["dataset_version"] = 3;
     const Json answer = Json::parse(post("/v1/jobs", request).body);
     EXPECT_EQ(answer.value("field", ""), "participants[0].dataset_version");
-    EXPECT_NE(answer.value("detail", "").find("facility \"leonardo\" holds versions 2, 1 of dataset \"it\", not 3"),
-              std::string::npos)
-        << answer;
+    for (const char* named : {"leonardo", "2, 1"})
+        EXPECT_NE(answer.value("detail", "").find(named), std::string::npos) << answer;
     request["participants"][0] = {{"facility", "leonardo"}, {"dataset", "cs"}};
     const Json none = Json::parse(post("/v1/jobs", request).body);
-    EXPECT_NE(none.value("detail", "").find("facility \"leonardo\" holds no version of dataset \"cs\""),
-              std::string::npos)
-        << none;
+    EXPECT_EQ(none.value("field", ""), "participants[0].dataset");
+    EXPECT_NE(none.value("detail", "").find("atoll dataset show cs"), std::string::npos) << none;
     EXPECT_EQ(count("jobs"), 0);
 }
 

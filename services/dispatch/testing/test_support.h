@@ -77,6 +77,7 @@ class DispatchTest : public StackTest {
     // A successful answer, which must be as the OpenAPI document says.
     json::Json get(const std::string& path);
     std::string state_of(const std::string& job) { return get("/v1/jobs/" + job).at("state"); }
+    std::string error_of(const std::string& job) { return get("/v1/jobs/" + job).at("error"); }
     http::Server& server();
     Status ready();  // what /readyz tells
     bool reaches(const std::string& job, const std::string& state);

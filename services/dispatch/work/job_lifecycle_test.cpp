@@ -167,7 +167,7 @@ TEST_F(JobLifecycleTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
     set("push.refuses", "tensor \"model.norm.weight\" of out holds NaN or infinity at element 3");
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = get("/v1/jobs/" + job).at("error");
+    const std::string error = error_of(job);
     EXPECT_NE(error.find("tensor \"model.norm.weight\""), std::string::npos) << error;
     EXPECT_TRUE(aggregation_->closed_rounds().empty());
 }
@@ -205,7 +205,9 @@ TEST_F(JobLifecycleTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReason
             if (task.at("kind") != "train") continue;
             const bool refused = task.at("facility") == "karolina";
             EXPECT_EQ(task.at("refused"), refused);
-            EXPECT_EQ(task.at("error"), refused ? "the update was left out: tensor \"w\" holds NaN" : "");
+            const std::string error = task.at("error");
+            EXPECT_TRUE(error.ends_with(refused ? ": tensor \"w\" holds NaN" : "")) << error;
+            EXPECT_EQ(error.empty(), !refused);
         }
     }
     EXPECT_EQ(count(event_types(job), "atoll.task.refused.v1"), 2U);
@@ -256,7 +258,7 @@ TEST_F(JobLifecycleTest, AFailedAggregationFailsTheJob) {
     aggregation_->set_failing();
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "failed"));
-    EXPECT_EQ(get("/v1/jobs/" + job).at("error"), "aggregation of round 1 failed: made to fail");
+    EXPECT_TRUE(error_of(job).ends_with(": made to fail")) << error_of(job);
 }
 
 TEST_F(JobLifecycleTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
@@ -266,8 +268,8 @@ TEST_F(JobLifecycleTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     request["attempts_max"] = 2;
     const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = get("/v1/jobs/" + job).at("error");
-    EXPECT_NE(error.find("failed at attempt 2: exit code 1: made to fail"), std::string::npos) << error;
+    const std::string error = error_of(job);
+    EXPECT_NE(error.find("attempt 2: exit code 1: made to fail"), std::string::npos) << error;
 }
 
 TEST_F(JobLifecycleTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
@@ -295,8 +297,8 @@ TEST_F(JobLifecycleTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheS
     ASSERT_TRUE(
         connection.query("UPDATE facilities SET spec = spec || '{\"colour\": \"red\"}' WHERE name = 'karolina'").ok());
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = get("/v1/jobs/" + job).at("error");
-    EXPECT_NE(error.find("karolina: the facility cannot be read"), std::string::npos) << error;
+    const std::string error = error_of(job);
+    EXPECT_NE(error.find("karolina: "), std::string::npos) << error;
     EXPECT_NE(error.find("colour"), std::string::npos) << error;
     const auto shown = client().get_json("/v1/facilities/karolina");
     EXPECT_EQ(shown.error().code, ErrorCode::kInternal);
@@ -311,9 +313,8 @@ TEST_F(JobLifecycleTest, AnUpdateThatTheStoreDoesNotKnowIsNotTaken) {
     request["attempts_max"] = 1;
     const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = get("/v1/jobs/" + job).at("error");
-    EXPECT_NE(error.find("pushed " + unknown + ", but the model fortunes has no such version"), std::string::npos)
-        << error;
+    const std::string error = error_of(job);
+    EXPECT_NE(error.find(unknown), std::string::npos) << error;
     EXPECT_TRUE(aggregation_->closed_rounds().empty());
 }
 
@@ -324,10 +325,8 @@ TEST_F(JobLifecycleTest, NumbersThatATrainingCannotHaveMadeWeighNothing) {
     request["attempts_max"] = 1;
     const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = get("/v1/jobs/" + job).at("error");
-    EXPECT_NE(error.find("says 49 samples, but its settings and its dataset version allow 48 at most"),
-              std::string::npos)
-        << error;
+    const std::string error = error_of(job);
+    for (const char* count : {" 49 samples", " 48 "}) EXPECT_NE(error.find(count), std::string::npos) << error;
     EXPECT_TRUE(lines("push").empty()) << "nothing travelled";
 }
 
@@ -336,8 +335,8 @@ TEST_F(JobLifecycleTest, BadInputIsTriedOnce) {
     set("train.exits", "2");
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = get("/v1/jobs/" + job).at("error");
-    EXPECT_NE(error.find("failed at attempt 1: exit code 2"), std::string::npos) << error;
+    const std::string error = error_of(job);
+    EXPECT_NE(error.find("attempt 1: exit code 2"), std::string::npos) << error;
 }
 
 TEST_F(JobLifecycleTest, ACancelledJobKillsWhatRuns) {

