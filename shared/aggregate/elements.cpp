@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shared/aggregate/kernels.h"
+#include "shared/numeric/conversions.h"
 
 namespace atl::aggregate {
 namespace {
@@ -23,8 +24,8 @@ std::int64_t find_non_finite(DType dtype, std::span<const std::byte> bytes) {
         float single = 0;
         if (dtype == DType::kF64) std::memcpy(&value, &bytes[at], sizeof value);
         if (dtype == DType::kF32) std::memcpy(&single, &bytes[at], sizeof single);
-        if (dtype == DType::kF16) best_kernels().widen_f16(&single, &bytes[at], 1);
-        if (dtype == DType::kBF16) best_kernels().widen_bf16(&single, &bytes[at], 1);
+        if (dtype == DType::kF16) numeric::conversions().widen_f16(&single, &bytes[at], 1);
+        if (dtype == DType::kBF16) numeric::conversions().widen_bf16(&single, &bytes[at], 1);
         if (!std::isfinite(value) || !std::isfinite(single)) return static_cast<std::int64_t>(at / width);
     }
     return -1;
@@ -36,12 +37,13 @@ constexpr std::size_t kTile = 2048;  // elements widened at a time, 8 KiB: stays
 void accumulate(DType dtype, std::span<float> sum, const std::byte* stored, float weight, bool first,
                 std::span<float> wide) {
     const Kernels& kernels = best_kernels();
+    const auto& conversions = numeric::conversions();
     const std::size_t width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
     for (std::size_t at = 0; at < sum.size(); at += kTile) {
         const std::size_t count = std::min(kTile, sum.size() - at);
         const std::byte* const from = stored + at * width;
-        if (dtype == DType::kF16) kernels.widen_f16(wide.data(), from, count);
-        if (dtype == DType::kBF16) kernels.widen_bf16(wide.data(), from, count);
+        if (dtype == DType::kF16) conversions.widen_f16(wide.data(), from, count);
+        if (dtype == DType::kBF16) conversions.widen_bf16(wide.data(), from, count);
         if (dtype == DType::kF32) std::memcpy(wide.data(), from, count * sizeof(float));
         (first ? kernels.scale : kernels.add)(&sum[at], wide.data(), weight, count);
     }
@@ -49,10 +51,10 @@ void accumulate(DType dtype, std::span<float> sum, const std::byte* stored, floa
 
 // False if the sum holds NaN or infinity, or rounds to it.
 bool round_into(DType dtype, std::byte* out, std::span<const float> sum) {
-    const Kernels& kernels = best_kernels();
-    if (!kernels.all_finite(sum.data(), sum.size())) return false;
-    if (dtype == DType::kF16) kernels.narrow_f16(out, sum.data(), sum.size());
-    if (dtype == DType::kBF16) kernels.narrow_bf16(out, sum.data(), sum.size());
+    const auto& conversions = numeric::conversions();
+    if (!conversions.all_finite(sum.data(), sum.size())) return false;
+    if (dtype == DType::kF16) conversions.narrow_f16(out, sum.data(), sum.size());
+    if (dtype == DType::kBF16) conversions.narrow_finite_bf16(out, sum.data(), sum.size());
     if (dtype == DType::kF32) std::memcpy(out, sum.data(), sum.size_bytes());
     return true;
 }
@@ -167,7 +169,7 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
     // Unlike a mean, a step can leave the range of its type.
     accumulate(dtype, base, into.data(), 1.0F, /*first=*/true, scratch.wide);
-    if (!best_kernels().all_finite(base.data(), base.size())) return blame(which, scratch);
+    if (!numeric::conversions().all_finite(base.data(), base.size())) return blame(which, scratch);
     return {};
 }
 

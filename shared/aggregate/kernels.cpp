@@ -1,16 +1,8 @@
 #include "shared/aggregate/kernels.h"
 
-#include <algorithm>
-#include <bit>
-#include <cstdint>
-#include <cstring>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#include "shared/base/float16.h"
+#include "shared/numeric/cpu_features.h"
 
 #define ATOLL_INLINE inline __attribute__((always_inline))
 
@@ -18,36 +10,6 @@ namespace atl::aggregate {
 namespace {
 
 // ---- the loops, which the compiler vectorises, once for each instruction set ----
-
-ATOLL_INLINE std::uint16_t load_u16(const std::byte* at) {
-    std::uint16_t value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-}
-
-ATOLL_INLINE void widen_f16_loop(float* out, const std::byte* in, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = widen_f16(load_u16(in + 2 * i));
-}
-
-ATOLL_INLINE void narrow_f16_loop(std::byte* out, const float* in, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint16_t half = narrow_f16(in[i]);
-        std::memcpy(out + 2 * i, &half, sizeof half);
-    }
-}
-
-ATOLL_INLINE void widen_bf16_loop(float* out, const std::byte* in, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = widen_bf16(load_u16(in + 2 * i));
-}
-
-ATOLL_INLINE void narrow_bf16_loop(std::byte* out, const float* in, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        // narrow_bf16() for what is finite, which without a look at NaN takes half the time.
-        const std::uint32_t bits = std::bit_cast<std::uint32_t>(in[i]);
-        const auto rounded = static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
-        std::memcpy(out + 2 * i, &rounded, sizeof rounded);
-    }
-}
 
 ATOLL_INLINE void scale_loop(float* sum, const float* in, float weight, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) sum[i] = weight * in[i];
@@ -67,22 +29,9 @@ ATOLL_INLINE void nesterov_loop(float* mean, float* momentum, const float* base,
     }
 }
 
-ATOLL_INLINE bool all_finite_loop(const float* in, std::size_t count) {
-    std::int32_t largest = 0;
-    for (std::size_t i = 0; i < count; ++i)
-        largest = std::max(largest, std::bit_cast<std::int32_t>(in[i]) & std::int32_t{0x7fffffff});
-    return largest < std::int32_t{0x7f800000};
-}
-
 // ---- the sets ----
 
-#define ATOLL_DEFINE_COMMON(suffix, attribute)                                                                \
-    attribute void widen_bf16_##suffix(float* out, const std::byte* in, std::size_t n) {                      \
-        widen_bf16_loop(out, in, n);                                                                          \
-    }                                                                                                         \
-    attribute void narrow_bf16_##suffix(std::byte* out, const float* in, std::size_t n) {                     \
-        narrow_bf16_loop(out, in, n);                                                                         \
-    }                                                                                                         \
+#define ATOLL_DEFINE_SET(suffix, attribute)                                                                   \
     attribute void scale_##suffix(float* sum, const float* in, float w, std::size_t n) {                      \
         scale_loop(sum, in, w, n);                                                                            \
     }                                                                                                         \
@@ -93,67 +42,19 @@ ATOLL_INLINE bool all_finite_loop(const float* in, std::size_t count) {
                                      std::size_t n) {                                                         \
         nesterov_loop(mean, momentum, base, rate, beta, n);                                                   \
     }                                                                                                         \
-    attribute bool all_finite_##suffix(const float* in, std::size_t n) {                                      \
-        return all_finite_loop(in, n);                                                                        \
-    }
+    constexpr Kernels k_##suffix{#suffix, scale_##suffix, add_##suffix, nesterov_##suffix};
 
-#define ATOLL_KERNELS(suffix)                                                                                        \
-    Kernels {                                                                                                        \
-        #suffix, widen_f16_##suffix, widen_bf16_##suffix, narrow_f16_##suffix, narrow_bf16_##suffix, scale_##suffix, \
-            add_##suffix, nesterov_##suffix, all_finite_##suffix                                                     \
-    }
-
-ATOLL_DEFINE_COMMON(baseline, )
-void widen_f16_baseline(float* out, const std::byte* in, std::size_t n) {
-    widen_f16_loop(out, in, n);
-}
-void narrow_f16_baseline(std::byte* out, const float* in, std::size_t n) {
-    narrow_f16_loop(out, in, n);
-}
-
+ATOLL_DEFINE_SET(baseline, )
 #if defined(__x86_64__)
-#define ATOLL_AVX2 __attribute__((target("avx2,f16c")))
-ATOLL_DEFINE_COMMON(avx2, ATOLL_AVX2)
-ATOLL_AVX2 void widen_f16_avx2(float* out, const std::byte* in, std::size_t n) {
-    std::size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 2 * i))));
-    widen_f16_loop(out + i, in + 2 * i, n - i);
-}
-ATOLL_AVX2 void narrow_f16_avx2(std::byte* out, const float* in, std::size_t n) {
-    std::size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 2 * i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
-    narrow_f16_loop(out + 2 * i, in + i, n - i);
-}
-
-#define ATOLL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,f16c,prefer-vector-width=512")))
-ATOLL_DEFINE_COMMON(avx512, ATOLL_AVX512)
-ATOLL_AVX512 void widen_f16_avx512(float* out, const std::byte* in, std::size_t n) {
-    std::size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        _mm512_storeu_ps(out + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + 2 * i))));
-    widen_f16_loop(out + i, in + 2 * i, n - i);
-}
-ATOLL_AVX512 void narrow_f16_avx512(std::byte* out, const float* in, std::size_t n) {
-    std::size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 2 * i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
-    narrow_f16_loop(out + 2 * i, in + i, n - i);
-}
+ATOLL_DEFINE_SET(avx2, __attribute__((target("avx2"))))
+ATOLL_DEFINE_SET(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,prefer-vector-width=512"))))
 #endif
 
 std::vector<Kernels> find_runnable() {
-    std::vector<Kernels> sets{ATOLL_KERNELS(baseline)};
+    std::vector<Kernels> sets{k_baseline};
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-    if (avx2) sets.push_back(ATOLL_KERNELS(avx2));
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        sets.push_back(ATOLL_KERNELS(avx512));
+    if (numeric::has_avx2()) sets.push_back(k_avx2);
+    if (numeric::has_avx512()) sets.push_back(k_avx512);
 #endif
     return sets;
 }

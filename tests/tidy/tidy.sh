@@ -66,8 +66,8 @@ check_layers() {
     in_code '^#include "(services|tests)/' "${code[@]}" | grep '^trainer/' | grep -v '_test\.cpp:' |
         report "the trainer includes nothing of the services"
     in_code '^#include "shared/' "${code[@]}" | grep '^trainer/' |
-        grep -vE '"shared/(base|config|host|log|json|run_settings|safetensors|digest|metrics)/' |
-        report "the trainer uses only base, config, host, log, json, run_settings, safetensors, digest and metrics of shared/"
+        grep -vE '"shared/(base|numeric|config|host|log|json|run_settings|safetensors|digest|metrics)/' |
+        report "the trainer uses only base, numeric, config, host, log, json, run_settings, safetensors, digest and metrics of shared/"
     in_code '^#include "trainer/' "${code[@]}" | grep '^services/' | report "services include nothing of the trainer"
     for service in services/*/; do
         in_code '^#include "services/' "${code[@]}" | grep "^$service" | grep -v "\"$service" |
@@ -79,7 +79,7 @@ check_layers() {
 # Lowest first: a folder includes what stands before it, never what stands after. "folder: layers…"; * is any service.
 layers() {
     cat <<'TABLE'
-shared base host json run_settings log digest safetensors config metrics auth http pg kafka events service store_client aggregate
+shared base numeric host json run_settings log digest safetensors config metrics auth http pg kafka events service store_client aggregate
 trainer tensor quant comm kernels model optim offload plan text tokenizer dataset tokenize weights importer parallel checkpoint train program
 services/* domain db blobs clients sites events work routes watch commands site
 TABLE

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "shared/aggregate/average.h"
-#include "shared/aggregate/kernels.h"
+#include "shared/numeric/conversions.h"
 
 // Small models in memory, for this module's tests.
 namespace atl::aggregate {
@@ -58,7 +58,7 @@ inline TestTensor i64(const std::string& name, std::vector<std::int64_t> values)
 
 inline TestTensor f16(const std::string& name, const std::vector<float>& values) {
     std::string bytes(values.size() * 2, '\0');
-    best_kernels().narrow_f16(reinterpret_cast<std::byte*>(bytes.data()), values.data(), values.size());
+    numeric::conversions().narrow_f16(reinterpret_cast<std::byte*>(bytes.data()), values.data(), values.size());
     return {name, DType::kF16, {static_cast<std::int64_t>(values.size())}, bytes};
 }
 

@@ -51,17 +51,17 @@ void f16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std:
         store(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + i))));
     }
 #endif
-    for (; i < count; ++i) to[i] = widen_f16(from[i]);
+    for (; i < count; ++i) to[i] = numeric::widen_f16(from[i]);
 }
 
 void f32_to_f16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = narrow_f16(from[i]);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = numeric::narrow_f16(from[i]);
 }
 
 void bf16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = widen_bf16(from[i]);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = numeric::widen_bf16(from[i]);
 }
 
 void f32_to_bf16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = narrow_bf16(from[i]);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = numeric::narrow_bf16(from[i]);
 }

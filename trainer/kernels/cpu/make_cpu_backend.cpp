@@ -4,6 +4,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "shared/numeric/cpu_features.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/cpu/cpu_backend.h"
 
@@ -17,22 +18,11 @@ struct InstructionSet {
     bool (*offered)();
 };
 
-#if defined(__x86_64__)
-bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-
-bool has_avx512() {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#endif
-
 // Widest first. oneDNN's GEMM is the faster one with AVX-512, OpenBLAS' without (bench/README.md).
 constexpr std::array kInstructionSets = {
 #if defined(__x86_64__)
-    InstructionSet{"avx512", cpu::avx512::simd_kernels, cpu::onednn, has_avx512},
-    InstructionSet{"avx2", cpu::avx2::simd_kernels, cpu::openblas, has_avx2},
+    InstructionSet{"avx512", cpu::avx512::simd_kernels, cpu::onednn, numeric::has_avx512},
+    InstructionSet{"avx2", cpu::avx2::simd_kernels, cpu::openblas, numeric::has_avx2},
 #endif
     InstructionSet{"baseline", cpu::baseline::simd_kernels, cpu::openblas, [] { return true; }},
 };

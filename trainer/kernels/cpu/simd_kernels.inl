@@ -5,7 +5,7 @@
 #include <immintrin.h>  // its functions are always inlined
 #endif
 
-#include "shared/base/float16.h"
+#include "shared/numeric/float16.h"
 #include "trainer/kernels/cpu/simd_kernels.h"
 #include "trainer/tensor/philox.h"
 

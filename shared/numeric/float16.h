@@ -7,7 +7,7 @@
 //
 // Always inlined: loops that are compiled once for each instruction set call them, and the linker could keep a copy
 // that the machine cannot run.
-namespace atl {
+namespace atl::numeric {
 
 [[gnu::always_inline]] inline float widen_f16(std::uint16_t half) {
     const std::uint32_t magnitude = (half & 0x7fffU) << 13;
@@ -43,4 +43,4 @@ namespace atl {
     return static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 }
 
-}  // namespace atl
+}  // namespace atl::numeric
