@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shared/aggregate/elements.h"
 #include "shared/aggregate/plan.h"
+#include "shared/aggregate/reduce.h"
 
 namespace atl::aggregate {
 namespace {
@@ -18,11 +18,11 @@ Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, 
         std::size_t size = std::min<std::size_t>(into.size(), plan.options.block_bytes);
         if (skipped == 0 && size >= width) {
             size -= size % width;
-            ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, into.first(size), scratch));
+            ATOLL_RETURN_IF_ERROR(reduce_elements(plan, tensor, offset / width, into.first(size), scratch));
         } else {
             size = std::min<std::size_t>(size, width - skipped);
             const std::span<std::byte> whole = std::span(scratch.whole).first(width);
-            ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, whole, scratch));
+            ATOLL_RETURN_IF_ERROR(reduce_elements(plan, tensor, offset / width, whole, scratch));
             std::memcpy(into.data(), whole.data() + skipped, size);
         }
         offset += size;

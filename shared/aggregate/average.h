@@ -48,10 +48,10 @@ struct ServerOptimizer {
 // What the inputs were trained from. Its tensors must have the inputs' names and shapes; floating types may differ.
 struct RoundBase {
     Input base;
-    std::optional<ServerOptimizer> outer;  // none: the result is the mean
+    std::optional<ServerOptimizer> server_optimizer;  // none: the result is the mean
 };
 
-// The momentum that an outer step leaves is among the output's files, as this and the weights' path; always F32.
+// The momentum that a server optimizer leaves is among the output's files, as this and the weights' path; always F32.
 inline constexpr char kMomentumPrefix[] = "momentum/";
 
 struct AverageOptions {
@@ -74,7 +74,7 @@ class Average {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
     // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
-    // naming "lr" or "momentum" when the outer step's rate is not > 0 or its beta not in [0, 1).
+    // naming "lr" or "momentum" when a server optimizer's rate is not > 0 or its beta not in [0, 1).
     static Result<Average> plan(std::vector<Input> inputs, const std::vector<double>& weights,
                                 const AverageOptions& options = {}, std::optional<RoundBase> start = {});
     Average(Average&&) noexcept;

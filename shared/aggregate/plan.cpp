@@ -197,8 +197,8 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOpti
         return status.error();
     }
     for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
-    if (start && start->outer && start->outer->momentum) {
-        ATOLL_TRY(headers.momentum, read_tensors(*start->outer->momentum, unused));
+    if (start && start->server_optimizer && start->server_optimizer->momentum) {
+        ATOLL_TRY(headers.momentum, read_tensors(*start->server_optimizer->momentum, unused));
     }
     return headers;
 }
@@ -221,7 +221,7 @@ Status check_makeable(const TensorInfo& info, const Headers& headers, const std:
     const auto base = headers.base.find(info.name);
     const bool wide =
         info.dtype == DType::kF64 || (base != headers.base.end() && base->second.info.dtype == DType::kF64);
-    if (wide && start && start->outer)
+    if (wide && start && start->server_optimizer)
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is F64: the outer step is in fp32");
     return {};
 }
@@ -238,10 +238,10 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
     for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
     if (!start) return tensor;
     tensor.base = headers.base.at(info.name).place;
-    if (!start->outer || tensor.makes == OutputKind::kCopy) return tensor;
+    if (!start->server_optimizer || tensor.makes == OutputKind::kCopy) return tensor;
     tensor.makes = OutputKind::kWeights;
-    if (start->outer->momentum && tensor.begin != tensor.end) {
-        ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->outer->momentum));
+    if (start->server_optimizer->momentum && tensor.begin != tensor.end) {
+        ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->server_optimizer->momentum));
         tensor.momentum = headers.momentum.at(info.name).place;
     }
     return tensor;
@@ -291,10 +291,10 @@ Result<std::vector<double>> normalise(const std::vector<double>& weights, std::s
     return shares;
 }
 
-Status check_outer(const ServerOptimizer& outer) {
-    if (!(outer.rate > 0) || !std::isfinite(outer.rate))
+Status check_server_optimizer(const ServerOptimizer& optimizer) {
+    if (!(optimizer.rate > 0) || !std::isfinite(optimizer.rate))
         return invalid_argument("lr", "the outer rate must be finite and greater than 0");
-    if (!(outer.beta >= 0 && outer.beta < 1))
+    if (!(optimizer.beta >= 0 && optimizer.beta < 1))
         return invalid_argument("momentum", "the outer momentum must be at least 0 and less than 1");
     return {};
 }
@@ -319,9 +319,9 @@ Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& wei
     Plan plan;
     plan.options = options;
     ATOLL_TRY(plan.shares, normalise(weights, inputs.size()));
-    const bool steps = start && start->outer;
+    const bool steps = start && start->server_optimizer;
     if (steps) {
-        ATOLL_RETURN_IF_ERROR(check_outer(*start->outer));
+        ATOLL_RETURN_IF_ERROR(check_server_optimizer(*start->server_optimizer));
         for (const InputFile& file : inputs.front().files)
             if (file.path.starts_with(kMomentumPrefix))
                 return invalid_argument(file.path, file.path + ": is where the outer step's momentum goes");

@@ -19,8 +19,8 @@ struct Place {
 enum class OutputKind {
     kMean,
     kCopy,      // integers, the same in all inputs
-    kWeights,   // the outer step
-    kMomentum,  // what the outer step leaves for the next one
+    kWeights,   // the server optimizer's step
+    kMomentum,  // what the step leaves for the next one
 };
 
 struct Tensor {

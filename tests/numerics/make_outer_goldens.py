@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the golden weights of shared/aggregate/outer_test.cpp: torch.optim.SGD on pseudo-gradients.
+"""Makes the golden weights of shared/aggregate/server_optimizer_test.cpp: torch.optim.SGD on pseudo-gradients.
 
 Usage: make_outer_goldens.py OUT_DIR      (needs torch; written with torch 2.15, CPU)
 

@@ -120,7 +120,7 @@ Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound&
     ATOLL_TRY(const auto rows,
               transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates, quorum)"
                                 " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job, round) DO NOTHING",
-                                {round.job, round.round, round.model, round.base, round.strategy,
+                                {round.job, round.round, round.model, round.base, aggregate::to_json(round.strategy),
                                  to_json(round.updates), round.quorum}));
     if (rows.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(notify_workers(transaction));

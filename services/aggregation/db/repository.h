@@ -31,7 +31,7 @@ struct Claim {
 // What an aggregation gave: digests.
 struct Published {
     std::string version;
-    std::string momentum;  // empty without an outer step
+    std::string momentum;  // empty without a server optimizer
 };
 
 // False if the round is being aggregated or has been.

@@ -6,7 +6,6 @@
 #include <set>
 #include <tuple>
 
-#include "shared/aggregate/server_optimizer.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -58,17 +57,6 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
     return updates;
 }
 
-Result<Json> parse_strategy(const Json& value) {
-    ObjectReader reader(value, "strategy");
-    Json strategy = {{"name", reader.one_of("name", {"fedavg"}, "")},
-                     {"weighting", reader.one_of("weighting", {"uniform", "tokens"}, "tokens")}};
-    const Json& outer = reader.object_or_null("outer");
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    if (outer.is_null()) return strategy;
-    ATOLL_TRY(strategy["outer"], aggregate::parse_outer(outer));
-    return strategy;
-}
-
 bool is_momentum(const Part& part) {
     return part.path.starts_with(aggregate::kMomentumPrefix);
 }
@@ -101,7 +89,7 @@ Result<ClosedRound> parse_closed_round(const Json& data) {
     const std::int64_t quorum = reader.integer_or("quorum", kCountMax, 1, kCountMax);
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_TRY(round.strategy, parse_strategy(strategy));
+    ATOLL_TRY(round.strategy, aggregate::parse_strategy(strategy));
     ATOLL_TRY(round.updates, parse_updates(updates));
     round.quorum = std::min(round.updates.size(), static_cast<std::size_t>(quorum));
     return round;
@@ -143,16 +131,10 @@ void leave_out(ClosedRound& round, const Json& refused) {
 }
 
 std::vector<double> weights_of(const ClosedRound& round) {
-    const bool by_tokens = round.strategy.at("weighting") == "tokens";
     std::vector<double> weights;
-    for (const Update& update : round.updates) weights.push_back(by_tokens ? static_cast<double>(update.tokens) : 1.0);
+    for (const Update& update : round.updates)
+        weights.push_back(round.strategy.weighs_by_tokens ? static_cast<double>(update.tokens) : 1.0);
     return weights;
-}
-
-std::optional<aggregate::ServerOptimizer> outer_of(const ClosedRound& round) {
-    const auto outer = round.strategy.find("outer");
-    if (outer == round.strategy.end()) return std::nullopt;
-    return aggregate::ServerOptimizer{outer->at("lr").get<double>(), outer->at("momentum").get<double>(), {}};
 }
 
 Json contributions_of(const ClosedRound& round) {

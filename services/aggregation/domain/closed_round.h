@@ -2,11 +2,10 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/strategy.h"
 #include "shared/base/result.h"
 #include "shared/store_client/manifest.h"
 
@@ -32,11 +31,11 @@ struct RefusedUpdate {
 struct ClosedRound {
     std::string job;
     std::int64_t round = 0;
-    std::string model;                   // where the result goes
-    std::string base;                    // digest of the round's base version
-    nlohmann::json strategy;             // {"name":"fedavg","weighting":"uniform"|"tokens","outer"?}
+    std::string model;  // where the result goes
+    std::string base;   // digest of the round's base version
+    aggregate::StrategySpec strategy;
     std::vector<Update> updates;         // by facility and task, so that the order in which they came changes no bit
-    std::string momentum;                // digest of what the outer step that made the base left; empty: none
+    std::string momentum;                // digest of what the server optimizer left that made the base; empty: none
     std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
 };
@@ -51,9 +50,6 @@ void leave_out(ClosedRound& round, const nlohmann::json& refused);
 
 // One weight an update, as its strategy says; they need not sum to one.
 std::vector<double> weights_of(const ClosedRound& round);
-
-// The optimizer of "outer": {"optimizer":"nesterov","lr":0.7,"momentum":0.9}, without its momentum; none: the mean.
-std::optional<aggregate::ServerOptimizer> outer_of(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the mean, samples, tokens.
 nlohmann::json contributions_of(const ClosedRound& round);
@@ -76,7 +72,7 @@ std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFil
 // have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.
 store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
                                 const std::vector<Part>& parts);
-// What the outer step leaves; no files without one.
+// What the server optimizer leaves; no files without one.
 store_client::Manifest assemble_momentum(const std::vector<Part>& parts);
 
 bool is_safetensors(const std::string& path);

@@ -107,9 +107,9 @@ TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
 
 TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {
     Json data = closed_round();
-    EXPECT_FALSE(outer_of(*parse_closed_round(data)).has_value());
+    EXPECT_FALSE(parse_closed_round(data)->strategy.server_optimizer.has_value());
     data["strategy"]["outer"] = {{"lr", 0.5}};
-    const auto outer = outer_of(*parse_closed_round(data));
+    const auto outer = parse_closed_round(data)->strategy.server_optimizer;
     ASSERT_TRUE(outer.has_value());
     EXPECT_EQ(outer->rate, 0.5);
     EXPECT_EQ(outer->beta, 0.9);

@@ -67,16 +67,16 @@ Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool
     return inputs;
 }
 
-// The base, with the outer step if there is one.
+// The base, with the server optimizer if there is one.
 Result<aggregate::RoundBase> round_base_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
                                            const Manifest& base, std::size_t window_bytes) {
     aggregate::RoundBase start;
     start.base = input_of(store, name_of_base(round), base, window_bytes);
-    start.outer = outer_of(round);
-    if (!start.outer || round.momentum.empty()) return start;
+    start.server_optimizer = round.strategy.server_optimizer;
+    if (!start.server_optimizer || round.momentum.empty()) return start;
     const std::string name = "the momentum (" + round.momentum.substr(0, 12) + ")";
     ATOLL_TRY(const Manifest momentum, manifest_of(*store, name, round.momentum));
-    start.outer->momentum = input_of(store, name, momentum, window_bytes);
+    start.server_optimizer->momentum = input_of(store, name, momentum, window_bytes);
     return start;
 }
 
@@ -93,7 +93,7 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
                                         const std::function<void(std::size_t)>& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
     Manifest first;
-    const std::size_t window_bytes = window_bytes_for(round.updates.size() + (outer_of(round) ? 2 : 0));
+    const std::size_t window_bytes = window_bytes_for(round.updates.size() + (round.strategy.server_optimizer ? 2 : 0));
     ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
     ATOLL_TRY(std::vector<aggregate::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
     ATOLL_TRY(aggregate::RoundBase start, round_base_of(store, round, base, window_bytes));

@@ -8,6 +8,7 @@
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "shared/aggregate/files.h"
+#include "shared/aggregate/strategy.h"
 
 namespace atl::cli {
 namespace {
@@ -61,7 +62,7 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     auto* command = program.add_subcommand("aggregate", "average model directories on this machine")->footer(kHelp);
     const auto given = std::make_shared<AggregateOptions>();
     command->add_option("--strategy", given->strategy, "how the updates become one model")
-        ->check(CLI::IsMember({"fedavg"}))
+        ->check(CLI::IsMember(aggregate::strategy_names()))
         ->default_val("fedavg");
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')

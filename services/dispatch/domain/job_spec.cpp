@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 
 #include "services/dispatch/domain/training_settings.h"
-#include "shared/aggregate/server_optimizer.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -68,24 +68,6 @@ Status check_each_training(const JobSpec& spec) {
                                                       element("participants", i) + ".training"));
     }
     return {};
-}
-
-Result<Strategy> parse_strategy(const Json& value) {
-    Strategy strategy;
-    if (value.is_null()) {
-        strategy.name = "fedavg";
-        strategy.options = {{"weighting", "tokens"}};
-        return strategy;
-    }
-    ObjectReader reader(value, "strategy");
-    strategy.name = reader.required_string("name");
-    if (strategy.name != "fedavg") reader.fail("name", "unknown strategy \"" + strategy.name + "\"; there is fedavg");
-    strategy.options = {{"weighting", reader.one_of("weighting", {"uniform", "tokens"}, "tokens")}};
-    const Json& outer = reader.object_or_null("outer");
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    if (outer.is_null()) return strategy;
-    ATOLL_TRY(strategy.options["outer"], aggregate::parse_outer(outer));
-    return strategy;
 }
 
 Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list) {
@@ -196,7 +178,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     ATOLL_TRY(spec.participants, parse_participants(participants));
     if (spec.quorum && *spec.quorum > static_cast<std::int64_t>(spec.participants.size()))
         return invalid_argument("quorum", "is larger than the number of participants");
-    ATOLL_TRY(spec.strategy, parse_strategy(strategy));
+    ATOLL_TRY(spec.strategy, aggregate::parse_strategy(strategy));
     ATOLL_RETURN_IF_ERROR(parse_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
@@ -215,14 +197,12 @@ Json to_json(const JobSpec& spec) {
     }
     Json copies = Json::array();
     for (const auto& copy : spec.evaluation_copies) copies.push_back(copy_to_json(copy));
-    Json strategy = spec.strategy.options;
-    strategy["name"] = spec.strategy.name;
     Json value = {{"name", spec.name},
                   {"model", {{"name", spec.model}, {"version", spec.model_version}}},
                   {"output_model", spec.output_model},
                   {"participants", std::move(participants)},
                   {"rounds", spec.rounds},
-                  {"strategy", std::move(strategy)},
+                  {"strategy", aggregate::to_json(spec.strategy)},
                   {"training", spec.training},
                   {"lr_round_schedule", to_string(spec.lr_round_schedule)},
                   {"evaluation", {{"at", std::move(copies)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
@@ -241,9 +221,9 @@ JobSpec job_spec_from_stored(const Json& value) {
     for (const auto& item : value.at("participants"))
         spec.participants.push_back({copy_from_stored(item), item.at("ranks"), item.value("training", Json())});
     spec.rounds = value.at("rounds");
-    spec.strategy.options = value.at("strategy");
-    spec.strategy.name = spec.strategy.options.at("name");
-    spec.strategy.options.erase("name");
+    auto strategy = aggregate::parse_strategy(value.at("strategy"));
+    if (!strategy.ok()) throw std::runtime_error(describe(strategy.error()));  // another release's, like a missing key
+    spec.strategy = std::move(strategy).value();
     spec.training = value.at("training");
     spec.lr_round_schedule = parse_choice<Decay>(value.at("lr_round_schedule").get<std::string>()).value();
     for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_copies.push_back(copy_from_stored(item));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shared/aggregate/strategy.h"
 #include "shared/json/json.h"
 #include "shared/run_settings/choices.h"
 
@@ -30,11 +31,6 @@ struct Participant {
     json::Json training;  // overrides of the job's settings, null if none
 };
 
-struct Strategy {
-    std::string name;  // "fedavg"
-    json::Json options = json::Json::object();
-};
-
 // What the learning rate of the settings is multiplied by in round 1 … `rounds`: 1 in the first, falling towards 0 at
 // `rounds` + 1. On data that differs between the facilities FedAvg with a constant rate ends beside the optimum,
 // however many rounds it gets: Li et al., "On the Convergence of FedAvg on Non-IID Data", ICLR 2020.
@@ -49,7 +45,7 @@ struct JobSpec {
     std::string output_model;
     std::vector<Participant> participants;
     std::int64_t rounds = 1;
-    Strategy strategy;
+    aggregate::StrategySpec strategy;
     json::Json training;  // keys of run.json
     run_settings::Decay lr_round_schedule = run_settings::Decay::kConstant;
     std::vector<DatasetCopy> evaluation_copies;

@@ -47,11 +47,11 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
 
 TEST(JobSpecTest, TheOuterOptimizerHasThePapersDefaults) {
     Json value = valid_job();
-    EXPECT_FALSE(parse_job_spec(value)->strategy.options.contains("outer"));
+    EXPECT_FALSE(parse_job_spec(value)->strategy.server_optimizer.has_value());
     value["strategy"]["outer"] = {{"momentum", 0.6}};
     const auto spec = parse_job_spec(value);
     ASSERT_TRUE(spec.ok()) << spec.error().message;
-    EXPECT_EQ(spec->strategy.options["outer"], (Json{{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}));
+    EXPECT_EQ(to_json(spec->strategy)["outer"], (Json{{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}));
     EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
 }
 

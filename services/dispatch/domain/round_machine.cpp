@@ -143,13 +143,11 @@ DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round rou
                            {"samples", task->result.at("samples")},
                            {"tokens", task->result.at("tokens")}});
     round.ask_again_ms = now_ms + kAggregationPatience_s * 1000;
-    Json strategy = job.spec.strategy.options;
-    strategy["name"] = job.spec.strategy.name;
     DomainEvent event = make_event(job, "atoll.round.closed.v1",
                                    {{"round", round.number},
                                     {"model", job.spec.output_model},
                                     {"base", round.base},
-                                    {"strategy", std::move(strategy)},
+                                    {"strategy", aggregate::to_json(job.spec.strategy)},
                                     {"quorum", job.spec.updates_needed()},
                                     {"updates", std::move(updates)}});
     decision.rounds.push_back(std::move(round));

@@ -1,4 +1,4 @@
-#include "shared/aggregate/elements.h"
+#include "shared/aggregate/reduce.h"
 
 #include <algorithm>
 #include <cmath>
@@ -104,7 +104,7 @@ Error blame(const Elements& which, Scratch& scratch) {
     if (status.ok() && (tensor.makes == OutputKind::kWeights || tensor.makes == OutputKind::kMomentum))
         status = find_fault(which, which.plan.start->base, tensor.base, scratch);
     if (status.ok() && tensor.momentum)
-        status = find_fault(which, *which.plan.start->outer->momentum, *tensor.momentum, scratch);
+        status = find_fault(which, *which.plan.start->server_optimizer->momentum, *tensor.momentum, scratch);
     if (!status.ok()) return status.error();
     return invalid_argument(
         tensor.info.name, "the " + std::string(tensor.makes == OutputKind::kMean ? "mean" : "step") + " of tensor " +
@@ -152,7 +152,7 @@ Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scrat
     return {};
 }
 
-// The weights that the outer step gives, or its new momentum.
+// The weights that the server optimizer's step gives, or its new momentum.
 Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
     const RoundBase& start = *which.plan.start;
     ATOLL_TRY(const auto sum, sum_up(which, scratch));
@@ -161,9 +161,10 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
     ATOLL_RETURN_IF_ERROR(widen(which, start.base, which.tensor.base, base, scratch));
     std::fill(momentum.begin(), momentum.end(), 0.0F);
     if (which.tensor.momentum)
-        ATOLL_RETURN_IF_ERROR(widen(which, *start.outer->momentum, *which.tensor.momentum, momentum, scratch));
-    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(start.outer->rate),
-                            static_cast<float>(start.outer->beta), which.count);
+        ATOLL_RETURN_IF_ERROR(
+            widen(which, *start.server_optimizer->momentum, *which.tensor.momentum, momentum, scratch));
+    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(start.server_optimizer->rate),
+                            static_cast<float>(start.server_optimizer->beta), which.count);
     const bool weights = which.tensor.makes == OutputKind::kWeights;
     const DType dtype = which.tensor.info.dtype;
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
@@ -203,19 +204,19 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 }  // namespace
 
-// Of the outer step's models the base or the momentum may have wider elements than the output.
+// Of the models of a step the base or the momentum may have wider elements than the output.
 Scratch::Scratch(const Plan& plan)
-    : raw(plan.options.block_bytes * (plan.start && plan.start->outer ? 2 : 1)),
+    : raw(plan.options.block_bytes * (plan.start && plan.start->server_optimizer ? 2 : 1)),
       whole(sizeof(double)),
       sum(plan.options.block_bytes / 2),
       wide(kTile) {
-    if (!plan.start || !plan.start->outer) return;
+    if (!plan.start || !plan.start->server_optimizer) return;
     base.resize(sum.size());
     momentum.resize(sum.size());
 }
 
-Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
-                     Scratch& scratch) {
+Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
+                       Scratch& scratch) {
     const Elements which{plan, tensor, first, into.size() / width_of(tensor.info.dtype)};
     if (tensor.makes == OutputKind::kCopy) return copy(which, into, scratch);
     if (tensor.makes != OutputKind::kMean) return step(which, into, scratch);

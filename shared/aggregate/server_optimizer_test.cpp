@@ -8,8 +8,8 @@
 namespace atl::aggregate {
 namespace {
 
-RoundBase start_from(Input base, std::optional<ServerOptimizer> outer = {}) {
-    return RoundBase{std::move(base), std::move(outer)};
+RoundBase start_from(Input base, std::optional<ServerOptimizer> optimizer = {}) {
+    return RoundBase{std::move(base), std::move(optimizer)};
 }
 
 std::string error_of(std::vector<Input> inputs, RoundBase start) {

@@ -1,0 +1,51 @@
+#include "shared/aggregate/strategy.h"
+
+#include <algorithm>
+
+#include "shared/base/text.h"
+#include "shared/json/json.h"
+
+namespace atl::aggregate {
+namespace {
+
+Result<ServerOptimizer> parse_server_optimizer(const json::Json& value) {
+    json::ObjectReader reader(value, "strategy.outer");
+    ServerOptimizer optimizer;
+    reader.one_of("optimizer", {"nesterov"}, "nesterov");
+    optimizer.rate = reader.number_or("lr", optimizer.rate, 1e-6, 100);
+    optimizer.beta = reader.number_or("momentum", optimizer.beta, 0, 0.9999);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return optimizer;
+}
+
+}  // namespace
+
+const std::vector<std::string>& strategy_names() {
+    static const std::vector<std::string> names = {"fedavg"};
+    return names;
+}
+
+Result<StrategySpec> parse_strategy(const json::Json& value) {
+    StrategySpec strategy;
+    if (value.is_null()) return strategy;
+    json::ObjectReader reader(value, "strategy");
+    strategy.name = reader.required_string("name");
+    const auto& names = strategy_names();
+    if (std::find(names.begin(), names.end(), strategy.name) == names.end())
+        reader.fail("name", "unknown strategy \"" + strategy.name + "\"; there is " + join(names));
+    strategy.weighs_by_tokens = reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
+    const json::Json& outer = reader.object_or_null("outer");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (outer.is_null()) return strategy;
+    ATOLL_TRY(strategy.server_optimizer, parse_server_optimizer(outer));
+    return strategy;
+}
+
+json::Json to_json(const StrategySpec& strategy) {
+    json::Json value = {{"name", strategy.name}, {"weighting", strategy.weighs_by_tokens ? "tokens" : "uniform"}};
+    if (const auto& optimizer = strategy.server_optimizer)
+        value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->rate}, {"momentum", optimizer->beta}};
+    return value;
+}
+
+}  // namespace atl::aggregate

@@ -1,0 +1,36 @@
+#include "shared/aggregate/strategy.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace atl::aggregate {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(StrategyTest, WithoutOneUpdatesAreWeighedByTheirTokens) {
+    EXPECT_EQ(to_json(parse_strategy(nullptr).value()), (Json{{"name", "fedavg"}, {"weighting", "tokens"}}));
+}
+
+TEST(StrategyTest, DefaultsAreFilledInAndTheRestStays) {
+    const Json given = {{"name", "fedavg"}, {"weighting", "uniform"}, {"outer", {{"momentum", 0.6}}}};
+    const Json full = to_json(parse_strategy(given).value());
+    EXPECT_EQ(full, (Json{{"name", "fedavg"},
+                          {"weighting", "uniform"},
+                          {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}}}));
+    EXPECT_EQ(to_json(parse_strategy(full).value()), full);
+}
+
+TEST(StrategyTest, WhatIsWrongIsNamed) {
+    const auto field = [](const Json& value) { return parse_strategy(value).error().field; };
+    EXPECT_EQ(field(Json::object()), "strategy.name");
+    EXPECT_EQ(field({{"name", "median"}}), "strategy.name");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"weighting", "size"}}), "strategy.weighting");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"lr", 1}}), "strategy.lr");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"optimizer", "adam"}}}}), "strategy.outer.optimizer");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"lr", 0}}}}), "strategy.outer.lr");
+}
+
+}  // namespace
+}  // namespace atl::aggregate

@@ -1,0 +1,23 @@
+#include "shared/base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace atl {
+namespace {
+
+TEST(TextTest, TrimTakesBlanksFromBothEndsAlone) {
+    EXPECT_EQ(trim(" \ta b\r\n"), "a b");
+    EXPECT_EQ(trim("a"), "a");
+    EXPECT_EQ(trim(" \n"), "");
+    EXPECT_EQ(trim(""), "");
+}
+
+TEST(TextTest, JoinPutsTheSeparatorBetween) {
+    EXPECT_EQ(join({}), "");
+    EXPECT_EQ(join({"a"}), "a");
+    EXPECT_EQ(join({"a", "", "b"}), "a, , b");
+    EXPECT_EQ(join({"a", "b"}, " "), "a b");
+}
+
+}  // namespace
+}  // namespace atl
