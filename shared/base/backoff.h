@@ -4,8 +4,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <stop_token>
+
+#include "shared/base/contained.h"
 
 namespace atl {
 
@@ -21,6 +24,20 @@ inline bool wait_unless_stopped(const std::stop_token& stop, std::chrono::millis
     std::unique_lock lock(mutex);
     std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
     return !stop.stop_requested();
+}
+
+// Calls `step` until asked to stop. After an error, which what it throws is too, it tells `on_error` and waits, longer
+// after each in a row.
+inline void repeat_until_stopped(const std::stop_token& stop, std::chrono::milliseconds first,
+                                 std::chrono::milliseconds max, const std::function<Status()>& step,
+                                 const std::function<void(const Error&)>& on_error) {
+    for (std::int64_t failures = 0; !stop.stop_requested();) {
+        const Status status = contained(step);
+        failures = status.ok() ? 0 : failures + 1;
+        if (status.ok()) continue;
+        on_error(status.error());
+        wait_unless_stopped(stop, backoff_delay(failures, first, max));
+    }
 }
 
 }  // namespace atl

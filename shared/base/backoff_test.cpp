@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 namespace atl {
 namespace {
 
@@ -21,6 +25,38 @@ TEST(BackoffTest, StoppingEndsAWaitAtOnce) {
     source.request_stop();
     EXPECT_FALSE(wait_unless_stopped(source.get_token(), std::chrono::hours(1)));
     EXPECT_TRUE(wait_unless_stopped(std::stop_source().get_token(), milliseconds(1)));
+}
+
+// The loops of the relay and of the inbox are this one.
+TEST(BackoffTest, WhatAStepThrowsEndsThatAttemptAndNotTheProcess) {
+    std::stop_source source;
+    std::vector<std::string> errors;
+    int steps = 0;
+    repeat_until_stopped(
+        source.get_token(), milliseconds(1), milliseconds(1),
+        [&]() -> Status {
+            if (++steps == 1) throw std::runtime_error("thrown in a thread");
+            if (steps == 2) return unavailable("not now");
+            source.request_stop();
+            return {};
+        },
+        [&](const Error& error) { errors.push_back(error.message); });
+    EXPECT_EQ(steps, 3);
+    EXPECT_EQ(errors, (std::vector<std::string>{"thrown in a thread", "not now"}));
+}
+
+TEST(BackoffTest, AnErrorWhileItIsToStopIsTheLast) {
+    std::stop_source source;
+    int steps = 0;
+    repeat_until_stopped(
+        source.get_token(), std::chrono::hours(1), std::chrono::hours(1),
+        [&]() -> Status {
+            ++steps;
+            source.request_stop();
+            return unavailable("not now");
+        },
+        [](const Error&) {});
+    EXPECT_EQ(steps, 1);
 }
 
 }  // namespace

@@ -40,17 +40,12 @@ class InboxLoop {
                                  "Events that their handler refused and nobody has replayed", {{"consumer", name_}})) {}
 
     void run(const std::stop_token& stop) {
-        int failures = 0;  // in a row
-        while (!stop.stop_requested()) {
-            const Status status = contained([&] { return step(stop); });
-            if (status.ok()) {
-                failures = 0;
-                continue;
-            }
-            spdlog::warn("inbox of {}: {}", name_, describe(status.error()));
-            consumer_.reset();
-            wait_unless_stopped(stop, backoff_delay(++failures, kRetryWait, kRetryWaitMax));
-        }
+        repeat_until_stopped(
+            stop, kRetryWait, kRetryWaitMax, [&] { return step(stop); },
+            [this](const Error& error) {
+                spdlog::warn("inbox of {}: {}", name_, describe(error));
+                consumer_.reset();
+            });
     }
 
     Status replay(const std::string& event_id) {

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "shared/base/backoff.h"
-#include "shared/base/contained.h"
 #include "shared/events/outbox.h"
 
 namespace atl::events {
@@ -49,20 +48,15 @@ class RelayLoop {
           failures_(metrics.counter("atoll_outbox_failures_total", "Attempts to send events that failed")) {}
 
     void run(const std::stop_token& stop) {
-        int failures = 0;  // in a row
-        while (!stop.stop_requested()) {
-            const Status status = contained([this] { return step(); });
-            if (status.ok()) {
-                failures = 0;
-                continue;
-            }
-            spdlog::warn("outbox of {}: {}", schema_, describe(status.error()));
-            failures_.Increment();
-            listener_.reset();
-            producer_.reset();      // a new one keeps the order, see kafka::Producer::send
-            known_topics_.clear();  // one may have been deleted
-            wait_unless_stopped(stop, backoff_delay(++failures, kRetryWait, kRetryWaitMax));
-        }
+        repeat_until_stopped(
+            stop, kRetryWait, kRetryWaitMax, [this] { return step(); },
+            [this](const Error& error) {
+                spdlog::warn("outbox of {}: {}", schema_, describe(error));
+                failures_.Increment();
+                listener_.reset();
+                producer_.reset();      // a new one keeps the order, see kafka::Producer::send
+                known_topics_.clear();  // one may have been deleted
+            });
     }
 
   private:
