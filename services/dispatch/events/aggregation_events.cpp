@@ -1,0 +1,61 @@
+#include "services/dispatch/events/aggregation_events.h"
+
+#include <string>
+#include <vector>
+
+#include "services/dispatch/db/jobs.h"
+#include "shared/digest/digest.h"
+
+namespace atl::dispatch {
+namespace {
+
+struct AggregationAnswer {
+    std::string job;
+    AggregationResult result;
+};
+
+Result<std::vector<RefusedUpdate>> read_refused(const json::Json& list) {
+    std::vector<RefusedUpdate> refused;
+    for (const auto& item : list) {
+        json::ObjectReader reader(item, "data.updates_refused");
+        refused.push_back({reader.required_string("task"), reader.required_string("reason")});
+        reader.allow_unknown();
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+    }
+    return refused;
+}
+
+// Only what is needed is looked at: an answer may say more. An error parks the event.
+Result<AggregationAnswer> read_answer(const events::Event& event) {
+    const auto text = [&](const char* key) {
+        const auto found = event.data.find(key);
+        return found != event.data.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    if (!event.data.is_object()) return invalid_argument("data", "the event's data is not an object");
+    AggregationAnswer answer{text("job"), {}};
+    if (answer.job.empty()) return invalid_argument("data.job", "the event names no job");
+    ATOLL_TRY(answer.result.refused, read_refused(event.data.value("updates_refused", json::Json::array())));
+    if (!event.data.contains("round") || !event.data["round"].is_number_integer())
+        return invalid_argument("data.round", "the event names no round");
+    answer.result.round = event.data["round"];
+    if (event.type == "atoll.aggregation.failed.v1") {
+        answer.result.error = text("error");
+        return answer;
+    }
+    answer.result.version = text("version");
+    if (!digest::is_sha256(answer.result.version))
+        return invalid_argument("data.version", "the event names no version");
+    return answer;
+}
+
+}  // namespace
+
+Status apply_aggregation_event(pg::Transaction& transaction, const Topics& topics, const events::Event& event,
+                               std::int64_t now_ms) {
+    if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
+    ATOLL_TRY(const AggregationAnswer answer, read_answer(event));
+    ATOLL_TRY(const JobView job, lock_job(transaction, answer.job));
+    return apply_decision(transaction, topics, job, apply_aggregation(job, answer.result, now_ms));
+}
+
+}  // namespace atl::dispatch
