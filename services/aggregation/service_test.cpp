@@ -9,8 +9,8 @@
 #include "services/aggregation/work/worker.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
-#include "shared/service/answer_check.h"
-#include "shared/service/openapi_check.h"
+#include "shared/service/testing/openapi_check.h"
+#include "shared/service/testing/response_check.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::aggregation {
@@ -108,7 +108,7 @@ TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     query(
         "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
-    service::AnswerCheck answers(definition().openapi);
+    service::ResponseCheck answers(definition().openapi);
     for (const char* path : {"/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/dead-letters",
                              "/v1/aggregations/j1/3", "/v1/aggregations/j1/4", "/v1/aggregations/j1/x"}) {
         const auto answer = server_->client(auth::Role::kViewer).call(http::Method::kGet, path).value();

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shared/service/testing/settings_check.h"
+
 namespace atl::aggregation {
 namespace {
 
@@ -20,20 +22,15 @@ TEST(AggregationSettingsTest, WhatIsNotGivenHasItsDefault) {
 }
 
 TEST(AggregationSettingsTest, EachWrongKeyIsNamedInFull) {
-    for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"store_url", nullptr},
-                                                                              {"store_url", "127.0.0.1:7400"},
-                                                                              {"token_file", nullptr},
-                                                                              {"workers", 0},
-                                                                              {"part_bytes", 1},
-                                                                              {"lease_s", "15"},
-                                                                              {"topic_prefix", 1},
-                                                                              {"no_such_key", 3}}) {
-        Json own = kLeast;
-        own[key] = value;
-        const auto settings = parse_settings(own);
-        ASSERT_FALSE(settings.ok()) << key;
-        EXPECT_EQ(settings.error().field, "aggregation." + key);
-    }
+    service::expect_wrong_keys_are_named(parse_settings, "aggregation", kLeast,
+                                         {{"store_url", nullptr},
+                                          {"store_url", "127.0.0.1:7400"},
+                                          {"token_file", nullptr},
+                                          {"workers", 0},
+                                          {"part_bytes", 1},
+                                          {"lease_s", "15"},
+                                          {"topic_prefix", 1},
+                                          {"no_such_key", 3}});
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/service/testing/settings_check.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -21,25 +23,20 @@ TEST(DispatchSettingsTest, WhatIsNotGivenHasItsDefault) {
 }
 
 TEST(DispatchSettingsTest, EachWrongKeyIsNamedInFull) {
-    for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"private_key_file", nullptr},
-                                                                              {"registry_url", "registry:7401"},
-                                                                              {"store_url", ""},
-                                                                              {"store_url_for_sites", "gateway"},
-                                                                              {"programs", 1},
-                                                                              {"control_directory", 1},
-                                                                              {"workers", 0},
-                                                                              {"lease_s", 0},
-                                                                              {"poll_interval_ms", 1},
-                                                                              {"ssh_poll_interval_ms", "1s"},
-                                                                              {"batch_poll_interval_ms", 1},
-                                                                              {"topic_prefix", 1},
-                                                                              {"no_such_key", 3}}) {
-        Json own = kLeast;
-        own[key] = value;
-        const auto settings = parse_settings(own);
-        ASSERT_FALSE(settings.ok()) << key;
-        EXPECT_EQ(settings.error().field, "dispatch." + key);
-    }
+    service::expect_wrong_keys_are_named(parse_settings, "dispatch", kLeast,
+                                         {{"private_key_file", nullptr},
+                                          {"registry_url", "registry:7401"},
+                                          {"store_url", ""},
+                                          {"store_url_for_sites", "gateway"},
+                                          {"programs", 1},
+                                          {"control_directory", 1},
+                                          {"workers", 0},
+                                          {"lease_s", 0},
+                                          {"poll_interval_ms", 1},
+                                          {"ssh_poll_interval_ms", "1s"},
+                                          {"batch_poll_interval_ms", 1},
+                                          {"topic_prefix", 1},
+                                          {"no_such_key", 3}});
 }
 
 }  // namespace

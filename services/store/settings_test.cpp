@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shared/service/testing/settings_check.h"
+
 namespace atl::store {
 namespace {
 
@@ -20,20 +22,15 @@ TEST(StoreSettingsTest, WhatIsNotGivenHasItsDefault) {
 
 TEST(StoreSettingsTest, EachWrongKeyIsNamedInFull) {
     EXPECT_EQ(parse_settings(Json::object()).error().field, "store.root");
-    for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{{"root", "relative/path"},
-                                                                              {"root", 1},
-                                                                              {"accel_prefix", "/internal"},
-                                                                              {"accel_prefix", "internal/"},
-                                                                              {"put_concurrency", 0},
-                                                                              {"unused_blob_hours", -1},
-                                                                              {"topic_prefix", 1},
-                                                                              {"no_such_key", 3}}) {
-        Json own = {{"root", "/r"}};
-        own[key] = value;
-        const auto settings = parse_settings(own);
-        ASSERT_FALSE(settings.ok()) << key;
-        EXPECT_EQ(settings.error().field, "store." + key);
-    }
+    service::expect_wrong_keys_are_named(parse_settings, "store", {{"root", "/r"}},
+                                         {{"root", "relative/path"},
+                                          {"root", 1},
+                                          {"accel_prefix", "/internal"},
+                                          {"accel_prefix", "internal/"},
+                                          {"put_concurrency", 0},
+                                          {"unused_blob_hours", -1},
+                                          {"topic_prefix", 1},
+                                          {"no_such_key", 3}});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "shared/service/dead_letters.h"
 
 #include "shared/events/events.h"
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 
 namespace atl::service {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 
 namespace atl::service {
 

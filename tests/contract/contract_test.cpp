@@ -6,7 +6,7 @@
 #include <set>
 
 #include "shared/digest/digest.h"
-#include "shared/service/answer_check.h"
+#include "shared/service/testing/response_check.h"
 #include "tests/contract/running_stack.h"
 
 namespace atl::contract {
@@ -124,7 +124,7 @@ class ContractTest : public testing::TestWithParam<const char*> {
     }
 
     static std::unique_ptr<RunningStack> stack_;
-    service::AnswerCheck answers_{stack_->call(service(), Method::kGet, "/openapi.json", "").body};
+    service::ResponseCheck answers_{stack_->call(service(), Method::kGet, "/openapi.json", "").body};
 };
 
 std::unique_ptr<RunningStack> ContractTest::stack_;

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "services/aggregation/db/repository.h"
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 
 namespace atl::aggregation {
 namespace {

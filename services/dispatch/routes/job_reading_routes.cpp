@@ -7,7 +7,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/routes/task_logs.h"
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 
 namespace atl::dispatch {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/testing/test_support.h"
-#include "shared/service/openapi_check.h"
+#include "shared/service/testing/openapi_check.h"
 
 namespace atl::dispatch {
 namespace {

@@ -16,7 +16,7 @@
 #include "shared/http/client/client.h"
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
-#include "shared/service/answer_check.h"
+#include "shared/service/testing/response_check.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
@@ -94,7 +94,7 @@ class DispatchTest : public StackTest {
     std::string base_url_;
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
-    service::AnswerCheck answers_{definition().openapi};
+    service::ResponseCheck answers_{definition().openapi};
 
     struct InProcess;
     std::shared_ptr<InProcess> service_;

@@ -5,7 +5,7 @@
 #include "services/registry/db/repository.h"
 #include "services/registry/domain/croissant.h"
 #include "shared/events/events.h"
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 #include "shared/service/idempotency.h"
 #include "shared/service/names.h"
 

@@ -8,8 +8,8 @@
 
 #include "services/registry/service.h"
 #include "shared/http/testing/test_server.h"
-#include "shared/service/answer_check.h"
-#include "shared/service/openapi_check.h"
+#include "shared/service/testing/openapi_check.h"
+#include "shared/service/testing/response_check.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::registry {
@@ -75,7 +75,7 @@ class RegistryTest : public StackTest {
     std::string conninfo_;
     std::optional<pg::Pool> pool_;
     std::optional<http::TestServer> server_;
-    service::AnswerCheck answers_{definition().openapi};
+    service::ResponseCheck answers_{definition().openapi};
 };
 
 TEST_F(RegistryTest, ADatasetIsRegisteredShownAndListed) {

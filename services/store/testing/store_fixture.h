@@ -12,7 +12,7 @@
 #include "shared/http/testing/test_server.h"
 #include "shared/json/json.h"
 #include "shared/safetensors/safetensors.h"
-#include "shared/service/answer_check.h"
+#include "shared/service/testing/response_check.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::store {
@@ -91,7 +91,7 @@ class StoreTest : public StackTest {
     std::string topic_prefix_;
     std::optional<TestStore> store_;
     std::optional<http::Client> admin_;
-    service::AnswerCheck answers_{definition().openapi};
+    service::ResponseCheck answers_{definition().openapi};
 };
 
 inline std::string problem_field(const http::ClientResponse& response) {

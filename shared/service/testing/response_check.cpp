@@ -1,9 +1,9 @@
-#include "shared/service/answer_check.h"
+#include "shared/service/testing/response_check.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "shared/service/schema_check.h"
+#include "shared/service/testing/schema_check.h"
 
 namespace atl::service {
 namespace {
@@ -56,9 +56,9 @@ std::vector<std::string> body_faults(const Json& document, const Json& content, 
 
 }  // namespace
 
-AnswerCheck::AnswerCheck(std::string_view document) : document_(json::parse(document).value()) {}
+ResponseCheck::ResponseCheck(std::string_view document) : document_(json::parse(document).value()) {}
 
-const Json* AnswerCheck::find_operation(http::Method method, const std::string& path, std::string& name) const {
+const Json* ResponseCheck::find_operation(http::Method method, const std::string& path, std::string& name) const {
     const auto wanted = segments_of(path.substr(0, path.find('?')));
     const Json* found = nullptr;
     for (const auto& [described, item] : document_.at("paths").items()) {
@@ -72,8 +72,8 @@ const Json* AnswerCheck::find_operation(http::Method method, const std::string& 
     return found;
 }
 
-std::vector<std::string> AnswerCheck::faults(http::Method method, const std::string& path,
-                                             const http::ClientResponse& answer) {
+std::vector<std::string> ResponseCheck::faults(http::Method method, const std::string& path,
+                                               const http::ClientResponse& answer) {
     std::string name;
     const Json* operation = find_operation(method, path, name);
     if (operation == nullptr) return {std::string(http::to_string(method)) + " " + path + " is not described"};
@@ -93,7 +93,7 @@ std::vector<std::string> AnswerCheck::faults(http::Method method, const std::str
     return found;
 }
 
-std::vector<std::string> AnswerCheck::unread() const {
+std::vector<std::string> ResponseCheck::unread() const {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> names;
     for (const auto& [path, item] : document_.at("paths").items())

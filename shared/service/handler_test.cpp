@@ -1,4 +1,4 @@
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 
 #include <gtest/gtest.h>
 

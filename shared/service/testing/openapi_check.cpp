@@ -1,11 +1,11 @@
-#include "shared/service/openapi_check.h"
+#include "shared/service/testing/openapi_check.h"
 
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "shared/service/schema_check.h"
+#include "shared/service/testing/schema_check.h"
 
 namespace atl::service {
 namespace {

@@ -1,4 +1,4 @@
-#include "shared/service/answer_check.h"
+#include "shared/service/testing/response_check.h"
 
 #include <gtest/gtest.h>
 
@@ -24,8 +24,8 @@ ClientResponse answer(int status, const std::string& type, const std::string& bo
     return {status, {{"content-type", type}}, body};
 }
 
-TEST(AnswerCheckTest, AnswersAsDescribedHaveNoFaults) {
-    AnswerCheck check(kApi);
+TEST(ResponseCheckTest, AnswersAsDescribedHaveNoFaults) {
+    ResponseCheck check(kApi);
     const std::vector<std::string> none;
     EXPECT_EQ(check.faults(Method::kGet, "/v1/things?limit=1", answer(200, "application/json", R"({"items":[]})")),
               none);
@@ -36,8 +36,8 @@ TEST(AnswerCheckTest, AnswersAsDescribedHaveNoFaults) {
     EXPECT_EQ(check.faults(Method::kDelete, "/v1/things/a", answer(204, "", "")), none);
 }
 
-TEST(AnswerCheckTest, EveryKindOfFaultIsFound) {
-    AnswerCheck check(kApi);
+TEST(ResponseCheckTest, EveryKindOfFaultIsFound) {
+    ResponseCheck check(kApi);
     for (const auto& [method, path, given] : std::vector<std::tuple<Method, std::string, ClientResponse>>{
              {Method::kGet, "/v1/others", answer(200, "application/json", "{}")},
              {Method::kPost, "/v1/things", answer(200, "application/json", "{}")},
@@ -49,8 +49,8 @@ TEST(AnswerCheckTest, EveryKindOfFaultIsFound) {
         EXPECT_EQ(check.faults(method, path, given).size(), 1U) << path << " " << given.body;
 }
 
-TEST(AnswerCheckTest, WhatWasNotReadIsListed) {
-    AnswerCheck check(kApi);
+TEST(ResponseCheckTest, WhatWasNotReadIsListed) {
+    ResponseCheck check(kApi);
     (void)check.faults(Method::kGet, "/v1/things/all", answer(200, "text/plain", "x"));
     (void)check.faults(Method::kGet, "/v1/things/a", answer(404, "application/problem+json", R"({"title":"x"})"));
     EXPECT_EQ(check.unread(), (std::vector<std::string>{"GET /v1/things", "GET /v1/things/{name}"}));

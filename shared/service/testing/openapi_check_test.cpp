@@ -1,4 +1,4 @@
-#include "shared/service/openapi_check.h"
+#include "shared/service/testing/openapi_check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,16 +1,12 @@
-#include "shared/service/answer.h"
+#include "shared/service/handler.h"
 
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "shared/base/text.h"
+
 namespace atl::service {
 namespace {
-
-std::string_view trim(std::string_view text) {
-    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-    return text;
-}
 
 Result<http::Response> run_and_commit(pg::Pool& pool, const Work& work) {
     ATOLL_TRY(pg::Pool::Lease connection, pool.acquire());

@@ -1,4 +1,4 @@
-#include "shared/service/schema_check.h"
+#include "shared/service/testing/schema_check.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -11,9 +11,9 @@
 namespace atl::service {
 
 // For tests: whether the answers of a service are what its OpenAPI document says. Thread-safe.
-class AnswerCheck {
+class ResponseCheck {
   public:
-    explicit AnswerCheck(std::string_view document);
+    explicit ResponseCheck(std::string_view document);
 
     // What in an answer is not as the document says, one sentence each: its operation and status are described, its
     // type is one of those of the description, a JSON body fits the schema. `path` as it was asked for, with its query.
