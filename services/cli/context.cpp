@@ -9,16 +9,12 @@
 #include "services/stack/layout.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/config/config.h"
 #include "shared/json/json.h"
 
 namespace atl::cli {
 namespace {
-
-std::string trimmed(std::string text) {
-    text.erase(text.find_last_not_of(" \t\r\n") + 1);
-    return text;
-}
 
 Status check_runs(const nlohmann::json& stack, const std::filesystem::path& state) {
     const auto ports = stack::ports_from_json(stack.value("ports", nlohmann::json::object()));
@@ -70,7 +66,7 @@ Result<std::string> Context::token() const {
     auto text = read_file(file);
     if (!text.ok() && !token_file.empty()) return invalid_argument("--token-file", "no token: " + text.error().message);
     if (!text.ok()) return Error{ErrorCode::kUnauthenticated, "no token: " + text.error().message, "--token-file"};
-    return trimmed(std::move(text).value());
+    return std::string(trim(*text));
 }
 
 Result<http::Client> Context::client(const std::string& service) const {

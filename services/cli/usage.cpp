@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "shared/base/list.h"
 #include "shared/base/spelling.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
@@ -61,7 +61,7 @@ Error unknown_verb(const CLI::App& command, const std::string& word) {
     const std::vector<std::string> verbs = verb_names(command);
     const std::string meant = did_you_mean(word, verbs);
     return usage_error(command, "`" + full_name(command) + "` has no command " + word +
-                                    (meant.empty() ? "; there are " + join(verbs, ", ") : meant));
+                                    (meant.empty() ? "; there are " + join(verbs) : meant));
 }
 
 // CLI11's "Could not convert: --tail = abc" for people.
@@ -100,7 +100,7 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
         }
     }
     if (const auto verbs = verb_names(*command); !verbs.empty())
-        return usage_error(*command, "`" + full_name(*command) + "` needs a command: " + join(verbs, ", "));
+        return usage_error(*command, "`" + full_name(*command) + "` needs a command: " + join(verbs));
     constexpr std::string_view kMissing = " is required";
     if (refusal.ends_with(kMissing))
         return usage_error(*command, "`" + full_name(*command) + "` needs " +

@@ -305,10 +305,6 @@ bool is_floating(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-std::string in_quotes(std::string_view text) {
-    return "\"" + std::string(text) + "\"";
-}
-
 void tell_fault(const AverageOptions& options, std::size_t input) {
     if (options.on_fault) options.on_fault(input);
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shared/aggregate/average.h"
+#include "shared/base/text.h"
 
 // Where the bytes of the output come from. Internal to this module.
 namespace atl::aggregate {
@@ -54,6 +55,5 @@ Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& wei
 void tell_fault(const AverageOptions& options, std::size_t input);
 
 bool is_floating(safetensors::DType dtype);
-std::string in_quotes(std::string_view text);
 
 }  // namespace atl::aggregate

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "shared/base/backoff.h"
+#include "shared/base/text.h"
 
 namespace atl::http {
 namespace {
@@ -61,12 +62,6 @@ std::size_t on_body(const char* data, std::size_t, std::size_t size, void* user)
     return size;
 } catch (...) {
     return 0;
-}
-
-std::string trim(std::string_view text) {
-    const auto first = text.find_first_not_of(" \t\r\n");
-    if (first == std::string_view::npos) return {};
-    return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
 }
 
 std::size_t on_header(const char* data, std::size_t, std::size_t size, void* user) noexcept try {

@@ -7,17 +7,12 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
 namespace atl::demo {
 namespace {
-
-std::string trimmed(const std::string& text) {
-    const auto begin = text.find_first_not_of(" \t\r\n");
-    if (begin == std::string::npos) return {};
-    return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
 
 constexpr const char* kCollections = "/usr/share/games/fortunes";
 
@@ -57,7 +52,7 @@ std::vector<std::string> split_fortunes(const std::string& text) {
         at = end + 1;
         if (line != "%") current += line + "\n";
         if (line == "%" || at > text.size()) {
-            if (std::string document = trimmed(current); !document.empty()) documents.push_back(std::move(document));
+            if (const auto document = trim(current); !document.empty()) documents.emplace_back(document);
             current.clear();
         }
     }

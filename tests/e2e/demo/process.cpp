@@ -7,15 +7,10 @@
 #include <cerrno>
 
 #include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 
 namespace atl::demo {
 namespace {
-
-std::string joined(const std::vector<std::string>& argv) {
-    std::string text;
-    for (const std::string& word : argv) text += (text.empty() ? "" : " ") + word;
-    return text;
-}
 
 std::string tail(const std::string& text, std::size_t bytes_max = 2000) {
     return text.size() > bytes_max ? "…" + text.substr(text.size() - bytes_max) : text;
@@ -29,8 +24,8 @@ Result<std::string> run_program(const std::vector<std::string>& argv, const std:
     options.timeout = std::chrono::minutes(15);
     ATOLL_TRY(CommandResult result, run_command(argv, options));
     if (result.exit_code != 0)
-        return internal_error("`" + joined(argv) + "` ended with status " + std::to_string(result.exit_code) + ":\n" +
-                              tail(result.err.empty() ? result.out : result.err));
+        return internal_error("`" + join(argv, " ") + "` ended with status " + std::to_string(result.exit_code) +
+                              ":\n" + tail(result.err.empty() ? result.out : result.err));
     return std::move(result.out);
 }
 
