@@ -1,5 +1,7 @@
 #include "shared/base/text.h"
 
+#include <algorithm>
+
 namespace atl {
 
 std::string_view trim(std::string_view text) {
@@ -8,10 +10,14 @@ std::string_view trim(std::string_view text) {
     return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-std::string join(const std::vector<std::string>& texts, std::string_view separator) {
-    std::string all;
-    for (std::size_t i = 0; i < texts.size(); ++i) all.append(i == 0 ? "" : separator).append(texts[i]);
-    return all;
+std::vector<std::string> split_list(std::string_view text) {
+    std::vector<std::string> parts;
+    while (!text.empty()) {
+        const std::size_t comma = std::min(text.find(','), text.size());
+        if (comma > 0) parts.emplace_back(text.substr(0, comma));
+        text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+    return parts;
 }
 
 std::string in_quotes(std::string_view text) {

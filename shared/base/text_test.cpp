@@ -19,5 +19,12 @@ TEST(TextTest, JoinPutsTheSeparatorBetween) {
     EXPECT_EQ(join({"a", "b"}, " "), "a b");
 }
 
+TEST(TextTest, PartsOfAListAreWhatStandsBetweenCommas) {
+    using Parts = std::vector<std::string>;
+    EXPECT_EQ(split_list("a,b c"), (Parts{"a", "b c"}));
+    EXPECT_EQ(split_list(",a,,b,"), (Parts{"a", "b"}));
+    EXPECT_EQ(split_list(""), Parts());
+}
+
 }  // namespace
 }  // namespace atl

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/base/list.h"
+#include "shared/base/text.h"
 
 namespace atl::host {
 namespace {

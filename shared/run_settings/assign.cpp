@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "shared/base/file.h"
-#include "shared/base/list.h"
 #include "shared/base/spelling.h"
+#include "shared/base/text.h"
 #include "shared/run_settings/run_settings.h"
 
 namespace atl::run_settings {

@@ -12,8 +12,8 @@
 #include <set>
 #include <type_traits>
 
-#include "shared/base/list.h"
 #include "shared/base/spelling.h"
+#include "shared/base/text.h"
 #include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
 

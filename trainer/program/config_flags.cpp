@@ -2,7 +2,7 @@
 #include <array>
 #include <utility>
 
-#include "shared/base/list.h"
+#include "shared/base/text.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/prepare.h"
 

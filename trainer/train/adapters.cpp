@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "shared/base/list.h"
 #include "shared/base/spelling.h"
+#include "shared/base/text.h"
 
 namespace atl::train {
 namespace {

@@ -1,8 +1,8 @@
 #include "services/dispatch/db/facilities.h"
 
 #include "services/dispatch/db/sql.h"
-#include "shared/base/list.h"
 #include "shared/base/spelling.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {

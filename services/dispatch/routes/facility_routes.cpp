@@ -2,7 +2,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/routes/routes.h"
-#include "shared/base/list.h"
+#include "shared/base/text.h"
 #include "shared/service/idempotency.h"
 
 namespace atl::dispatch {
