@@ -8,24 +8,17 @@
 #include "shared/base/spelling.h"
 
 namespace atl::cli {
-namespace {
 
 using nlohmann::json;
 
-Error no_such_job(const json& jobs, const std::string& given) {
-    std::vector<std::string> names;
-    for (const json& job : jobs) names.push_back(text(job, "name"));
-    return not_found("there is no job " + given + did_you_mean(given, names), "job");
-}
-
-}  // namespace
-
 Result<std::string> find_job(const json& jobs, const std::string& given) {
     std::string newest;
+    std::vector<std::string> names;
     std::vector<std::string> named;
     for (const json& job : jobs) {
         const std::string id = text(job, "id");
         if (id == given) return id;
+        names.push_back(text(job, "name"));
         if (text(job, "name") == given) named.push_back(id + " (" + text(job, "state") + ")");
         if (text(job, "name") == given || given == "newest")
             newest = std::max(newest, id);  // ids sort by creation time
@@ -37,7 +30,7 @@ Result<std::string> find_job(const json& jobs, const std::string& given) {
     }
     if (!newest.empty()) return newest;
     if (given == "newest") return not_found("there is no job yet", "job");
-    return no_such_job(jobs, given);
+    return not_found("there is no job " + given + did_you_mean(given, names), "job");
 }
 
 }  // namespace atl::cli

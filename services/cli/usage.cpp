@@ -52,11 +52,6 @@ Error usage_error(const CLI::App& command, const std::string& what) {
     return invalid_argument("", what + "\n  `" + full_name(command) + " --help` shows what there is");
 }
 
-Error unknown_flag(const CLI::App& command, const std::string& flag) {
-    return usage_error(command,
-                       "`" + full_name(command) + "` has no flag " + flag + did_you_mean(flag, flag_names(command)));
-}
-
 Error unknown_verb(const CLI::App& command, const std::string& word) {
     const std::vector<std::string> verbs = verb_names(command);
     const std::string meant = did_you_mean(word, verbs);
@@ -91,7 +86,9 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
         if (word.starts_with("-") && word.size() > 1) {
             const std::string flag = word.substr(0, word.find('='));
             const CLI::Option* option = find_flag(*command, flag);
-            if (option == nullptr) return unknown_flag(*command, flag);
+            if (option == nullptr)
+                return usage_error(*command, "`" + full_name(*command) + "` has no flag " + flag +
+                                                 did_you_mean(flag, flag_names(*command)));
             if (flag == word && option->get_expected_min() > 0) ++i;  // its value
         } else if (!verb_names(*command).empty()) {
             const CLI::App* verb = find_verb(*command, word);

@@ -85,12 +85,6 @@ Status show_state(http::Client& client, const std::string& job_path, JobProgress
     return {};
 }
 
-// Only to be looked at: what cannot be had is left out.
-void show_aggregation(http::Client& aggregations, const std::string& id, JobProgress& progress) {
-    const auto now = aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(progress.round()));
-    if (now.ok()) progress.apply_aggregation(*now);
-}
-
 Error unsuccessful(const JobProgress& progress, const Display& display, const std::string& id) {
     std::string what =
         std::string("the job ") + (progress.final_state() == "cancelled" ? "was " : "") + progress.final_state();
@@ -116,7 +110,11 @@ Status watch_job(const Context& context, const std::string& id) {
         ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(progress) + segment(after), display));
         for (const json& event : page.value("items", json::array())) display.event(event, progress.apply(event));
         if (!progress.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, progress, display));
-        if (display.is_live() && progress.aggregates()) show_aggregation(aggregations, id, progress);
+        if (display.is_live() && progress.aggregates()) {  // only to be looked at: left out where it cannot be had
+            const auto aggregation =
+                aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(progress.round()));
+            if (aggregation.ok()) progress.apply_aggregation(*aggregation);
+        }
         display.picture(progress.picture());
         after = next_cursor(page, after);
     }

@@ -7,23 +7,6 @@
 namespace atl::dispatch {
 namespace {
 
-Round read_round(const pg::Rows& rows, int row) {
-    Round round;
-    round.number = rows.integer(row, "number");
-    round.state = parse_round_state(rows.text(row, "state"));
-    round.base = rows.text(row, "base_digest");
-    round.version = rows.text(row, "version_digest");
-    round.evaluated = rows.boolean(row, "evaluated");
-    round.error = rows.text(row, "error");
-    if (!rows.is_null(row, "deadline_ms")) round.deadline_ms = rows.integer(row, "deadline_ms");
-    if (!rows.is_null(row, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(row, "evaluate_by_ms");
-    if (!rows.is_null(row, "ask_again_ms")) round.ask_again_ms = rows.integer(row, "ask_again_ms");
-    round.accepted = rows.json(row, "accepted").get<std::vector<std::string>>();
-    for (const json::Json& update : rows.json(row, "refused"))
-        round.refused.push_back({update.at("task"), update.at("reason")});
-    return round;
-}
-
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
     ATOLL_TRY(
         const pg::Rows rows,
@@ -34,7 +17,19 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
                               "'closed' AND NOT evaluated)) ORDER BY number",
                           {job.id, current}));
     for (int i = 0; i < rows.size(); ++i) {
-        Round round = read_round(rows, i);
+        Round round;
+        round.number = rows.integer(i, "number");
+        round.state = parse_round_state(rows.text(i, "state"));
+        round.base = rows.text(i, "base_digest");
+        round.version = rows.text(i, "version_digest");
+        round.evaluated = rows.boolean(i, "evaluated");
+        round.error = rows.text(i, "error");
+        if (!rows.is_null(i, "deadline_ms")) round.deadline_ms = rows.integer(i, "deadline_ms");
+        if (!rows.is_null(i, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(i, "evaluate_by_ms");
+        if (!rows.is_null(i, "ask_again_ms")) round.ask_again_ms = rows.integer(i, "ask_again_ms");
+        round.accepted = rows.json(i, "accepted").get<std::vector<std::string>>();
+        for (const json::Json& update : rows.json(i, "refused"))
+            round.refused.push_back({update.at("task"), update.at("reason")});
         if (round.number == current) job.round = round;
         if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
     }

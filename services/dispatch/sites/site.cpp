@@ -39,20 +39,6 @@ Error to_error(const CommandResult& result, const char* what) {
     return internal_error(message);
 }
 
-// Whole lines only: the last one may still be on its way.
-void read_log_lines(std::string_view text, std::int64_t offset, Probe& probe) {
-    const std::size_t end = text.rfind('\n');
-    const std::size_t whole = end == std::string_view::npos ? 0 : end + 1;
-    for (std::size_t begin = 0; begin < whole;) {
-        const std::size_t newline = text.find('\n', begin);
-        probe.lines.emplace_back(text.substr(begin, newline - begin));
-        begin = newline + 1;
-    }
-    // A line longer than one look is no line of the trainer's: it is passed over.
-    const bool is_endless = whole == 0 && static_cast<std::int64_t>(text.size()) >= kProbeBytesMax;
-    probe.log_offset = offset + static_cast<std::int64_t>(is_endless ? text.size() : whole);
-}
-
 Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
     int started = 0;
     long exit_bytes = 0;
@@ -66,7 +52,17 @@ Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
     probe.started = started != 0;
     const std::string_view body = std::string_view(out).substr(header + 1);
     if (exit_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(exit_bytes)));
-    read_log_lines(body.substr(static_cast<std::size_t>(exit_bytes)), offset, probe);
+    // Whole lines only: the last one may still be on its way.
+    const std::string_view log = body.substr(static_cast<std::size_t>(exit_bytes));
+    const std::size_t whole = log.rfind('\n') + 1;  // npos + 1 is 0
+    for (std::size_t begin = 0; begin < whole;) {
+        const std::size_t newline = log.find('\n', begin);
+        probe.lines.emplace_back(log.substr(begin, newline - begin));
+        begin = newline + 1;
+    }
+    // A line longer than one probe is no line of the trainer's: it is passed over.
+    const bool is_endless = whole == 0 && log_bytes >= kProbeBytesMax;
+    probe.log_offset = offset + static_cast<std::int64_t>(is_endless ? log.size() : whole);
     probe.log_is_drained = log_bytes < kProbeBytesMax;
     return probe;
 }
