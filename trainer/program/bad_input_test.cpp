@@ -304,6 +304,7 @@ TEST_F(BadInputTest, RowsLongerThanTheModelAllowsAreRefused) {
 }
 
 TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
+    make_wide_model("model");
     std::vector<std::string> arguments = {"plan",         "--model", path("model"), "--data", path("data.safetensors"),
                                           "--batch-size", "32",      "--threads",   "1"};
     const auto fits = run(arguments);
@@ -312,7 +313,7 @@ TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
     arguments.insert(arguments.end(), {"--memory-bytes", std::to_string(static_cast<std::int64_t>(limit))});
     const auto result = run(arguments);
     EXPECT_EQ(result.exit_code, 3) << result.out;
-    EXPECT_NE(result.err.find("the nearest that fits: --sharding none"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("--sharding none --batch-size "), std::string::npos) << result.err;
 }
 
 TEST_F(BadInputTest, EvalAndGenerateThatCannotFitExitWithThreeBeforeTheyStart) {

@@ -191,30 +191,28 @@ TEST_F(PlanTest, WhatTrainingRefusesIsRefused) {
     EXPECT_NE(plan.err.find("--offload-dir"), std::string::npos) << plan.err;
 }
 
-// What `plan` names instead of what does not fit is taken at its word.
+// What `plan` names instead of what does not fit is taken at its word, also where other settings just fit in this
+// process: the next one's program may take a little more.
 TEST_F(PlanTest, TheNearestThatFitsDoesFit) {
     ASSERT_NO_FATAL_FAILURE(make(kWide, 512));
-    const std::vector<std::string> flags = {"--batch-size", "8"};
-    const double whole = member(plan(flags).out, "total_bytes").at(0);
-    for (const double part : {0.95, 0.75, 0.5}) {
-        SCOPED_TRACE(part);
-        const double limit = part * whole;
+    const auto needed = [&](const std::vector<std::string>& flags) {
+        return member(plan(flags).out, "total_bytes").at(0);
+    };
+    const double whole = needed({"--batch-size", "8"});
+    for (const double limit : {0.95 * whole, 0.5 * whole, needed({"--batch-size", "4", "--grad-accum", "2"}) + 6e5}) {
+        SCOPED_TRACE(limit / whole);
         const std::string bytes = std::to_string(static_cast<std::int64_t>(limit));
-        auto limited = flags;
-        limited.insert(limited.end(), {"--memory-bytes", bytes});
-        const auto refused = plan(limited);
+        const auto refused = plan({"--batch-size", "8", "--memory-bytes", bytes});
         ASSERT_EQ(refused.exit_code, 3);
-        const std::string mark = "the nearest that fits: ";
-        const std::size_t begin = refused.err.find(mark);
+        const std::size_t begin = refused.err.find("--sharding");
         ASSERT_NE(begin, std::string::npos) << refused.err;
-        std::istringstream words(refused.err.substr(begin + mark.size()));
+        std::istringstream words(refused.err.substr(begin));
         std::vector<std::string> nearest;
         for (std::string word; words >> word && !word.starts_with("(");) {
             nearest.push_back(word == "DIR" ? directory_.path().string() : word);
         }
         EXPECT_LE(measured_peak(nearest), 1.03 * limit) << refused.err;
-        nearest.insert(nearest.end(), {"--memory-bytes", bytes});
-        EXPECT_EQ(plan(nearest).exit_code, 0) << refused.err;
+        EXPECT_LE(needed(nearest), limit - 1.2e6) << refused.err;
     }
 }
 

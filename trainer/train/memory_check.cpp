@@ -5,6 +5,10 @@
 namespace atl::train {
 namespace {
 
+// What the resident size of the program may differ by from one process to the next: settings that are advised fit into
+// so much less, so that they fit the process that takes the advice.
+constexpr std::int64_t kProgramSpreadBytes = 2'000'000;
+
 // What helps a rank that needs more than its share.
 std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, kernels::Backend& backend, int ranks,
                     std::int64_t limit_bytes) {
@@ -18,7 +22,8 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
     const auto need = [&](const plan::Settings& settings) {
         return measure_with(prepared, settings, backend, 0, ranks).total_bytes();
     };
-    const auto nearest = plan::nearest_that_fits(memory_settings(prepared), ranks, limit_bytes, need);
+    const auto nearest =
+        plan::nearest_that_fits(memory_settings(prepared), ranks, limit_bytes - kProgramSpreadBytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
     return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + plan::human_bytes(need(*nearest)) + ")";
 }
@@ -28,7 +33,7 @@ std::string smaller_batch(std::int64_t rows, const std::function<std::int64_t(st
                           std::int64_t limit_bytes) {
     while ((rows /= 2) > 0) {
         const std::int64_t need = need_bytes(rows);
-        if (need <= limit_bytes)
+        if (need <= limit_bytes - kProgramSpreadBytes)
             return "the nearest that fits: --batch-size " + std::to_string(rows) + " (" + plan::human_bytes(need) + ")";
     }
     return "--precision bf16 and --quantize keep the weights in less, --sharding full_shard divides them among ranks";
