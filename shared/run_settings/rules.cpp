@@ -105,9 +105,10 @@ Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std:
                                 "give --steps or --epochs, not both (--epochs 0 takes back what a file says)");
     }
     std::int64_t steps = config.steps;
-    if (!config.given.contains("steps")) {
-        if (config.epochs == 0) return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
+    if (config.epochs > 0) {
         steps = (config.epochs * rows + global_batch - 1) / global_batch;
+    } else if (!config.given.contains("steps")) {
+        return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
     }
     const bool is_said = config.given.contains("steps") || config.given.contains("epochs");
     if (is_said && steps > 0 && config.warmup_steps > steps) {

@@ -267,6 +267,15 @@ TEST(StepsTest, AFilesEpochsCanBeTakenBack) {
     EXPECT_EQ(*plan_steps(config, 10, 4), 3);
 }
 
+TEST(StepsTest, NoStepsBesideEpochsTakeBackAFilesSteps) {
+    RunConfig config;
+    ASSERT_TRUE(read_json(config, R"({"steps": 3})").ok());
+    ASSERT_TRUE(set(config, "steps", "0").ok());
+    EXPECT_EQ(*plan_steps(config, 10, 4), 0) << "the model is written as it is";
+    ASSERT_TRUE(set(config, "epochs", "2").ok());
+    EXPECT_EQ(*plan_steps(config, 10, 4), 5);
+}
+
 TEST(RunConfigTest, ValuesAreShownAsTheyAreWritten) {
     RunConfig config;
     for (const auto& [name, text] : {std::pair("lr", "0.001"), std::pair("steps", "7"), std::pair("shuffle", "off"),
