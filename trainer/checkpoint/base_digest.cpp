@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kDigestChars = 64;
 
 // Of the model's own tensors, or of its adapters'.
-std::vector<std::string> names_of(const model::Model& model, bool adapters) {
+std::vector<std::string> tensor_names(const model::Model& model, bool adapters) {
     std::vector<std::string> names;
     for (const model::FsdpUnit& unit : model.units) {
         if (unit.is_adapter != adapters) continue;
@@ -25,8 +25,8 @@ std::vector<std::string> names_of(const model::Model& model, bool adapters) {
 }
 
 // The digests of tensors rank, rank + ranks, …, one after another.
-Result<std::string> digests_of(const weights::WeightReader& weights, const std::vector<std::string>& names, int rank,
-                               int ranks) {
+Result<std::string> hash_own_tensors(const weights::WeightReader& weights, const std::vector<std::string>& names,
+                                     int rank, int ranks) {
     std::string digests;
     for (auto i = static_cast<std::size_t>(rank); i < names.size(); i += static_cast<std::size_t>(ranks)) {
         ATOLL_TRY(const std::string digest, weights.sha256(names[i]));
@@ -36,10 +36,10 @@ Result<std::string> digests_of(const weights::WeightReader& weights, const std::
 }
 
 // With from_rank0 the others' tensors may be anything: rank 0 hashes all.
-Result<std::string> digest_of(const weights::WeightReader& weights, const std::vector<std::string>& names,
-                              comm::Comm& comm, bool from_rank0) {
+Result<std::string> hash_tensors(const weights::WeightReader& weights, const std::vector<std::string>& names,
+                                 comm::Comm& comm, bool from_rank0) {
     const int hashing = from_rank0 ? 1 : comm.size();  // ranks
-    auto part = comm.rank() < hashing ? digests_of(weights, names, comm.rank(), hashing) : std::string();
+    auto part = comm.rank() < hashing ? hash_own_tensors(weights, names, comm.rank(), hashing) : std::string();
     ATOLL_TRY(std::string mine, comm::agreed(comm, std::move(part)));
     const auto ranks = static_cast<std::size_t>(hashing);
     const std::size_t rows = (names.size() + ranks - 1) / ranks;  // of a rank, the last ones perhaps empty
@@ -62,11 +62,11 @@ Result<std::string> digest_of(const weights::WeightReader& weights, const std::v
 }  // namespace
 
 Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
-    return digest_of(*directory.weights, names_of(directory.model, false), comm, from_rank0);
+    return hash_tensors(*directory.weights, tensor_names(directory.model, false), comm, from_rank0);
 }
 
 Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
-    return digest_of(*directory.adapters->weights, names_of(directory.model, true), comm, from_rank0);
+    return hash_tensors(*directory.adapters->weights, tensor_names(directory.model, true), comm, from_rank0);
 }
 
 void warn_of_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,

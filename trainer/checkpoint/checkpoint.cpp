@@ -48,13 +48,13 @@ struct Kept {
     std::int64_t count;
 };
 
-std::vector<safetensors::TensorInfo> tensors_of(const parallel::ParameterStore& store) {
+std::vector<safetensors::TensorInfo> state_tensors(const parallel::ParameterStore& store) {
     std::vector<safetensors::TensorInfo> tensors;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         if (!store.trains(unit)) continue;
         for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
             tensors.push_back({tensor_name(kind, store.model().units[unit]),
-                               weights::file_dtype(store.dtype_of(static_cast<Saved>(kind), unit)),
+                               weights::file_dtype(store.saved_dtype(static_cast<Saved>(kind), unit)),
                                {store.shard_spec(unit).element_count},
                                0,
                                0});
@@ -88,7 +88,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 // Whether a run can go on with these values: finite, of weights also in the format that the model computes with.
 bool can_be_kept(const parallel::ParameterStore& store, Saved saved, std::size_t unit,
                  std::span<const std::byte> piece) {
-    const weights::DType dtype = weights::file_dtype(store.dtype_of(saved, unit));
+    const weights::DType dtype = weights::file_dtype(store.saved_dtype(saved, unit));
     std::vector<float> values(piece.size() / static_cast<std::size_t>(safetensors::size_bytes(dtype)));
     if (!weights::widen(dtype, piece, values)) return false;
     if (saved != Saved::kExactWeights) return true;
@@ -108,7 +108,7 @@ class CheckpointWriter {
                                                              {"progress", progress_text(progress)},
                                                              {"identity", fingerprint},
                                                              {"kernels", backend.name()}};
-        ATOLL_TRY(auto writer, safetensors::Writer::create(file, tensors_of(store), metadata));
+        ATOLL_TRY(auto writer, safetensors::Writer::create(file, state_tensors(store), metadata));
         return CheckpointWriter(std::move(writer), metadata_digest(metadata));
     }
 
@@ -163,7 +163,7 @@ Status load_tensor(const safetensors::File& file, const std::string& name, paral
     const auto write = [&](std::int64_t at, std::span<const std::byte> piece) {
         return store.write(backend, saved, unit, at, piece);
     };
-    return read_pieces(file, name, store.dtype_of(saved, unit), kept, write);
+    return read_pieces(file, name, store.saved_dtype(saved, unit), kept, write);
 }
 
 // The weights that are rounded masters, from those.
@@ -187,14 +187,15 @@ Status load_unit(const safetensors::File& file, parallel::ParameterStore& store,
     };
     for (std::size_t kind = 0; kind < kind_count(store); ++kind) {
         const auto saved = static_cast<Saved>(kind);
-        const parallel::ParameterStore::Range range = store.range_of(saved, unit);
+        const parallel::ParameterStore::Range range = store.saved_range(saved, unit);
         const std::string name = tensor_name(kind, store.model().units[unit]);
         ATOLL_RETURN_IF_ERROR(load_tensor(file, name, store, saved, unit, real(range.begin, range.count), backend));
     }
     if (!store.has_masters(unit)) return {};
     const std::string masters = tensor_name(0, store.model().units[unit]);
     const tensor::Tensor& weights = store.weights(unit);
-    return load_rounded(file, masters, weights, real(store.begin_of(weights, unit), weights.element_count()), backend);
+    return load_rounded(file, masters, weights, real(store.kept_begin(weights, unit), weights.element_count()),
+                        backend);
 }
 
 Result<safetensors::File> open_state(const std::filesystem::path& path) {
@@ -205,7 +206,7 @@ Result<safetensors::File> open_state(const std::filesystem::path& path) {
     return error;
 }
 
-std::string metadata_of(const safetensors::File& file, const char* key) {
+std::string find_metadata(const safetensors::File& file, const char* key) {
     const auto found = file.header().metadata.find(key);
     return found == file.header().metadata.end() ? std::string() : found->second;
 }
@@ -213,7 +214,7 @@ std::string metadata_of(const safetensors::File& file, const char* key) {
 // That it is a state that this version wrote, with what it says of the run.
 Status check_metadata(const safetensors::File& file) {
     const std::string name = file.path().string();
-    if (metadata_of(file, "schema") != kSchema) {
+    if (find_metadata(file, "schema") != kSchema) {
         return invalid_argument(name,
                                 "is not a training state of this version of atoll-trainer, which reads no other: let "
                                 "that which saved it finish the run, or begin anew with --overwrite");
@@ -245,13 +246,13 @@ bool take(const json& object, const char* key, double& into) {
 Result<Progress> parse_progress(const safetensors::File& file, const std::string& fingerprint) {
     const std::string name = file.path().string();
     ATOLL_RETURN_IF_ERROR(check_metadata(file));
-    const std::string differing = differences(metadata_of(file, "identity"), fingerprint);
+    const std::string differing = differences(find_metadata(file, "identity"), fingerprint);
     if (!differing.empty()) {
         return conflict("--resume: the run that saved " + name + " had " + differing +
                             "; go on with the same, or begin anew with --overwrite",
                         name);
     }
-    const json all = json::parse(metadata_of(file, "progress"), nullptr, false);
+    const json all = json::parse(find_metadata(file, "progress"), nullptr, false);
     Progress progress;
     const bool is_whole = all.is_object() && take(all, "steps", progress.steps) &&
                           take(all, "tokens", progress.tokens) && take(all, "loss_sum", progress.loss_sum) &&
@@ -265,7 +266,7 @@ Result<Progress> parse_progress(const safetensors::File& file, const std::string
 
 // On rank 0. Other kernels than those that brought the run so far add up in another order, to other bits.
 Status check_kernels(const safetensors::File& file, const kernels::Backend& backend, bool deterministic) {
-    const std::string had = metadata_of(file, "kernels");
+    const std::string had = find_metadata(file, "kernels");
     if (had == backend.name()) return {};
     const std::string differs = "--resume: the run that saved " + file.path().string() + " computed with " + had +
                                 ", this one with " + backend.name() + ", whose sums differ a little";

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kPieceElements = 1 << 16;
 
 // Of the model's own tensors, or of its adapters'.
-std::vector<weights::TensorSpec> specs_of(const model::Model& model, bool adapters) {
+std::vector<weights::TensorSpec> tensor_specs(const model::Model& model, bool adapters) {
     std::vector<weights::TensorSpec> specs;
     for (const model::FsdpUnit& unit : model.units) {
         if (unit.is_adapter != adapters) continue;
@@ -66,7 +66,7 @@ void put_kept_bytes(const tensor::Tensor& kept, std::int64_t begin, std::int64_t
 // What this rank keeps of a quantised unit. A rank that keeps part of a matrix quantises all of it.
 Status load_quantized(const ModelDirectory& directory, const model::FsdpUnit& unit, std::int64_t begin,
                       const tensor::Tensor& kept, kernels::Backend& backend) {
-    for (const parallel::Piece& piece : parallel::pieces_of(unit, begin, kept.element_count())) {
+    for (const parallel::Piece& piece : parallel::split_by_parameter(unit, begin, kept.element_count())) {
         const model::Parameter& parameter = unit.parameters[piece.parameter];
         const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
             put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
@@ -84,10 +84,10 @@ std::vector<Target> targets_of(const parallel::ParameterStore& store, std::size_
     return {Target::kWeights};
 }
 
-parallel::ParameterStore::Range range_of(const parallel::ParameterStore& store, std::size_t unit, Target target) {
-    if (target == Target::kMasters) return store.range_of(parallel::ParameterStore::Saved::kExactWeights, unit);
+parallel::ParameterStore::Range target_range(const parallel::ParameterStore& store, std::size_t unit, Target target) {
+    if (target == Target::kMasters) return store.saved_range(parallel::ParameterStore::Saved::kExactWeights, unit);
     const tensor::Tensor& weights = store.weights(unit);
-    return {store.begin_of(weights, unit), weights.element_count()};
+    return {store.kept_begin(weights, unit), weights.element_count()};
 }
 
 // Elements from `at` on, counted from where the target's range begins; they are of this parameter.
@@ -105,9 +105,9 @@ Status put(parallel::ParameterStore& store, std::size_t unit, Target target, con
 Status load_flat(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t index, Target target,
                  kernels::Backend& backend, std::span<float> buffer) {
     const model::FsdpUnit& unit = store.model().units[index];
-    const parallel::ParameterStore::Range range = range_of(store, index, target);
+    const parallel::ParameterStore::Range range = target_range(store, index, target);
     if (unit.is_quantized()) return load_quantized(directory, unit, range.begin, store.weights(index), backend);
-    for (const parallel::Piece& piece : parallel::pieces_of(unit, range.begin, range.count)) {
+    for (const parallel::Piece& piece : parallel::split_by_parameter(unit, range.begin, range.count)) {
         const model::Parameter& parameter = unit.parameters[piece.parameter];
         for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
             const std::int64_t count = std::min(kPieceElements, piece.count - done);
@@ -122,7 +122,7 @@ Status load_flat(const ModelDirectory& directory, parallel::ParameterStore& stor
 // Puts elements [at, at + values.size()) of a unit's flat buffer where this rank keeps them, if it does.
 Status put_kept_part(parallel::ParameterStore& store, std::size_t unit, Target target, const std::string& parameter,
                      std::int64_t at, std::span<const float> values, kernels::Backend& backend) {
-    const parallel::ParameterStore::Range range = range_of(store, unit, target);
+    const parallel::ParameterStore::Range range = target_range(store, unit, target);
     const std::int64_t from = std::max(at, range.begin);
     const std::int64_t to = std::min(at + static_cast<std::int64_t>(values.size()), range.begin + range.count);
     if (from >= to) return {};
@@ -196,7 +196,7 @@ Status broadcast_pieces(const std::function<Status(const quant::TakeBytes&)>& re
 bool broadcast_quantized(const ModelDirectory& directory, const parallel::ParameterStore& store, std::size_t unit,
                          kernels::Backend& backend, comm::Comm& comm, Status& status) {
     const tensor::Tensor& kept = store.weights(unit);
-    const std::int64_t begin = store.begin_of(kept, unit);
+    const std::int64_t begin = store.kept_begin(kept, unit);
     for (const model::Parameter& parameter : store.model().units[unit].parameters) {
         const auto read = [&](const quant::TakeBytes& take) { return read_stored(directory, parameter, take); };
         const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
@@ -208,7 +208,7 @@ bool broadcast_quantized(const ModelDirectory& directory, const parallel::Parame
 }
 
 Result<std::vector<weights::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
-    std::vector<weights::TensorSpec> specs = specs_of(model, false);
+    std::vector<weights::TensorSpec> specs = tensor_specs(model, false);
     if (where.dtype) return specs;
     ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
     for (weights::TensorSpec& spec : specs) {
@@ -234,7 +234,7 @@ Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, con
         const auto is_first = [&](const auto& tensor) { return tensor.dtype == tensors.front().dtype; };
         if (std::ranges::all_of(tensors, is_first)) dtype = tensors.front().dtype;
     }
-    std::vector<weights::TensorSpec> specs = specs_of(model, true);
+    std::vector<weights::TensorSpec> specs = tensor_specs(model, true);
     for (weights::TensorSpec& spec : specs) spec.dtype = dtype;
     return weights::create_adapter(where.out, std::move(specs), *where.adapters, where.trained_on);
 }
@@ -251,7 +251,7 @@ Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
     model::Model built = model::make_model(config);
     ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
     const std::vector<std::string> ignorable = model::ignorable_tensors(config);
-    ATOLL_RETURN_IF_ERROR(weights.check_tensors(specs_of(built, false), ignorable));
+    ATOLL_RETURN_IF_ERROR(weights.check_tensors(tensor_specs(built, false), ignorable));
     return ModelDirectory{directory, std::move(built), std::move(weights), {}};
 }
 
@@ -267,7 +267,7 @@ Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
     ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
     static const std::vector<std::string> kOfTheBase = {"*.base_layer.weight"};  // of lm_head, which peft saves as well
     if (adapters.weights)
-        ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(specs_of(directory.model, true), kOfTheBase));
+        ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(tensor_specs(directory.model, true), kOfTheBase));
     directory.adapters = std::move(adapters);
     return {};
 }

@@ -110,7 +110,7 @@ Result<std::deque<TorchFile>> open_files(const fs::path& directory) {
 }
 
 // The part that each rank has of a tensor.
-Result<std::vector<Part>> parts_of(const std::deque<TorchFile>& files, const std::string& name) {
+Result<std::vector<Part>> find_parts(const std::deque<TorchFile>& files, const std::string& name) {
     std::vector<Part> parts;
     for (const TorchFile& file : files) {
         const StoredTensor* const tensor = file.find(name);
@@ -133,8 +133,8 @@ bool embedding_by_rows(const Part& part, const Params& params) {
 }
 
 Result<nlohmann::ordered_json> make_config(const Params& params, const std::deque<TorchFile>& files) {
-    ATOLL_TRY(const auto embedding, parts_of(files, "tok_embeddings.weight"));
-    ATOLL_TRY(const auto gate, parts_of(files, "layers.0.feed_forward.w1.weight"));
+    ATOLL_TRY(const auto embedding, find_parts(files, "tok_embeddings.weight"));
+    ATOLL_TRY(const auto gate, find_parts(files, "layers.0.feed_forward.w1.weight"));
     const std::size_t token_ranks = embedding_by_rows(embedding[0], params) ? files.size() : 1;
     nlohmann::ordered_json config = {
         {"architectures", {"LlamaForCausalLM"}},
@@ -202,7 +202,7 @@ Translated translate(const std::string& ours) {
 Result<ForeignTensor> translate_tensor(weights::TensorSpec spec, const Params& params,
                                        const std::deque<TorchFile>& files) {
     const Translated to = translate(spec.name);
-    ATOLL_TRY(auto parts, parts_of(files, to.theirs));
+    ATOLL_TRY(auto parts, find_parts(files, to.theirs));
     const bool by_rows = to.name->theirs == "tok_embeddings.weight" && embedding_by_rows(parts[0], params);
     const std::int64_t heads = to.name->ours.find("k_proj") != std::string_view::npos ? params.kv_heads : params.heads;
     ATOLL_TRY(ForeignTensor tensor,

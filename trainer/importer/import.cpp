@@ -51,7 +51,7 @@ Result<ForeignModel> open_foreign(const ImportOptions& options) {
                    "holds no pytorch_model.bin, no pytorch_model.bin.index.json and no consolidated.00.pth");
 }
 
-double values_of(const ForeignTensor& tensor) {
+double value_count(const ForeignTensor& tensor) {
     return static_cast<double>(tensor.rows()) * static_cast<double>(std::max<std::int64_t>(tensor.columns(), 1));
 }
 
@@ -82,7 +82,7 @@ Status write(const ForeignModel& model, const ImportOptions& options) {
     ATOLL_TRY(weights::WeightWriter writer, weights::WeightWriter::create(options.out, std::move(specs), save));
     std::vector<float> buffer;
     double all = 0, written = 0;
-    for (const ForeignTensor& tensor : model.tensors) all += values_of(tensor);
+    for (const ForeignTensor& tensor : model.tensors) all += value_count(tensor);
     log::Progress progress("import");
     const auto count = [&](std::size_t values) { progress.at((written += static_cast<double>(values)) / all); };
     for (const ForeignTensor& tensor : model.tensors)

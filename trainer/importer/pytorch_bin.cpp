@@ -43,7 +43,7 @@ Status open_shards(const fs::path& directory, std::deque<TorchFile>& files) {
     return {};
 }
 
-Result<Parts> parts_of(const std::deque<TorchFile>& files) {
+Result<Parts> index_tensors(const std::deque<TorchFile>& files) {
     Parts parts;
     for (const TorchFile& file : files) {
         for (const StoredTensor& tensor : file.tensors()) {
@@ -81,7 +81,7 @@ Result<ForeignModel> open_pytorch_bin(const ImportOptions& options) {
     } else {
         ATOLL_RETURN_IF_ERROR(open_shards(options.from, model.files));
     }
-    ATOLL_TRY(const Parts parts, parts_of(model.files));
+    ATOLL_TRY(const Parts parts, index_tensors(model.files));
     std::set<std::string_view> used;
     for (weights::TensorSpec& spec : expected.tensors) {
         const auto found = find_part(parts, spec.name);

@@ -37,7 +37,7 @@ constexpr auto kStorages = std::to_array<StorageClass>({
     {"torch.BoolStorage", weights::DType::kBool},
 });
 
-std::optional<weights::DType> storage_dtype(std::string_view name) {
+std::optional<weights::DType> find_storage_dtype(std::string_view name) {
     const auto found =
         std::find_if(kStorages.begin(), kStorages.end(), [&](const auto& one) { return one.name == name; });
     return found == kStorages.end() ? std::nullopt : std::optional(found->dtype);
@@ -48,7 +48,7 @@ class TensorClasses final : public PickleClasses {
   public:
     bool knows(const std::string& name) const override {
         return name == kTensor || name == kParameter || name == kParameterWithState || name == kOrderedDict ||
-               storage_dtype(name);
+               find_storage_dtype(name);
     }
 
     Result<PickleValue> call(const PickleGraph& graph, const std::string& name,
@@ -81,7 +81,7 @@ class TensorClasses final : public PickleClasses {
                            part(0).text == "storage" && part(1).kind == Kind::kClass && part(2).kind == Kind::kText &&
                            part(3).kind == Kind::kText && part(4).kind == Kind::kInteger && part(4).number >= 0;
         if (!sound) return malformed("a persistent id is not that of a storage");
-        const auto dtype = storage_dtype(part(1).text);
+        const auto dtype = find_storage_dtype(part(1).text);
         if (!dtype) return malformed("the class " + shown(part(1).text) + " is not a storage");
         return PickleValue{.kind = Kind::kStorage,
                            .dtype = static_cast<std::uint8_t>(*dtype),
@@ -108,7 +108,7 @@ Result<std::vector<std::int64_t>> integers(const PickleGraph& graph, const Pickl
 }
 
 // The product of the extents; kInvalidArgument when it does not fit 64 bits.
-Result<std::int64_t> count_of(const std::vector<std::int64_t>& shape) {
+Result<std::int64_t> count_elements(const std::vector<std::int64_t>& shape) {
     std::int64_t count = 1;
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return std::int64_t{0};
     for (const std::int64_t extent : shape) {
@@ -126,7 +126,7 @@ bool is_contiguous(const std::vector<std::int64_t>& shape, const std::vector<std
     return true;
 }
 
-Result<StoredTensor> tensor_of(const PickleGraph& graph, const PickleValue& value) {
+Result<StoredTensor> parse_tensor(const PickleGraph& graph, const PickleValue& value) {
     const PickleValue& storage = graph[value.items[0]];
     StoredTensor tensor;
     tensor.dtype = static_cast<weights::DType>(storage.dtype);
@@ -135,7 +135,7 @@ Result<StoredTensor> tensor_of(const PickleGraph& graph, const PickleValue& valu
     tensor.begin = graph[value.items[1]].number;
     ATOLL_TRY(tensor.shape, integers(graph, graph[value.items[2]]));
     ATOLL_TRY(const auto strides, integers(graph, graph[value.items[3]]));
-    ATOLL_TRY(tensor.element_count, count_of(tensor.shape));
+    ATOLL_TRY(tensor.element_count, count_elements(tensor.shape));
     if (strides.size() != tensor.shape.size()) return malformed("has more or fewer strides than dimensions");
     if (tensor.element_count > 0 && !is_contiguous(tensor.shape, strides))
         return malformed("is not row-major without gaps: save it with .contiguous()");
@@ -174,7 +174,7 @@ Result<std::vector<StoredTensor>> read_state_dict(std::span<const std::byte> pic
             return malformed(std::string("a key of it is ") + what_is(key.kind) + ", not a name");
         if (value.kind != Kind::kTensor)
             return malformed("its value " + shown(key.text) + " is " + what_is(value.kind) + ", not a tensor");
-        auto tensor = tensor_of(read.values, value);
+        auto tensor = parse_tensor(read.values, value);
         if (!tensor.ok()) return malformed("tensor " + shown(key.text) + " " + tensor.error().message);
         tensor->name = key.text;
         if (!names.insert(key.text).second) return malformed("tensor " + shown(key.text) + " comes twice");

@@ -154,7 +154,7 @@ Status generate(const Model& model, kernels::Backend& backend, WeightSource& wei
         generation.step(next, logits);
         const double draw = static_cast<double>(random() >> 11) * 0x1p-53;
         std::int32_t token = sample_token(logits, options.temperature, options.top_p, draw);
-        if (options.settle) token = options.settle(token);
+        if (options.agree_on_token) token = options.agree_on_token(token);
         if (std::find(ends.begin(), ends.end(), token) != ends.end() || !on_token(token)) break;
         next.assign(1, token);
     }

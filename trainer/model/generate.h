@@ -55,7 +55,7 @@ struct GenerateOptions {
     double top_p = 1.0;        // the smallest set of tokens whose probability reaches it
     std::uint64_t seed = 0;
     // Where several ranks generate the same text: what all of them take for the token that this one chose.
-    std::function<std::int32_t(std::int32_t)> settle = {};
+    std::function<std::int32_t(std::int32_t)> agree_on_token = {};
 };
 
 // Chooses a token from logits [V]. Deterministic: `draw` in [0, 1) decides.

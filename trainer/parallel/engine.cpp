@@ -63,7 +63,7 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
     if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
 }
 
-Tensor Engine::input_of(std::size_t block, const model::BatchShape& shape) const {
+Tensor Engine::block_input(std::size_t block, const model::BatchShape& shape) const {
     return block == 0 || block >= inputs_.size() ? Tensor() : inputs_[block].row_range(0, shape.tokens());
 }
 
@@ -95,8 +95,8 @@ void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const mode
                                  .batch = *batch,
                                  .dropout_seed = dropout_seed,
                                  .progress = &between};
-    model_->blocks[block]->forward(context, views(block, weights, {}), input_of(block, batch->shape),
-                                   input_of(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
+    model_->blocks[block]->forward(context, views(block, weights, {}), block_input(block, batch->shape),
+                                   block_input(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
 }
 
 void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
@@ -112,12 +112,12 @@ void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const mod
                                  .input_gradient_needed = block > first_trained_block_,
                                  .dropout_seed = options_.seed,
                                  .progress = &between};
-    const Tensor input = input_of(block, batch.shape);
+    const Tensor input = block_input(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
     if (again(block)) {
         // The output comes out as it was; the block it was for is done with it.
-        this_block.forward(context, views(block, weights, {}), input, input_of(block + 1, batch.shape), saved_[block],
-                           nullptr);
+        this_block.forward(context, views(block, weights, {}), input, block_input(block + 1, batch.shape),
+                           saved_[block], nullptr);
     }
     this_block.backward(context, views(block, weights, reduce_.unsharded_gradients(backend, ranks, block)), input,
                         saved_[block], is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient,

@@ -53,7 +53,7 @@ class Engine {
                   const model::Loss& loss);
     bool again(std::size_t block) const { return options_.train && recomputes(options_.recompute, *model_, block); }
     // [rows, C], empty for the first block and after the last.
-    Tensor input_of(std::size_t block, const model::BatchShape& shape) const;
+    Tensor block_input(std::size_t block, const model::BatchShape& shape) const;
 
     const ParameterStore* store_ = nullptr;
     const model::Model* model_ = nullptr;

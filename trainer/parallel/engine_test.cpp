@@ -90,7 +90,7 @@ std::unique_ptr<kernels::Backend> make_backend(bool late) {
 // put(at, values) of elements [begin, begin + count) of a unit.
 template <class Put>
 void initialize_range(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count, const Put& put) {
-    for (const Piece& piece : pieces_of(unit, begin, count)) {
+    for (const Piece& piece : split_by_parameter(unit, begin, count)) {
         std::vector<float> values(static_cast<std::size_t>(piece.count));
         model::initialize(unit.parameters[piece.parameter], 5, piece.begin, values);
         put(piece.at, std::span<const float>(values));
@@ -99,7 +99,7 @@ void initialize_range(const model::FsdpUnit& unit, std::int64_t begin, std::int6
 
 void initialize_weights(const ParameterStore& store, std::size_t unit, kernels::Backend& backend) {
     const Tensor& weights = store.weights(unit);
-    initialize_range(store.model().units[unit], store.begin_of(weights, unit), weights.element_count(),
+    initialize_range(store.model().units[unit], store.kept_begin(weights, unit), weights.element_count(),
                      [&](std::int64_t at, std::span<const float> values) {
                          const auto count = static_cast<std::int64_t>(values.size());
                          check(weights::store_values(values, flat_range(weights, at, count), backend), "does not fit");
@@ -161,7 +161,7 @@ class Run {
             initialize_weights(store, unit, *backend_);
             if (!store.has_masters(unit)) continue;
             constexpr auto kMasters = ParameterStore::Saved::kExactWeights;
-            const ParameterStore::Range range = store.range_of(kMasters, unit);
+            const ParameterStore::Range range = store.saved_range(kMasters, unit);
             initialize_range(
                 model_.units[unit], range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
                     const Status written = store.write(*backend_, kMasters, unit, at, std::as_bytes(values));

@@ -19,8 +19,8 @@ GatherToRank0::GatherToRank0(kernels::Backend& backend, comm::Comm& comm)
 Status GatherToRank0::gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t unit,
                                    const std::function<void(std::span<const std::byte>)>& take) {
     const ShardSpec& spec = store.shard_spec(unit);
-    const std::int64_t width = tensor::size_bytes(store.dtype_of(saved, unit));
-    const bool sharded = store.range_of(saved, unit).count < spec.whole;
+    const std::int64_t width = tensor::size_bytes(store.saved_dtype(saved, unit));
+    const bool sharded = store.saved_range(saved, unit).count < spec.whole;
     Status status;
     for (std::int64_t at = 0; at < spec.element_count;) {
         const std::int64_t owner = sharded ? at / spec.shard : 0;
@@ -39,7 +39,7 @@ Status GatherToRank0::gather_bytes(ParameterStore& store, ParameterStore::Saved 
 
 Status GatherToRank0::gather_weights(ParameterStore& store, std::size_t unit,
                                      const std::function<void(std::span<const float>)>& take) {
-    const tensor::DType dtype = store.dtype_of(ParameterStore::Saved::kExactWeights, unit);
+    const tensor::DType dtype = store.saved_dtype(ParameterStore::Saved::kExactWeights, unit);
     const auto width = static_cast<std::size_t>(tensor::size_bytes(dtype));
     return gather_bytes(store, ParameterStore::Saved::kExactWeights, unit, [&](std::span<const std::byte> piece) {
         widened_.resize(piece.size() / width);

@@ -10,7 +10,7 @@ using tensor::Category;
 using tensor::DType;
 
 // For each unit, whether more than one block uses it.
-std::vector<char> shared_groups(const model::Model& model) {
+std::vector<char> find_shared_units(const model::Model& model) {
     std::vector<char> uses(model.units.size(), 0);
     for (const auto& block : model.blocks) {
         for (const std::size_t unit : block->units()) ++uses[unit];
@@ -20,7 +20,7 @@ std::vector<char> shared_groups(const model::Model& model) {
 }
 
 // The part of a shard that one of the ranks that keep it adds up.
-std::span<float> part_of(const comm::Comm& replicas, const Tensor& shard) {
+std::span<float> replica_part(const comm::Comm& replicas, const Tensor& shard) {
     const std::int64_t count = shard.element_count() / replicas.size();
     return elements(flat_range(shard, count * replicas.rank(), count));
 }
@@ -41,7 +41,7 @@ ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) 
 void ReplicaReduce::add(comm::Comm& replicas, const Tensor& shard) {
     begin_gather(replicas);
     reducing_ = shard;
-    reduce_ = replicas.start_reduce_scatter(elements(shard), part_of(replicas, shard),
+    reduce_ = replicas.start_reduce_scatter(elements(shard), replica_part(replicas, shard),
                                             elements(flat_range(scratch_, 0, shard.element_count())));
 }
 
@@ -49,7 +49,7 @@ void ReplicaReduce::begin_gather(comm::Comm& replicas) {
     if (reducing_.empty()) return;
     replicas.wait(reduce_);
     replicas.wait(gather_);
-    gather_ = replicas.start_all_gather(std::as_bytes(part_of(replicas, reducing_)),
+    gather_ = replicas.start_all_gather(std::as_bytes(replica_part(replicas, reducing_)),
                                         std::as_writable_bytes(elements(reducing_)));
     reducing_ = Tensor();
 }
@@ -65,24 +65,24 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
     reduce.store_ = &store;
     reduce.options_ = options;
     reduce.first_block_ = store.model().first_block_of_unit();
-    reduce.holds_.assign(store.unit_count(), 0);
+    reduce.accumulates_.assign(store.unit_count(), 0);
     reduce.reduced_.assign(store.unit_count(), 0);
-    const std::vector<char> shared = shared_groups(store.model());
+    const std::vector<char> shared = find_shared_units(store.model());
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        const bool sharded = shards_gradients(store.sharding());
-        if (!sharded) reduce.own_.push_back(store.gradients(unit));
-        const bool passes = shared[unit] == 0 || !store.trains(unit);
-        if (sharded && passes) reduce.own_.emplace_back();
-        if (sharded && !passes) {
-            reduce.own_.push_back(arena.allocate(Category::kGradients, DType::kF32, {store.shard_spec(unit).whole}));
+        if (!shards_gradients(store.sharding())) {
+            reduce.unit_buffers_.push_back(store.gradients(unit));
+        } else if (shared[unit] != 0 && store.trains(unit)) {
+            const std::int64_t whole = store.shard_spec(unit).whole;
+            reduce.unit_buffers_.push_back(arena.allocate(Category::kGradients, DType::kF32, {whole}));
+        } else {
+            reduce.unit_buffers_.emplace_back();
         }
     }
-    reduce.has_own_ = shards_gradients(store.sharding()) ? shared : std::vector<char>(store.unit_count(), 1);
     if (store.layout().ranks > 1) reduce.lay_out_buckets(arena);
-    if (reduce.by_rows()) {
-        reduce.rows_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_rows);
+    if (reduce.uses_fixed_tree()) {
+        reduce.pairwise_sum_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_rows);
     } else {
-        reduce.copies_ = ReplicaReduce::lay_out(arena, store);
+        reduce.replica_reduce_ = ReplicaReduce::lay_out(arena, store);
     }
     return reduce;
 }
@@ -90,25 +90,25 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
 void GradientReduce::lay_out_buckets(Arena& arena) {
     std::int64_t unsharded = 0;
     std::int64_t scratch = 0;
-    std::int64_t received = 0;
+    std::int64_t receive = 0;
     const auto& blocks = store_->model().blocks;
     for (std::size_t block = 0; block < blocks.size(); ++block) {
         std::int64_t block_unsharded = 0;
         std::int64_t block_scratch = 0;
         for (const std::size_t unit : blocks[block]->units()) {
             if (!store_->trains(unit)) continue;
-            if (has_own_[unit] == 0) block_unsharded += store_->shard_spec(unit).whole;
+            if (!has_buffer(unit)) block_unsharded += store_->shard_spec(unit).whole;
             if (completes(unit, block)) block_scratch += store_->shard_spec(unit).whole;
         }
         unsharded = std::max(unsharded, block_unsharded);
         scratch = std::max(scratch, block_scratch);
     }
-    const bool adds = options_.accumulation > 1 && !by_rows();
-    if (shards_gradients(store_->sharding()) && adds) received = scratch / shard_ranks();
+    const bool adds = options_.accumulation > 1 && !uses_fixed_tree();
+    if (shards_gradients(store_->sharding()) && adds) receive = scratch / shard_ranks();
     for (Bucket& bucket : buckets_) {
         if (unsharded > 0) bucket.unsharded = arena.allocate(Category::kGradients, DType::kF32, {unsharded});
         bucket.scratch = arena.allocate(Category::kWorkspace, DType::kF32, {scratch});
-        if (received > 0) bucket.received = arena.allocate(Category::kWorkspace, DType::kF32, {received});
+        if (receive > 0) bucket.receive_buffer = arena.allocate(Category::kWorkspace, DType::kF32, {receive});
         bucket.reductions.reserve(store_->unit_count());
     }
 }
@@ -119,32 +119,32 @@ const std::vector<GradientReduce::UnshardedGradient>& GradientReduce::unsharded_
     bucket_ = 1 - bucket_;
     Bucket& bucket = buckets_[bucket_];
     complete(backend, ranks, bucket);
-    complete_own_buffers(backend, ranks, block);
-    unsharded_.clear();
+    complete_shared_units(backend, ranks, block);
+    lent_.clear();
     std::int64_t at = 0;
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
         const ShardSpec& spec = store_->shard_spec(unit);
-        UnshardedGradient unsharded{own_[unit], holds_[unit] != 0};
+        UnshardedGradient unsharded{unit_buffers_[unit], accumulates_[unit] != 0};
         if (!store_->trains(unit)) {
-            unsharded_.emplace_back();
+            lent_.emplace_back();
             continue;
         }
-        if (has_own_[unit] == 0) {
+        if (!has_buffer(unit)) {
             unsharded.whole = flat_range(bucket.unsharded, at, spec.whole);
             at += spec.whole;
         }
         const std::int64_t padding = spec.whole - spec.element_count;
         if (!unsharded.accumulate && padding > 0)
             backend.zero(flat_range(unsharded.whole, spec.element_count, padding));
-        holds_[unit] = has_own_[unit];
-        unsharded_.push_back(unsharded);
+        accumulates_[unit] = has_buffer(unit) ? 1 : 0;
+        lent_.push_back(unsharded);
     }
-    return unsharded_;
+    return lent_;
 }
 
-// A unit's own buffer may still be on its way from the micro-step before (a tied embedding is its last and the next's
+// The buffer of a unit may still be on its way from the micro-step before (a tied embedding is its last and the next's
 // first).
-void GradientReduce::complete_own_buffers(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block) {
+void GradientReduce::complete_shared_units(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block) {
     Bucket& other = buckets_[1 - bucket_];
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
         if (std::ranges::find(other.reductions, unit, &Reduction::unit) == other.reductions.end()) continue;
@@ -155,17 +155,17 @@ void GradientReduce::complete_own_buffers(kernels::Backend& backend, ProcessGrou
 
 void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block, bool last) {
     const auto& units = store_->model().blocks[block]->units();
-    const bool now = last || by_rows() || shards_gradients(store_->sharding());
+    const bool now = last || uses_fixed_tree() || shards_gradients(store_->sharding());
     std::int64_t scratch_at = 0;
     if (now) backend.synchronize();
     for (std::size_t i = 0; now && i < units.size(); ++i) {
         const std::size_t unit = units[i];
         if (!completes(unit, block) || !store_->trains(unit)) continue;
-        holds_[unit] = 0;
-        if (by_rows() && store_->layout().ranks == 1) {
-            rows_.add(backend, unit, unsharded_[i].whole, store_->gradients(unit));
+        accumulates_[unit] = 0;
+        if (uses_fixed_tree() && store_->layout().ranks == 1) {
+            pairwise_sum_.add(backend, unit, lent_[i].whole, store_->gradients(unit));
         } else if (store_->layout().ranks > 1) {
-            start(ranks, buckets_[bucket_], {{}, unit, {}, last}, unsharded_[i].whole, scratch_at);
+            start(ranks, buckets_[bucket_], {{}, unit, {}, last}, lent_[i].whole, scratch_at);
         }
         scratch_at += store_->shard_spec(unit).whole;
     }
@@ -176,14 +176,15 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
     const std::size_t unit = reduction.unit;
     const ShardSpec& spec = store_->shard_spec(unit);
     const Tensor scratch = flat_range(bucket.scratch, scratch_at, spec.whole);
-    if (by_rows()) {
-        reduction.received = scratch;
+    if (uses_fixed_tree()) {
+        reduction.receive_buffer = scratch;
         reduction.transfer = ranks.world_by_shard().start_all_to_all(elements(whole), elements(scratch));
         bucket.reductions.push_back(reduction);
         return;
     }
-    if (reduced_[unit] != 0) reduction.received = flat_range(bucket.received, scratch_at / shard_ranks(), spec.shard);
-    const Tensor target = reduced_[unit] != 0 ? reduction.received : store_->gradient_shard(unit);
+    if (reduced_[unit] != 0)
+        reduction.receive_buffer = flat_range(bucket.receive_buffer, scratch_at / shard_ranks(), spec.shard);
+    const Tensor target = reduced_[unit] != 0 ? reduction.receive_buffer : store_->gradient_shard(unit);
     reduction.transfer = ranks.shard_group().start_reduce_scatter(elements(whole), elements(target), elements(scratch));
     reduced_[unit] = 1;
     bucket.reductions.push_back(reduction);
@@ -191,7 +192,7 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
 
 void GradientReduce::complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket) {
     for (const Reduction& reduction : bucket.reductions) {
-        if (by_rows()) {
+        if (uses_fixed_tree()) {
             add_rows(backend, ranks, reduction);
         } else {
             add_to_shard(backend, ranks, reduction);
@@ -203,10 +204,10 @@ void GradientReduce::complete(kernels::Backend& backend, ProcessGroups& ranks, B
 void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
     ranks.shard_group().wait(reduction.transfer);
     const Tensor shard = store_->gradient_shard(reduction.unit);
-    if (!reduction.received.empty()) backend.add(shard, reduction.received, shard);
+    if (!reduction.receive_buffer.empty()) backend.add(shard, reduction.receive_buffer, shard);
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
     backend.synchronize();
-    copies_.add(*ranks.replicate_group(), shard);
+    replica_reduce_.add(*ranks.replicate_group(), shard);
 }
 
 void GradientReduce::add_rows(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
@@ -215,8 +216,8 @@ void GradientReduce::add_rows(kernels::Backend& backend, ProcessGroups& ranks, c
     const Tensor own = store_->own_gradients(reduction.unit);
     const std::int64_t count = own.element_count();
     for (int rank = 0; rank < layout.ranks; ++rank) {
-        rows_.add(backend, reduction.unit, flat_range(reduction.received, layout.rank_by_shard(rank) * count, count),
-                  own);
+        pairwise_sum_.add(backend, reduction.unit,
+                          flat_range(reduction.receive_buffer, layout.rank_by_shard(rank) * count, count), own);
     }
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
     backend.synchronize();
@@ -227,7 +228,7 @@ void GradientReduce::add_rows(kernels::Backend& backend, ProcessGroups& ranks, c
 void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
     complete(backend, ranks, buckets_[1 - bucket_]);  // the older one first: all ranks wait in the order they began
     complete(backend, ranks, buckets_[bucket_]);
-    if (ranks.replicate_group() != nullptr && !by_rows()) copies_.finish(*ranks.replicate_group());
+    if (ranks.replicate_group() != nullptr && !uses_fixed_tree()) replica_reduce_.finish(*ranks.replicate_group());
     backend.synchronize();
     std::ranges::fill(reduced_, 0);
 }

@@ -27,11 +27,11 @@ class ReplicaReduce {
     comm::Transfer gather_;  // of the one before
 };
 
-// Lends each block a buffer for its units' whole gradients and sums them over the ranks once they are complete, while
-// the next blocks' backward passes run.
+// Lends each block a buffer for its units' unsharded gradients and sums them over the ranks once they are complete,
+// while the next blocks' backward passes run.
 //
 // Modes that keep whole gradients add micro-steps up locally and reduce once a step. The others reduce each micro-step
-// from one of two unsharded buffers and add to the shard; a unit that two blocks share (a tied embedding) has a buffer
+// from one of two buckets and add to the shard; a unit that two blocks share (a tied embedding) has a buffer
 // of its own until its second block is done. In the hybrid modes the shards of the copies are added up after the last
 // micro-step.
 //
@@ -64,38 +64,39 @@ class GradientReduce {
     struct Reduction {
         comm::Transfer transfer;
         std::size_t unit = 0;
-        Tensor received;    // of the shard of the sum when it must be added to the shard, or of the rows; else empty
-        bool last = false;  // of this step
+        Tensor receive_buffer;  // the shard of the sum when it must be added to what the shard holds, or the rows; else
+                                // empty
+        bool last = false;      // of this step
     };
     // What one block has under way; two take turns.
     struct Bucket {
-        Tensor unsharded;  // whole gradients of the block's units that have no buffer of their own
+        Tensor unsharded;  // gradients of the block's units that have no buffer of their own
         Tensor scratch;    // of its reductions
-        Tensor received;
+        Tensor receive_buffer;
         std::vector<Reduction> reductions;
     };
     void lay_out_buckets(Arena& arena);
     bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
     void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
-    void complete_own_buffers(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block);
+    void complete_shared_units(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block);
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_rows(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
-    bool by_rows() const { return options_.fixed_tree_rows > 0; }
+    bool uses_fixed_tree() const { return options_.fixed_tree_rows > 0; }
+    bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }
     int shard_ranks() const { return store_->layout().shard_ranks; }
 
     const ParameterStore* store_ = nullptr;
     Options options_;
     std::vector<std::size_t> first_block_;  // of each unit
-    std::vector<Tensor> own_;               // whole gradients kept from block to block; empty: an unsharded buffer
-    std::vector<char> has_own_;             // by unit
-    std::vector<char> holds_;               // by unit: own_ holds gradients to add to
+    std::vector<Tensor> unit_buffers_;      // unsharded gradients of a unit alone; empty: they are in the bucket
+    std::vector<char> accumulates_;         // by unit: that buffer holds gradients to add to
     std::vector<char> reduced_;             // by unit: the shard holds gradients of this step
     std::array<Bucket, 2> buckets_;
     std::size_t bucket_ = 0;
-    ReplicaReduce copies_;
-    PairwiseSum rows_;
-    std::vector<UnshardedGradient> unsharded_;
+    ReplicaReduce replica_reduce_;
+    PairwiseSum pairwise_sum_;
+    std::vector<UnshardedGradient> lent_;
 };
 
 }  // namespace atl::parallel

@@ -10,7 +10,7 @@ using tensor::Category;
 using tensor::DType;
 using Part = OptimizerState::Part;
 
-Part part_of(ParameterStore::Saved saved) {
+Part optimizer_part(ParameterStore::Saved saved) {
     if (saved == ParameterStore::Saved::kExactWeights) return Part::kMasters;
     return saved == ParameterStore::Saved::kFirstMoment ? Part::kFirstMoment : Part::kSecondMoment;
 }
@@ -54,7 +54,7 @@ std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t unit) con
     const model::FsdpUnit& parameters = model_->units[unit];
     const Range range = update_range(unit);
     std::vector<Run> runs;
-    for (const Piece& piece : pieces_of(parameters, range.begin, range.count)) {
+    for (const Piece& piece : split_by_parameter(parameters, range.begin, range.count)) {
         const bool is_norm = parameters.parameters[piece.parameter].is_norm;
         if (runs.empty() || runs.back().is_norm != is_norm) runs.push_back({piece.at, 0, is_norm});
         runs.back().count += piece.count;
@@ -67,20 +67,20 @@ ParameterStore::Range ParameterStore::update_range(std::size_t unit) const {
     return shards_moments(sharding()) ? Range{spec.begin, spec.shard} : Range{0, spec.whole};
 }
 
-ParameterStore::Range ParameterStore::range_of(Saved saved, std::size_t unit) const {
+ParameterStore::Range ParameterStore::saved_range(Saved saved, std::size_t unit) const {
     if (saved != Saved::kExactWeights || has_masters(unit)) return update_range(unit);
-    return {begin_of(weights_[unit], unit), weights_[unit].element_count()};
+    return {kept_begin(weights_[unit], unit), weights_[unit].element_count()};
 }
 
-DType ParameterStore::dtype_of(Saved saved, std::size_t unit) const {
+DType ParameterStore::saved_dtype(Saved saved, std::size_t unit) const {
     if (saved == Saved::kExactWeights && !has_masters(unit)) return storage(unit);
-    return state_.dtype(part_of(saved));
+    return state_.dtype(optimizer_part(saved));
 }
 
 Status ParameterStore::read(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                             std::span<std::byte> to) {
     if (saved != Saved::kExactWeights || has_masters(unit)) {
-        return state_.read(backend, part_of(saved), unit, at, to);
+        return state_.read(backend, optimizer_part(saved), unit, at, to);
     }
     const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(storage(unit));
     backend.copy_to_host(flat_range(weights_[unit], at, count), to.data());
@@ -90,7 +90,7 @@ Status ParameterStore::read(kernels::Backend& backend, Saved saved, std::size_t 
 Status ParameterStore::write(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                              std::span<const std::byte> from) {
     if (saved != Saved::kExactWeights || has_masters(unit)) {
-        return state_.write(backend, part_of(saved), unit, at, from);
+        return state_.write(backend, optimizer_part(saved), unit, at, from);
     }
     const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(storage(unit));
     backend.copy_from_host(from.data(), flat_range(weights_[unit], at, count));

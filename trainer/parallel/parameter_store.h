@@ -48,7 +48,7 @@ class ParameterStore {
     Tensor own_gradients(std::size_t unit) const;
     int moment_count() const { return state_.moment_count(); }
     // Where in its unit's flat buffer something kept begins: 0, or where this rank's shard does.
-    std::int64_t begin_of(const Tensor& kept, std::size_t unit) const {
+    std::int64_t kept_begin(const Tensor& kept, std::size_t unit) const {
         return kept.element_count() < specs_[unit].whole ? specs_[unit].begin : 0;
     }
     // False where the weights themselves are fp32, and in evaluation.
@@ -62,8 +62,8 @@ class ParameterStore {
         std::int64_t begin = 0;
         std::int64_t count = 0;
     };
-    Range range_of(Saved saved, std::size_t unit) const;
-    tensor::DType dtype_of(Saved saved, std::size_t unit) const;
+    Range saved_range(Saved saved, std::size_t unit) const;
+    tensor::DType saved_dtype(Saved saved, std::size_t unit) const;
     // Elements from `at` on, counted from the range's beginning, as bytes of that type. Errors are those of the file
     // that the optimizer is offloaded to.
     Status read(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at, std::span<std::byte> to);

@@ -17,7 +17,7 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
                                     const RunMemoryOptions& options) {
     RunMemory memory(Arena::measuring());
     memory.lay_out(backend, model, options);
-    plan::MemoryPlan plan = plan::plan_of(memory.arena_, host::resident_bytes());
+    plan::MemoryPlan plan = plan::read_plan(memory.arena_, host::resident_bytes());
     plan.offloaded_bytes = memory.store_.offloaded_bytes();
     return plan;
 }

@@ -32,7 +32,7 @@ std::vector<ShardSpec> shard_specs(const model::Model& model, const ParallelLayo
     return specs;
 }
 
-std::vector<Piece> pieces_of(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count) {
+std::vector<Piece> split_by_parameter(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count) {
     std::vector<Piece> pieces;
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
         const model::Parameter& parameter = unit.parameters[i];

@@ -53,7 +53,7 @@ TEST(ShardSpecTest, AHybridGroupOfOneRankShardsNothing) {
 
 TEST(PiecesTest, ARangeIsMadeOfThePartsOfParametersInIt) {
     const model::FsdpUnit unit = unit_of({10, 5, 20});
-    const auto pieces = pieces_of(unit, 8, 10);
+    const auto pieces = split_by_parameter(unit, 8, 10);
     ASSERT_EQ(pieces.size(), 3U);
     EXPECT_EQ(pieces[0].parameter, 0U);
     EXPECT_EQ(pieces[0].begin, 8);
@@ -65,7 +65,7 @@ TEST(PiecesTest, ARangeIsMadeOfThePartsOfParametersInIt) {
     EXPECT_EQ(pieces[2].parameter, 2U);
     EXPECT_EQ(pieces[2].at, 7);
     EXPECT_EQ(pieces[2].count, 3);
-    EXPECT_TRUE(pieces_of(unit, 35, 29).empty());
+    EXPECT_TRUE(split_by_parameter(unit, 35, 29).empty());
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ using run_settings::Offload;
 using run_settings::Recompute;
 using run_settings::Sharding;
 
-MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes) {
+MemoryPlan read_plan(const tensor::Arena& measured, std::int64_t program_bytes) {
     MemoryPlan plan;
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
         plan.categories[static_cast<std::size_t>(i)] = measured.peak_bytes(static_cast<tensor::Category>(i));

@@ -22,7 +22,7 @@ struct MemoryPlan {
     std::int64_t total_bytes() const { return arena_bytes + program_bytes; }
 };
 
-MemoryPlan plan_of(const tensor::Arena& measured, std::int64_t program_bytes);
+MemoryPlan read_plan(const tensor::Arena& measured, std::int64_t program_bytes);
 
 // The settings that decide how much memory a run takes.
 struct Settings {

@@ -17,7 +17,7 @@ TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
         arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {500});
     }
     arena.allocate(tensor::Category::kActivations, tensor::DType::kF32, {100});
-    const MemoryPlan plan = plan_of(arena, 7);
+    const MemoryPlan plan = read_plan(arena, 7);
     EXPECT_GE(plan.categories[static_cast<std::size_t>(tensor::Category::kWeights)], 4000);
     EXPECT_GE(plan.arena_bytes, 6000);
     EXPECT_LT(plan.arena_bytes, 6400);

@@ -75,7 +75,7 @@ class GenerateCommand final : public Command {
                               comm::Comm& comm) {
         std::vector<std::int32_t> ids;
         // Ranks on different kinds of CPU may differ in the last bit, and must not part over it.
-        options_.settle = [&](std::int32_t token) {
+        options_.agree_on_token = [&](std::int32_t token) {
             comm.broadcast(std::as_writable_bytes(std::span(&token, 1)), 0);
             return token;
         };

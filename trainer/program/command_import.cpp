@@ -3,7 +3,7 @@
 #include "trainer/importer/import.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/output.h"
-#include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::program {
 namespace {
@@ -18,7 +18,7 @@ class ImportCommand final : public Command {
                 {"tokenizer", "directory whose tokenizer files are copied; the default is --from", &options_.tokenizer},
                 {"dtype", "fp32|fp16|bf16; the default keeps every value's bits",
                  Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
+                     ATOLL_TRY(options_.dtype, weights::parse_file_dtype(text));
                      return {};
                  })},
                 {"max-position-embeddings", "the context, where Meta's params.json does not say it", &positions_},

@@ -5,7 +5,7 @@
 #include "trainer/program/commands.h"
 #include "trainer/train/output.h"
 #include "trainer/weights/init.h"
-#include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::program {
 namespace {
@@ -26,7 +26,7 @@ class InitCommand final : public Command {
                 {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"dtype", "fp32|fp16|bf16; the default is config.json's",
                  Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
+                     ATOLL_TRY(options_.dtype, weights::parse_file_dtype(text));
                      return {};
                  })}};
     }

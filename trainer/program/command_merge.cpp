@@ -23,7 +23,7 @@ class MergeCommand final : public Command {
                 {"overwrite", "replace a model that is in --out", &overwrite_},
                 {"save-dtype", "fp32|fp16|bf16; the default is the model's",
                  Flag::Assign([this](std::string_view text) -> Status {
-                     ATOLL_TRY(options_.dtype, weights::parse_float_dtype(text));
+                     ATOLL_TRY(options_.dtype, weights::parse_file_dtype(text));
                      return {};
                  })},
                 {.name = "quantize",

@@ -11,7 +11,7 @@
 namespace atl::tensor {
 
 // What a training step's memory is for; the lines of the memory plan.
-// kQuantized: the groups of weights that are kept as int8 or NF4, with their norms.
+// kQuantized: the units that are kept as int8 or NF4, with their norms.
 enum class Category : std::uint8_t {
     kWeights,
     kQuantized,

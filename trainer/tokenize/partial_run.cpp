@@ -94,7 +94,7 @@ Result<PartRecord> PartRecord::parse(std::string_view line) {
     return part;
 }
 
-Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const nlohmann::json& identity) {
+Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const nlohmann::json& description) {
     PartialRun run;
     run.target_ = target.has_filename() ? target : target.parent_path();
     run.path_ = run.target_.string() + ".partial";
@@ -103,7 +103,7 @@ Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const n
     run.lock_.reset(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (!run.lock_.valid()) return file_error(lock, "create");
     if (!try_lock(run.lock_)) return conflict("another process is making " + run.target_.string(), "out");
-    const std::string text = identity.dump(2) + "\n";
+    const std::string text = description.dump(2) + "\n";
     const auto earlier = read_file(run.path_ / "run.json");
     if (earlier.ok() && *earlier == text) {
         run.parts_ = read_parts(run.path_ / "parts.jsonl");
@@ -115,9 +115,9 @@ Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const n
     return run;
 }
 
-Status PartialRun::begin_anew(const std::string& identity) {
+Status PartialRun::begin_anew(const std::string& description) {
     ATOLL_RETURN_IF_ERROR(remove_in(path_, {"run.json", "parts.jsonl", "data", "spool"}));
-    return write_file_atomic(path_ / "run.json", identity);
+    return write_file_atomic(path_ / "run.json", description);
 }
 
 Status PartialRun::create() {

@@ -37,9 +37,9 @@ bool is_data_file(std::string_view name);
 // works in it at a time; when that is killed, the next one finds the parts. Not thread-safe.
 class PartialRun {
   public:
-    // Parts are kept when run.json is `identity`; those of a run with other input or options are dropped. kConflict:
+    // Parts are kept when run.json is `description`; those of a run with other input or options are dropped. kConflict:
     // another process is at work in it.
-    static Result<PartialRun> open(const std::filesystem::path& target, const nlohmann::json& identity);
+    static Result<PartialRun> open(const std::filesystem::path& target, const nlohmann::json& description);
 
     // What an earlier process left, oldest first. A torn or wrong line ends them.
     const std::vector<PartRecord>& parts() const { return parts_; }
@@ -57,7 +57,7 @@ class PartialRun {
   private:
     PartialRun() = default;
     Status create();
-    Status begin_anew(const std::string& identity);
+    Status begin_anew(const std::string& description);
 
     std::filesystem::path target_;
     std::filesystem::path path_;

@@ -309,8 +309,8 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     const auto opened = tokenizer::Tokenizer::open(options.tokenizer);
     if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
     const tokenizer::Tokenizer& tokenizer = **opened;
-    ATOLL_TRY(const nlohmann::json identity, describe_run(options, tokenizer));
-    ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, identity));
+    ATOLL_TRY(const nlohmann::json description, describe_run(options, tokenizer));
+    ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, description));
     auto report = make_data(options, tokenizer, text_template, partial);
     // After a system's fault the parts stay; wrong input would only be found again.
     const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;

@@ -7,7 +7,7 @@
 namespace atl::tokenizer {
 namespace {
 
-std::uint64_t key_of(std::int32_t left, std::int32_t right) {
+std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
     return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
 }
 
@@ -30,12 +30,12 @@ constexpr std::int32_t kGone = -1'000'000'000;
 }  // namespace
 
 void BpeMerges::add(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t merged) {
-    merges_.emplace(key_of(left, right), Merge{rank, merged});
+    merges_.emplace(pair_key(left, right), Merge{rank, merged});
 }
 
 const BpeMerges::Merge* BpeMerges::find(std::int32_t left, std::int32_t right) const {
     if (left < 0 || right < 0) return nullptr;
-    const auto found = merges_.find(key_of(left, right));
+    const auto found = merges_.find(pair_key(left, right));
     return found == merges_.end() ? nullptr : &found->second;
 }
 

@@ -41,7 +41,7 @@ std::optional<std::string> bytes_of_token(std::string_view token) {
 }
 
 // What tokenizer_config.json and added_tokens.json may decide. A special token that is written out stays text.
-std::string settings_of(const ByteLevelParts& parts) {
+std::string describe_settings(const ByteLevelParts& parts) {
     json::Json added = json::Json::array();
     for (const auto& token : parts.added_tokens)
         if (!token.special) added.push_back({token.id, token.content, token.normalized});
@@ -72,7 +72,7 @@ Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const Byt
     ATOLL_RETURN_IF_ERROR(tokenizer->add_merges(parts));
     ATOLL_RETURN_IF_ERROR(tokenizer->add_specials(parts, bos, eos));
     tokenizer->add_bos_ = !parts.first_token.empty();
-    tokenizer->settings_ = settings_of(parts);
+    tokenizer->settings_ = describe_settings(parts);
     return tokenizer;
 }
 
@@ -116,15 +116,15 @@ Status ByteLevelTokenizer::add_merges(const ByteLevelParts& parts) {
 }
 
 Status ByteLevelTokenizer::add_specials(const ByteLevelParts& parts, const std::string& bos, const std::string& eos) {
-    const auto id_of = [&](const std::string& content) -> std::optional<std::int32_t> {
+    const auto find_id = [&](const std::string& content) -> std::optional<std::int32_t> {
         for (const auto& token : parts.added_tokens)
             if (token.content == content) return token.id;
         const auto found = parts.vocab.find(content);
         return found == parts.vocab.end() ? std::nullopt : std::optional(found->second);
     };
     const std::string& first = parts.first_token.empty() ? bos : parts.first_token;
-    if (!first.empty() && !(bos_ = id_of(first))) return fields::bad("bos_token", "\"" + first + "\" is no token");
-    if (!eos.empty() && !(eos_ = id_of(eos))) return fields::bad("eos_token", "\"" + eos + "\" is no token");
+    if (!first.empty() && !(bos_ = find_id(first))) return fields::bad("bos_token", "\"" + first + "\" is no token");
+    if (!eos.empty() && !(eos_ = find_id(eos))) return fields::bad("eos_token", "\"" + eos + "\" is no token");
     return {};
 }
 

@@ -53,7 +53,7 @@ bool is_since_unicode_10(char32_t code) {
     return range != kSinceUnicode10.begin() && code <= (range - 1)->last;
 }
 
-utf8proc_option_t options_of(NormalForm form) {
+utf8proc_option_t utf8proc_options(NormalForm form) {
     const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
     const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
     return static_cast<utf8proc_option_t>(UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
@@ -91,7 +91,7 @@ void order_marks(Codes& codes) {
 }
 
 void append_normalized(std::string_view text, NormalForm form, std::string& result) {
-    const utf8proc_option_t options = options_of(form);
+    const utf8proc_option_t options = utf8proc_options(form);
     Codes codes = decomposed(text, options);
     order_marks(codes);
     const auto count = ::utf8proc_normalize_utf32(codes.data(), std::ssize(codes), options);

@@ -75,7 +75,7 @@ Result<std::string> translate(const std::string& expression) {
     return result;
 }
 
-std::string message_of(int code) {
+std::string pcre2_message(int code) {
     PCRE2_UCHAR text[256];
     ::pcre2_get_error_message(code, text, sizeof text);
     return reinterpret_cast<const char*>(text);
@@ -106,7 +106,7 @@ Result<PreTokenizer> PreTokenizer::compile(const std::string& expression) {
                                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &position, nullptr);
     if (compiled == nullptr)
         return invalid_argument("pre_tokenizer", "pre_tokenizer: the expression is not understood (" +
-                                                     message_of(code) + "): " + expression);
+                                                     pcre2_message(code) + "): " + expression);
     PreTokenizer result(std::make_unique<Impl>(compiled));
     std::uint32_t matches_empty = 0;
     ::pcre2_pattern_info(compiled, PCRE2_INFO_MATCHEMPTY, &matches_empty);
@@ -127,7 +127,7 @@ Status PreTokenizer::split(std::string_view text, std::vector<std::string_view>&
         if (found == PCRE2_ERROR_NOMATCH) break;
         if (found < 0)  // the expression is input, too, and may run away
             return invalid_argument("pre_tokenizer",
-                                    "pre_tokenizer: the expression cannot be matched: " + message_of(found));
+                                    "pre_tokenizer: the expression cannot be matched: " + pcre2_message(found));
         const PCRE2_SIZE* range = ::pcre2_get_ovector_pointer(match.get());
         if (range[0] > done) words.push_back(text.substr(done, range[0] - done));
         words.push_back(text.substr(range[0], range[1] - range[0]));

@@ -17,7 +17,7 @@ bool is_set(const Json& value) {
 }
 
 // "a b" (older files) or ["a", "b"].
-std::optional<std::pair<std::string, std::string>> merge_of(const Json& value) {
+std::optional<std::pair<std::string, std::string>> parse_merge(const Json& value) {
     if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
         return std::pair(value[0].get<std::string>(), value[1].get<std::string>());
     if (!value.is_string()) return std::nullopt;
@@ -38,7 +38,7 @@ Status read_model(const Json& model, ByteLevelParts& result) {
         return fields::bad("model", "vocab or merges is missing");
     ATOLL_RETURN_IF_ERROR(fields::read_vocab(fields::member(model, "vocab"), "model.vocab", result));
     for (const Json& value : fields::member(model, "merges")) {
-        auto merge = merge_of(value);
+        auto merge = parse_merge(value);
         if (!merge) return fields::bad("model.merges", "entry " + std::to_string(result.merges.size()) + " is no pair");
         result.merges.push_back(std::move(*merge));
     }

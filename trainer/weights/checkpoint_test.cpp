@@ -13,6 +13,7 @@
 #include "shared/base/file.h"
 #include "trainer/weights/load.h"
 #include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::weights {
 namespace {
@@ -324,9 +325,9 @@ TEST_F(CheckpointFileTest, IntegerTensorsAreNoWeights) {
 }
 
 TEST_F(CheckpointFileTest, NamesOfDtypesAreThoseOfFlagsAndConfigs) {
-    EXPECT_EQ(parse_float_dtype("fp16").value(), DType::kF16);
-    EXPECT_EQ(parse_float_dtype("bfloat16").value(), DType::kBF16);
-    EXPECT_FALSE(parse_float_dtype("int8").ok());
+    EXPECT_EQ(parse_file_dtype("fp16").value(), DType::kF16);
+    EXPECT_EQ(parse_file_dtype("bfloat16").value(), DType::kBF16);
+    EXPECT_FALSE(parse_file_dtype("int8").ok());
 }
 
 }  // namespace

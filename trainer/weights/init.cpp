@@ -12,16 +12,13 @@
 #include "trainer/model/model.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::weights {
 namespace {
 
 // Values made at a time.
 constexpr std::int64_t kInitializedElements = 1 << 18;
-
-DType disk_dtype(tensor::DType dtype) {
-    return dtype == tensor::DType::kF16 ? DType::kF16 : dtype == tensor::DType::kBF16 ? DType::kBF16 : DType::kF32;
-}
 
 Status check_tokenizer(const std::filesystem::path& directory, const model::ModelConfig& config) {
     if (directory.empty()) return {};
@@ -56,7 +53,7 @@ Status init_model(const InitOptions& options) {
         return invalid_argument(config.error().field, options.config.string() + ": " + config.error().message);
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer, *config));
     const model::Model model = model::make_model(*config);
-    const DType dtype = options.dtype.value_or(disk_dtype(config->dtype));
+    const DType dtype = options.dtype.value_or(file_dtype(config->dtype));
     std::vector<TensorSpec> specs;
     for (const auto& unit : model.units)
         for (const auto& parameter : unit.parameters) specs.push_back({parameter.name, parameter.shape, dtype});

@@ -11,6 +11,7 @@
 #include "trainer/weights/adapter.h"
 #include "trainer/weights/quantize.h"
 #include "trainer/weights/save.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::weights {
 namespace {
@@ -31,7 +32,7 @@ Result<std::vector<float>> read_whole(const WeightReader& weights, const model::
 }
 
 // The model's own parameters, or its adapters', in their order.
-std::vector<const model::Parameter*> parameters_of(const model::Model& model, bool adapters) {
+std::vector<const model::Parameter*> list_parameters(const model::Model& model, bool adapters) {
     std::vector<const model::Parameter*> all;
     for (const model::FsdpUnit& unit : model.units) {
         if (unit.is_adapter != adapters) continue;
@@ -41,8 +42,8 @@ std::vector<const model::Parameter*> parameters_of(const model::Model& model, bo
 }
 
 // What is added to a weight; absent: nothing.
-Result<std::optional<Pair>> pair_of(const model::Parameter& weight, const WeightReader& adapter,
-                                    const std::vector<const model::Parameter*>& matrices) {
+Result<std::optional<Pair>> read_pair(const model::Parameter& weight, const WeightReader& adapter,
+                                      const std::vector<const model::Parameter*>& matrices) {
     const auto find = [&](std::string_view suffix) {
         const std::string name = std::string(kPrefix) + model::module_name(weight) + std::string(suffix);
         return std::ranges::find(matrices, name, &model::Parameter::name);
@@ -118,7 +119,7 @@ Status merge_adapter(const MergeOptions& options, const model::Model& adapted) {
     ATOLL_TRY(const model::LoraOptions lora, load_adapter_config(options.adapter));
     ATOLL_TRY(const WeightReader adapter, WeightReader::open_adapter(options.adapter));
     ATOLL_TRY(const WeightReader model, WeightReader::open(options.model));
-    const auto weights = parameters_of(adapted, false), matrices = parameters_of(adapted, true);
+    const auto weights = list_parameters(adapted, false), matrices = list_parameters(adapted, true);
     std::vector<TensorSpec> specs;
     for (const model::Parameter* weight : weights) {
         ATOLL_TRY(const DType dtype, model.dtype(weight->name));
@@ -132,7 +133,7 @@ Status merge_adapter(const MergeOptions& options, const model::Model& adapted) {
     double merged = 0;
     for (const model::Parameter* weight : weights) {
         progress.at(merged++ / static_cast<double>(weights.size()));
-        ATOLL_TRY(const auto pair, pair_of(*weight, adapter, matrices));
+        ATOLL_TRY(const auto pair, read_pair(*weight, adapter, matrices));
         ATOLL_TRY(const Values values, Values::open(model, *weight));
         ATOLL_RETURN_IF_ERROR(merge_tensor(*weight, values, pair, lora.scale(), writer));
     }

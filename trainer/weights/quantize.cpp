@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "trainer/weights/storage.h"
+
 namespace atl::weights {
 namespace {
 
@@ -23,11 +25,6 @@ Status append_rows(const WeightReader& weights, const model::Parameter& matrix, 
 }
 
 }  // namespace
-
-quant::Format quant_format(tensor::DType stored) {
-    check(tensor::is_quantized(stored), "not a quantised format");
-    return stored == tensor::DType::kNf4 ? quant::Format::kNf4 : quant::Format::kInt8;
-}
 
 Status read_quantized(const WeightReader& weights, const model::Parameter& matrix, quant::TakeBytes take) {
     quant::Quantizer quantizer(quant_format(matrix.stored), matrix.shape[0], matrix.shape[1], std::move(take));

@@ -10,8 +10,6 @@
 
 namespace atl::weights {
 
-quant::Format quant_format(tensor::DType stored);  // kInt8 or kNf4
-
 // A matrix of a model's files in a quantised format, as a unit of bytes keeps it, handed over as it is made. Read a
 // few rows at a time: no form of it is ever whole in memory.
 Status read_quantized(const WeightReader& weights, const model::Parameter& matrix, quant::TakeBytes take);

@@ -19,7 +19,7 @@ using safetensors::TensorInfo;
 // Values converted at a time.
 constexpr std::size_t kConvertedElements = 1U << 18;
 
-std::uint64_t size_of(const TensorSpec& tensor) {
+std::uint64_t size_bytes(const TensorSpec& tensor) {
     std::uint64_t size = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
     for (const std::int64_t extent : tensor.shape) size *= static_cast<std::uint64_t>(extent);
     return size;
@@ -36,11 +36,11 @@ std::vector<Shard> cut(const std::vector<TensorSpec>& tensors, std::uint64_t sha
     std::vector<Shard> shards(1);
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (size != 0 && size + size_of(tensors[i]) > shard_bytes_max) {
+        if (size != 0 && size + size_bytes(tensors[i]) > shard_bytes_max) {
             shards.push_back({i, i});
             size = 0;
         }
-        size += size_of(tensors[i]);
+        size += size_bytes(tensors[i]);
         shards.back().end = i + 1;
     }
     return shards;
@@ -60,7 +60,7 @@ std::string make_index(const std::string& stem, const std::vector<TensorSpec>& t
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
         for (std::size_t i = shards[shard].begin; i < shards[shard].end; ++i) {
             weight_map[tensors[i].name] = shard_name(stem, shard, shards.size());
-            total += size_of(tensors[i]);
+            total += size_bytes(tensors[i]);
         }
     }
     const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
@@ -78,7 +78,7 @@ struct WeightWriter::Impl {
 
     // Closes files that are complete and opens the one that takes the next value. Tensors without elements pass.
     Status advance() {
-        while (tensor < tensors.size() && written == elements_of(tensor)) {
+        while (tensor < tensors.size() && written == element_count(tensor)) {
             ++tensor;
             written = 0;
         }
@@ -100,8 +100,8 @@ struct WeightWriter::Impl {
         return {};
     }
 
-    std::uint64_t elements_of(std::size_t index) const {
-        return size_of(tensors[index]) / static_cast<std::uint64_t>(safetensors::size_bytes(tensors[index].dtype));
+    std::uint64_t element_count(std::size_t index) const {
+        return size_bytes(tensors[index]) / static_cast<std::uint64_t>(safetensors::size_bytes(tensors[index].dtype));
     }
 
     // Values of the tensor that is being written, at most a piece of it.
@@ -156,7 +156,7 @@ Result<WeightWriter> WeightWriter::create(StagedDirectory staged, std::vector<Te
 Status WeightWriter::append(std::span<const float> values) {
     while (!values.empty()) {
         check(impl_->tensor < impl_->tensors.size(), "more values than the model's tensors have");
-        const std::uint64_t room = impl_->elements_of(impl_->tensor) - impl_->written;
+        const std::uint64_t room = impl_->element_count(impl_->tensor) - impl_->written;
         const auto count = static_cast<std::size_t>(std::min<std::uint64_t>({room, values.size(), kConvertedElements}));
         ATOLL_RETURN_IF_ERROR(impl_->append_piece(values.first(count)));
         impl_->written += count;
@@ -183,13 +183,6 @@ Status check_not_the_model(const std::filesystem::path& out, const std::filesyst
     std::error_code missing;
     if (!std::filesystem::equivalent(out, model, missing)) return {};
     return invalid_argument("--out", "'" + out.string() + "' is the model itself; name another directory");
-}
-
-Result<DType> parse_float_dtype(std::string_view name) {
-    if (name == "fp32" || name == "float32") return DType::kF32;
-    if (name == "fp16" || name == "float16") return DType::kF16;
-    if (name == "bf16" || name == "bfloat16") return DType::kBF16;
-    return invalid_argument("dtype", "\"" + std::string(name) + "\" is none of fp32, fp16 and bf16");
 }
 
 }  // namespace atl::weights

@@ -73,7 +73,4 @@ bool is_model_file(std::string_view name);
 // kInvalidArgument naming --out when it is the directory of the model that is read: nobody could make its result again.
 Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model);
 
-// "fp32", "fp16", "bf16" (flags) or "float32", "float16", "bfloat16" (config.json). kInvalidArgument otherwise.
-Result<DType> parse_float_dtype(std::string_view name);
-
 }  // namespace atl::weights

@@ -2,12 +2,16 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 
+#include "shared/base/result.h"
 #include "shared/run_settings/choices.h"
 #include "trainer/kernels/backend.h"
+#include "trainer/quant/quantizer.h"
 #include "trainer/weights/convert.h"
 
-// The formats that weights are kept in, as flags and the files of a model know them.
+// The formats that weights are kept in: tensor::DType in memory, safetensors::DType in files, quant::Format for the
+// quantiser. What turns one into another, or a flag into one, is here.
 namespace atl::weights {
 
 tensor::DType storage_dtype(run_settings::Precision precision);
@@ -15,7 +19,11 @@ tensor::DType storage_dtype(run_settings::Precision precision);
 std::optional<tensor::DType> storage_dtype(run_settings::Quantization quantization);
 
 // kF32, kF16 or kBF16.
-weights::DType file_dtype(tensor::DType storage);
+DType file_dtype(tensor::DType storage);
+// kInt8 or kNf4.
+quant::Format quant_format(tensor::DType storage);
+// "fp32", "fp16", "bf16" (flags) or "float32", "float16", "bfloat16" (config.json). kInvalidArgument otherwise.
+Result<DType> parse_file_dtype(std::string_view name);
 
 // Writes fp32 values into a tensor of any such format, rounded to nearest. False when one of them is beyond its range.
 bool store_values(std::span<const float> values, const tensor::Tensor& to, kernels::Backend& backend);
