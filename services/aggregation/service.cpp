@@ -15,14 +15,14 @@ class RunningAggregation final : public service::Running {
         : relay_(context.pool, context.settings.postgres, "aggregation", context.settings.kafka_brokers,
                  context.metrics),
           workers_(context.pool, worker_options(context.pool, context.settings.postgres, settings, context.metrics,
-                                                service::instance_of(context.settings))),
+                                                service::instance_name(context.settings))),
           inbox_(
               context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
               {jobs_topic(settings.topic_prefix)},
               [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
                   return take_event(transaction, event, prefix);
               },
-              context.metrics, service::instance_of(context.settings)) {
+              context.metrics, service::instance_name(context.settings)) {
         add_routes(context.server, context.pool, [this](const std::string& id) { return inbox_.replay(id); });
     }
 

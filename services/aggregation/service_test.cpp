@@ -323,13 +323,13 @@ TEST_F(AggregationTest, AReasonIsOfABoundedLengthHoweverMuchThereIsToSay) {
     base.files.push_back({"config.json", 1, {{std::string(64, 'c'), 1}}});
     const http::TestServer store([&](http::Server& server) {
         server.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(), [&](const http::Request& asked) {
-            if (asked.param("digest") == store_client::digest_of(base))
+            if (asked.param("digest") == store_client::manifest_digest(base))
                 return http::Response::json(200, {{"manifest", store_client::to_json(base)}});
             return http::Response::problem(not_found(std::string(1 << 20, 'x')), "");
         });
     });
     auto event = closed(1);
-    event.data["base"] = store_client::digest_of(base);
+    event.data["base"] = store_client::manifest_digest(base);
     ASSERT_TRUE(take(event).ok());
     ASSERT_TRUE(work_once(store).ok());
     const Json failed = server_->client().get_json("/v1/aggregations/j1/1").value();

@@ -111,7 +111,7 @@ std::span<const pg::Migration> migrations() {
 }
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {
-    settings.instance = service::instance_of(context.settings);
+    settings.instance = service::instance_name(context.settings);
     ATOLL_TRY(const auth::Issuer issuer, load_issuer(settings.private_key_file));
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
     // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it and make their

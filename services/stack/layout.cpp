@@ -45,7 +45,7 @@ UniqueFd bind_loopback(std::uint16_t port) {
     return fd;
 }
 
-std::uint16_t port_of(const UniqueFd& fd) {
+std::uint16_t bound_port(const UniqueFd& fd) {
     sockaddr_in address{};
     socklen_t size = sizeof address;
     if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
@@ -70,7 +70,7 @@ Result<Ports> any_free_ports() {
     std::vector<UniqueFd> held;
     for (const auto& [name, member] : kMembers) {
         held.push_back(bind_any());
-        ports.*member = port_of(held.back());
+        ports.*member = bound_port(held.back());
         if (ports.*member == 0) return unavailable("no free TCP port on 127.0.0.1");
     }
     return ports;

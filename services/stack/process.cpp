@@ -42,7 +42,7 @@ std::optional<Stat> parse_stat(const std::string& line) {
     return stat;
 }
 
-std::optional<Stat> stat_of(pid_t pid) {
+std::optional<Stat> read_stat(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string line;
     if (!std::getline(file, line)) return {};
@@ -66,13 +66,13 @@ std::vector<Stat> all_living() {
         const std::string name = entry.path().filename();
         pid_t pid = 0;
         if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-        const auto stat = stat_of(pid);
+        const auto stat = read_stat(pid);
         if (stat && alive(*stat)) living.push_back(*stat);
     }
     return living;
 }
 
-std::vector<Stat> session_of(pid_t leader) {
+std::vector<Stat> living_in_session(pid_t leader) {
     auto members = all_living();
     std::erase_if(members, [&](const Stat& stat) { return stat.session != leader; });
     return members;
@@ -90,7 +90,7 @@ std::optional<Stat> recorded_in(const std::filesystem::path& pid_file) {
 // False when another process has got the recorded pid since. A session's number is not given away while a member of
 // the session lives: what is in the session of a leader that died is ours (nginx' workers, after its master's end).
 bool still_ours(const Stat& recorded) {
-    const auto now = stat_of(recorded.pid);
+    const auto now = read_stat(recorded.pid);
     return !now || now->start_ticks == recorded.start_ticks;
 }
 
@@ -118,7 +118,7 @@ bool wait_for_end(pid_t leader, int signal, std::chrono::milliseconds patience) 
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (bool passed_on = false;;) {
         reap(leader);
-        const auto members = session_of(leader);
+        const auto members = living_in_session(leader);
         if (members.empty()) return true;
         if (std::chrono::steady_clock::now() >= deadline) return false;
         const bool leads = std::any_of(members.begin(), members.end(), [&](const Stat& s) { return s.pid == leader; });
@@ -145,7 +145,7 @@ Status start_recorded(const std::vector<std::string>& argv, const std::filesyste
     ATOLL_TRY(const pid_t pid, start_daemon(wrapped, options));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!std::filesystem::exists(pid_file)) {
-        if (!stat_of(pid) || std::chrono::steady_clock::now() > deadline)
+        if (!read_stat(pid) || std::chrono::steady_clock::now() > deadline)
             return internal_error("cannot start " + argv.front() + "; see " + log.string());
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -156,7 +156,7 @@ std::optional<Process> running_process(const std::filesystem::path& pid_file) {
     const auto recorded = recorded_in(pid_file);
     if (!recorded) return {};
     reap(recorded->pid);
-    const auto now = stat_of(recorded->pid);
+    const auto now = read_stat(recorded->pid);
     if (!now || now->start_ticks != recorded->start_ticks || !alive(*now)) return {};
     return Process{now->pid, now->start_ticks};
 }
@@ -188,7 +188,7 @@ Result<int> stop_recorded(const std::filesystem::path& pid_file, int signal, std
     if (recorded && still_ours(*recorded)) {
         const pid_t leader = recorded->pid;
         if (running_process(pid_file)) ::kill(leader, signal);
-        if (!wait_for_end(leader, signal, patience)) killed = signal_all(session_of(leader), SIGKILL);
+        if (!wait_for_end(leader, signal, patience)) killed = signal_all(living_in_session(leader), SIGKILL);
         if (!wait_for_end(leader, SIGKILL, std::chrono::seconds(10)))
             return internal_error("process " + std::to_string(leader) + " does not end, even by SIGKILL");
     }

@@ -75,7 +75,7 @@ json settings(const Stack& stack, const std::string& service) {
     return all;
 }
 
-fs::path program_of(const Stack& stack, const std::string& service) {
+fs::path service_program(const Stack& stack, const std::string& service) {
     return stack.programs / ("atoll-" + service);
 }
 
@@ -86,7 +86,7 @@ Status find_program(const fs::path& program) {
 }
 
 Result<std::vector<std::string>> start_service(const Stack& stack, const std::string& service) {
-    const fs::path program = program_of(stack, service);
+    const fs::path program = service_program(stack, service);
     const fs::path config = stack.layout.config(service);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(config, to_yaml(settings(stack, service)), 0600));
     return std::vector<std::string>{program.string(), "--config", config.string()};
@@ -124,7 +124,7 @@ Component service_component(const Stack& stack, const std::string& service) {
     Component component;
     component.name = service;
     component.address = "http://" + loopback(stack.ports.of(service));
-    component.find = [program = program_of(stack, service)] { return find_program(program); };
+    component.find = [program = service_program(stack, service)] { return find_program(program); };
     component.start = [stack, service] { return start_service(stack, service); };
     component.ready = [url = component.address] { return answers(url, "/readyz"); };
     return component;

@@ -61,7 +61,7 @@ TEST_F(StoreTest, AVersionIsFoundByDigestByTagAndFromAnyModel) {
     create_model("llama");
     const Json manifest = stored({{"config.json", "{}"}, {"model.safetensors", safetensors_file("abcd")}});
     const std::string digest = create_version("llama", manifest);
-    EXPECT_EQ(digest, store_client::digest_of(store_client::parse_manifest(manifest).value()));
+    EXPECT_EQ(digest, store_client::manifest_digest(store_client::parse_manifest(manifest).value()));
     EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/best", {{"digest", digest}}).status, 200);
     for (const std::string& path : {"/v1/models/llama/versions/" + digest,
                                     std::string("/v1/models/llama/versions/best"), "/v1/versions/" + digest}) {

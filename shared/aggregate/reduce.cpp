@@ -12,7 +12,7 @@ namespace {
 
 using safetensors::DType;
 
-std::size_t width_of(DType dtype) {
+std::size_t element_bytes(DType dtype) {
     return static_cast<std::size_t>(safetensors::size_bytes(dtype));
 }
 
@@ -70,7 +70,7 @@ struct Elements {
 // The same elements in one model, as stored there.
 Result<std::span<const std::byte>> read_elements(const Elements& which, const Input& input, const Place& place,
                                                  Scratch& scratch) {
-    const std::size_t width = width_of(place.dtype);
+    const std::size_t width = element_bytes(place.dtype);
     const std::span<std::byte> raw = std::span(scratch.raw).first(which.count * width);
     ATOLL_RETURN_IF_ERROR(input.files[place.file].bytes->read(place.offset + which.first * width, raw));
     return std::span<const std::byte>(raw);
@@ -217,7 +217,7 @@ Scratch::Scratch(const Plan& plan)
 
 Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                        Scratch& scratch) {
-    const Elements which{plan, tensor, first, into.size() / width_of(tensor.info.dtype)};
+    const Elements which{plan, tensor, first, into.size() / element_bytes(tensor.info.dtype)};
     if (tensor.makes == OutputKind::kCopy) return copy(which, into, scratch);
     if (tensor.makes != OutputKind::kMean) return step(which, into, scratch);
     return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : mean(which, into, scratch);

@@ -17,7 +17,7 @@ constexpr const char* kIssuer = "atoll";
 using Token = std::unique_ptr<jwt_t, decltype(&jwt_free)>;
 using CString = std::unique_ptr<char, decltype(&std::free)>;
 
-const unsigned char* bytes_of(const std::string& text) {
+const unsigned char* unsigned_bytes(const std::string& text) {
     return reinterpret_cast<const unsigned char*>(text.data());
 }
 
@@ -34,7 +34,7 @@ json::Json to_json(const TaskScope& scope) {
             {"write_model", scope.write_model}};
 }
 
-json::Json claims_of(const Principal& principal, std::int64_t issued_unix_s) {
+json::Json make_claims(const Principal& principal, std::int64_t issued_unix_s) {
     json::Json claims = {{"iss", kIssuer},
                          {"sub", principal.subject},
                          {"role", to_string(principal.role)},
@@ -120,9 +120,9 @@ Result<std::string> Issuer::issue(Principal principal, std::chrono::seconds life
     jwt_t* raw = nullptr;
     if (jwt_new(&raw) != 0) return internal_error("libjwt cannot allocate a token");
     const Token token(raw, &jwt_free);
-    const std::string claims = claims_of(principal, now).dump();
+    const std::string claims = make_claims(principal, now).dump();
     if (jwt_add_grants_json(token.get(), claims.c_str()) != 0 ||
-        jwt_set_alg(token.get(), JWT_ALG_ES256, bytes_of(pem_), static_cast<int>(pem_.size())) != 0)
+        jwt_set_alg(token.get(), JWT_ALG_ES256, unsigned_bytes(pem_), static_cast<int>(pem_.size())) != 0)
         return internal_error("libjwt refuses the claims or the key");
     const CString encoded(jwt_encode_str(token.get()), &std::free);
     if (!encoded) return invalid_argument("private_key", "the private key is not an EC P-256 key in PEM");
@@ -138,7 +138,7 @@ Result<Verifier> Verifier::from_pem(std::string public_key_pem) {
 Result<Principal> Verifier::verify(std::string_view token) const {
     jwt_t* raw = nullptr;
     const std::string text(token);
-    const int failed = jwt_decode(&raw, text.c_str(), bytes_of(pem_), static_cast<int>(pem_.size()));
+    const int failed = jwt_decode(&raw, text.c_str(), unsigned_bytes(pem_), static_cast<int>(pem_.size()));
     const Token decoded(raw, &jwt_free);
     // jwt_decode believes the token's own "alg": HS256 "signed" with our public key would pass it.
     if (failed != 0 || !decoded || jwt_get_alg(decoded.get()) != JWT_ALG_ES256)

@@ -13,7 +13,7 @@ namespace {
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
-std::string text_of(BIO* bio) {
+std::string read_text(BIO* bio) {
     char* data = nullptr;
     const long size = BIO_get_mem_data(bio, &data);
     return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
@@ -29,7 +29,7 @@ Result<KeyPair> generate_keys() {
     if (PEM_write_bio_PrivateKey(private_bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1 ||
         PEM_write_bio_PUBKEY(public_bio.get(), key.get()) != 1)
         return internal_error("OpenSSL cannot write a P-256 key as PEM");
-    return KeyPair{text_of(private_bio.get()), text_of(public_bio.get())};
+    return KeyPair{read_text(private_bio.get()), read_text(public_bio.get())};
 }
 
 }  // namespace atl::auth

@@ -123,7 +123,7 @@ class InboxLoop {
     }
 
     Status park(const kafka::Message& message, const std::string& why) {
-        const std::string id = id_of(message);
+        const std::string id = read_id(message);
         spdlog::error("inbox of {}: dead letter {}: {}", name_, id, why);
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
@@ -138,7 +138,7 @@ class InboxLoop {
     }
 
     // The event's, or its place in the topic where it has none that the database can hold.
-    static std::string id_of(const kafka::Message& message) {
+    static std::string read_id(const kafka::Message& message) {
         const auto value = json::parse(message.value);
         if (value.ok() && value->is_object() && value->contains("id") && value->at("id").is_string()) {
             auto id = value->at("id").get<std::string>();

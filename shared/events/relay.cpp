@@ -17,13 +17,13 @@ constexpr std::chrono::seconds kLagInterval{2};
 constexpr milliseconds kSendTimeout{20000};  // below the limit of idle transactions
 
 // An array literal of Postgres: "{1,2,3}".
-std::string ids_of(const pg::Rows& rows) {
+std::string join_ids(const pg::Rows& rows) {
     std::string ids = "{";
     for (int i = 0; i < rows.size(); ++i) ids += (i > 0 ? "," : "") + rows.text(i, "id");
     return ids + "}";
 }
 
-std::vector<kafka::Message> messages_of(const pg::Rows& rows) {
+std::vector<kafka::Message> make_messages(const pg::Rows& rows) {
     std::vector<kafka::Message> messages;
     for (int i = 0; i < rows.size(); ++i)
         messages.push_back({.topic = rows.text(i, "topic"),
@@ -103,8 +103,8 @@ class RelayLoop {
             held_back_.Increment();
             return kHeldBackWait;
         }
-        ATOLL_RETURN_IF_ERROR(send(messages_of(rows)));
-        ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM outbox WHERE id = ANY ($1::bigint[])", {ids_of(rows)}));
+        ATOLL_RETURN_IF_ERROR(send(make_messages(rows)));
+        ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM outbox WHERE id = ANY ($1::bigint[])", {join_ids(rows)}));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
         sent_.Increment(rows.size());
         return milliseconds(0);

@@ -42,7 +42,7 @@ constexpr Problem kProblems[] = {
     {ErrorCode::kInternal, 500, "Something went wrong here"},
 };
 
-const Problem& problem_of(ErrorCode code) {
+const Problem& find_problem(ErrorCode code) {
     const auto* found = std::find_if(std::begin(kProblems), std::end(kProblems),
                                      [&](const Problem& problem) { return problem.code == code; });
     check(found != std::end(kProblems), "an error code has no status");
@@ -115,9 +115,9 @@ Response Response::empty(int status) {
 Response Response::problem(const Error& error, const std::string& request_id) {
     // Without a field it is not a part but the request itself that cannot be understood.
     const bool unreadable = error.code == ErrorCode::kInvalidArgument && error.field.empty();
-    const int status = unreadable ? 400 : status_of(error.code);
+    const int status = unreadable ? 400 : http_status(error.code);
     json::Json body = {{"type", std::string(kProblemPrefix) + to_string(error.code)},
-                       {"title", problem_of(error.code).title},
+                       {"title", find_problem(error.code).title},
                        {"status", status},
                        {"detail", error.message}};
     if (!error.field.empty()) body["field"] = error.field;
@@ -135,11 +135,11 @@ Response&& Response::with(std::string name, std::string value) && {
     return std::move(*this);
 }
 
-int status_of(ErrorCode code) {
-    return problem_of(code).status;
+int http_status(ErrorCode code) {
+    return find_problem(code).status;
 }
 
-ErrorCode code_of(int status, std::string_view problem_type) {
+ErrorCode error_code(int status, std::string_view problem_type) {
     for (const Problem& problem : kProblems)
         if (problem_type == std::string(kProblemPrefix) + to_string(problem.code)) return problem.code;
     for (const Problem& problem : kProblems)
@@ -147,7 +147,7 @@ ErrorCode code_of(int status, std::string_view problem_type) {
     return code_of_others(status).value_or(ErrorCode::kInternal);
 }
 
-Result<Page> page_of(const Request& request) {
+Result<Page> parse_page(const Request& request) {
     Page page;
     if (const auto after = request.query.find("after"); after != request.query.end()) page.after = after->second;
     const auto limit = request.query.find("limit");

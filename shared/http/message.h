@@ -42,22 +42,22 @@ struct Response {
     static Response json(int status, const json::Json& value);
     static Response text(int status, std::string text, std::string content_type = "text/plain; charset=utf-8");
     static Response empty(int status = 204);
-    // RFC 9457 problem+json: type, title, status, detail, field, request_id. The status is status_of(error.code), but
+    // RFC 9457 problem+json: type, title, status, detail, field, request_id. The status is http_status(error.code), but
     // 400 for a kInvalidArgument without a field.
     static Response problem(const Error& error, const std::string& request_id = {});
     Response&& with(std::string name, std::string value) &&;
 };
 
 // An error's status, and back: the "type" of a problem decides where it is one of ours, else the status does.
-int status_of(ErrorCode code);
-ErrorCode code_of(int status, std::string_view problem_type = {});
+int http_status(ErrorCode code);
+ErrorCode error_code(int status, std::string_view problem_type = {});
 
 // A cursor page of a list: ?limit=…&after=… in, {"items": […], "next": "…" or null} out.
 struct Page {
     std::int64_t limit = 100;  // 1 to 1000
     std::string after;         // exclusive; empty: from the start
 };
-Result<Page> page_of(const Request& request);
+Result<Page> parse_page(const Request& request);
 
 std::string percent_encode(std::string_view text);
 Result<std::string> percent_decode(std::string_view text);

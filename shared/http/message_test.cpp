@@ -40,8 +40,8 @@ TEST(MessageTest, AStatusWithoutOurProblemStandsForItsUsualCode) {
                                        {503, ErrorCode::kUnavailable},
                                        {504, ErrorCode::kUnavailable},
                                        {418, ErrorCode::kInternal}}) {
-        EXPECT_EQ(code_of(status), code) << status;
-        EXPECT_EQ(code_of(status, "about:blank"), code) << status;
+        EXPECT_EQ(error_code(status), code) << status;
+        EXPECT_EQ(error_code(status, "about:blank"), code) << status;
     }
 }
 
@@ -64,14 +64,14 @@ TEST(MessageTest, APageLimitOutsideItsBoundsIsNamed) {
     Request request;
     for (const char* limit : {"0", "1001", "-1", "x", "10x", ""}) {
         request.query["limit"] = limit;
-        const auto page = page_of(request);
+        const auto page = parse_page(request);
         ASSERT_FALSE(page.ok()) << limit;
         EXPECT_EQ(page.error().field, "limit");
     }
     request.query["limit"] = "7";
     request.query["after"] = "k";
-    EXPECT_EQ(page_of(request).value().limit, 7);
-    EXPECT_EQ(page_of(request).value().after, "k");
+    EXPECT_EQ(parse_page(request).value().limit, 7);
+    EXPECT_EQ(parse_page(request).value().after, "k");
 }
 
 TEST(MessageTest, ARequestWithoutABodyIsNoJson) {

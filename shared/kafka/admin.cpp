@@ -25,7 +25,7 @@ Status check_results(const rd_kafka_CreateTopics_result_t* result) {
     for (std::size_t i = 0; i < count; ++i) {
         const auto code = rd_kafka_topic_result_error(topics[i]);
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR || code == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS) continue;
-        return error_of(code, std::string("cannot create the topic ") + rd_kafka_topic_result_name(topics[i]));
+        return make_error(code, std::string("cannot create the topic ") + rd_kafka_topic_result_name(topics[i]));
     }
     return {};
 }
@@ -36,7 +36,7 @@ Status create(rd_kafka_t* handle, std::vector<rd_kafka_NewTopic_t*>& topics) {
     const std::unique_ptr<rd_kafka_event_t, DestroyEvent> event(rd_kafka_queue_poll(queue.get(), kAdminTimeoutMs));
     if (event == nullptr) return unavailable("kafka: no answer to the creation of topics");
     const auto code = rd_kafka_event_error(event.get());
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return error_of(code, "cannot create topics");
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return make_error(code, "cannot create topics");
     return check_results(rd_kafka_event_CreateTopics_result(event.get()));
 }
 

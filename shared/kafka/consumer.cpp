@@ -20,7 +20,7 @@ std::string bytes(const void* data, std::size_t size) {
     return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), size);
 }
 
-std::map<std::string, std::string> headers_of(const rd_kafka_message_t* message) {
+std::map<std::string, std::string> read_headers(const rd_kafka_message_t* message) {
     std::map<std::string, std::string> result;
     rd_kafka_headers_t* headers = nullptr;
     if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR) return result;
@@ -38,7 +38,7 @@ Message convert(const rd_kafka_message_t* raw) {
     message.topic = rd_kafka_topic_name(raw->rkt);
     message.key = bytes(raw->key, raw->key_len);
     message.value = bytes(raw->payload, raw->len);
-    message.headers = headers_of(raw);
+    message.headers = read_headers(raw);
     message.partition = raw->partition;
     message.offset = raw->offset;
     return message;
@@ -76,7 +76,7 @@ Result<Consumer> Consumer::create(const std::string& brokers, const std::string&
     for (const auto& topic : topics)
         rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), RD_KAFKA_PARTITION_UA);
     const auto code = rd_kafka_subscribe(handle.get(), list.get());
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return error_of(code, "cannot subscribe");
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return make_error(code, "cannot subscribe");
     return Consumer(std::make_unique<Impl>(std::move(handle)));
 }
 
@@ -95,7 +95,7 @@ Result<std::vector<Message>> Consumer::poll(std::chrono::milliseconds timeout, i
         if (raw->err == RD_KAFKA_RESP_ERR_NO_ERROR)
             messages.push_back(convert(raw.get()));
         else if (raw->err == RD_KAFKA_RESP_ERR__FATAL)
-            return error_of(rd_kafka_fatal_error(impl_->handle(), nullptr, 0), "the consumer cannot go on");
+            return make_error(rd_kafka_fatal_error(impl_->handle(), nullptr, 0), "the consumer cannot go on");
         else  // librdkafka retries by itself
             spdlog::warn("kafka: {}", rd_kafka_message_errstr(raw.get()));
     }
@@ -107,7 +107,7 @@ Status Consumer::commit(const Message& last_done) {
     rd_kafka_topic_partition_list_add(list.get(), last_done.topic.c_str(), last_done.partition)->offset =
         last_done.offset + 1;
     const auto code = rd_kafka_commit(impl_->handle(), list.get(), /*async=*/0);
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return error_of(code, "cannot commit the offset");
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return make_error(code, "cannot commit the offset");
     return {};
 }
 

@@ -37,7 +37,7 @@ Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, con
     return handle;
 }
 
-Error error_of(rd_kafka_resp_err_t code, const std::string& what) {
+Error make_error(rd_kafka_resp_err_t code, const std::string& what) {
     return unavailable("kafka: " + what + ": " + rd_kafka_err2str(code));
 }
 

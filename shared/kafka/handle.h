@@ -24,6 +24,6 @@ struct Settings {
 // A client with our logging and connection settings. kInvalidArgument for settings that librdkafka refuses.
 Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, const Settings& settings);
 
-Error error_of(rd_kafka_resp_err_t code, const std::string& what);
+Error make_error(rd_kafka_resp_err_t code, const std::string& what);
 
 }  // namespace atl::kafka

@@ -46,7 +46,7 @@ Status enqueue(rd_kafka_t* handle, const Message& message, const BatchReference&
         return {};
     }
     rd_kafka_headers_destroy(headers);
-    Error error = error_of(code, "cannot send to " + message.topic);
+    Error error = make_error(code, "cannot send to " + message.topic);
     if (code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) error.code = ErrorCode::kTooLarge;
     return error;
 }
@@ -91,7 +91,7 @@ Status Producer::send(const std::vector<Message>& messages, milliseconds timeout
     for (const auto& message : messages) ATOLL_RETURN_IF_ERROR(enqueue(impl_->handle(), message, batch));
     while (batch->confirmed < messages.size()) {
         if (const auto code = batch->error.load(); code != RD_KAFKA_RESP_ERR_NO_ERROR)
-            return error_of(code, "the broker did not take a message");
+            return make_error(code, "the broker did not take a message");
         if (Clock::now() >= deadline) return unavailable("kafka: the broker did not confirm in time");
         rd_kafka_poll(impl_->handle(), static_cast<int>(kPollMax.count()));
     }

@@ -13,7 +13,7 @@ namespace atl::log {
 namespace {
 
 // Secrets never reach the logs, whoever logs them.
-std::string message_of(const spdlog::details::log_msg& line) {
+std::string redacted_message(const spdlog::details::log_msg& line) {
     return redact(std::string(line.payload.data(), line.payload.size()));
 }
 
@@ -42,7 +42,7 @@ class JsonFormatter final : public spdlog::formatter {
                                                {"level", std::string_view(level.data(), level.size())},
                                                {"program", program_},
                                                {"thread", line.thread_id},
-                                               {"message", message_of(line)}};
+                                               {"message", redacted_message(line)}};
         append(to, object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     }
     std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(program_); }
@@ -58,7 +58,7 @@ class TextFormatter final : public spdlog::formatter {
     void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& to) override {
         const auto level = spdlog::level::to_string_view(line.level);
         append(to, fmt::format("{} {} {}: {}\n", utc_time(line.time), program_,
-                               std::string_view(level.data(), level.size()), message_of(line)));
+                               std::string_view(level.data(), level.size()), redacted_message(line)));
     }
     std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<TextFormatter>(program_); }
 

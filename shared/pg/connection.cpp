@@ -67,13 +67,13 @@ Result<Rows> Connection::query(const std::string& sql, const std::vector<Param>&
     auto rows = std::make_shared<Rows::Impl>();
     rows->result.reset(PQexecParams(impl_->handle.get(), sql.c_str(), static_cast<int>(values.size()), nullptr,
                                     values.data(), nullptr, nullptr, /*resultFormat=*/0));
-    if (!succeeded(rows->result.get())) return error_of(impl_->handle.get(), rows->result.get());
+    if (!succeeded(rows->result.get())) return make_error(impl_->handle.get(), rows->result.get());
     return Rows(std::move(rows));
 }
 
 Status Connection::script(const std::string& sql) {
     const ResultHandle result(PQexec(impl_->handle.get(), sql.c_str()));
-    if (!succeeded(result.get())) return error_of(impl_->handle.get(), result.get());
+    if (!succeeded(result.get())) return make_error(impl_->handle.get(), result.get());
     return {};
 }
 
@@ -89,7 +89,7 @@ Result<bool> Connection::wait_for_notification(std::chrono::milliseconds timeout
     const auto deadline = Clock::now() + timeout;
     for (;;) {
         if (PQconsumeInput(connection) == 0 || PQstatus(connection) != CONNECTION_OK)
-            return error_of(connection, nullptr);
+            return make_error(connection, nullptr);
         if (take_notifications(connection)) return true;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
         if (left.count() <= 0) return false;
@@ -108,7 +108,7 @@ Result<Connection> connect(const std::string& conninfo, const std::string& searc
     values.insert(values.end(), {conninfo.c_str(), nullptr});
     auto impl = std::make_unique<Connection::Impl>();
     impl->handle.reset(PQconnectdbParams(names.data(), values.data(), /*expand_dbname=*/1));
-    if (PQstatus(impl->handle.get()) != CONNECTION_OK) return error_of(impl->handle.get(), nullptr);
+    if (PQstatus(impl->handle.get()) != CONNECTION_OK) return make_error(impl->handle.get(), nullptr);
     PQsetNoticeProcessor(impl->handle.get(), [](void*, const char*) {}, nullptr);  // else they go to standard error
     Connection connection(std::move(impl));
     if (!search_path.empty())

@@ -5,13 +5,13 @@
 namespace atl::pg {
 namespace {
 
-std::string field_of(const PGresult* result, int which) {
+std::string error_field(const PGresult* result, int which) {
     const char* text = result != nullptr ? PQresultErrorField(result, which) : nullptr;
     return text != nullptr ? text : "";
 }
 
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
-ErrorCode code_of(std::string_view sqlstate) {
+ErrorCode error_code(std::string_view sqlstate) {
     if (sqlstate.empty()) return ErrorCode::kUnavailable;  // no answer: the connection broke
     if (sqlstate == "23505" || sqlstate == "23P01") return ErrorCode::kConflict;
     if (sqlstate == "23503") return ErrorCode::kNotFound;
@@ -29,13 +29,14 @@ std::string without_newline(std::string text) {
 
 }  // namespace
 
-Error error_of(PGconn* connection, const PGresult* result) {
-    const std::string sqlstate = field_of(result, PG_DIAG_SQLSTATE);
+Error make_error(PGconn* connection, const PGresult* result) {
+    const std::string sqlstate = error_field(result, PG_DIAG_SQLSTATE);
     if (sqlstate.empty()) return unavailable("database: " + without_newline(PQerrorMessage(connection)));
-    Error error{code_of(sqlstate), "database: " + field_of(result, PG_DIAG_MESSAGE_PRIMARY),
-                field_of(result, PG_DIAG_CONSTRAINT_NAME)};
-    if (error.field.empty()) error.field = field_of(result, PG_DIAG_COLUMN_NAME);
-    if (const auto detail = field_of(result, PG_DIAG_MESSAGE_DETAIL); !detail.empty()) error.message += ": " + detail;
+    Error error{error_code(sqlstate), "database: " + error_field(result, PG_DIAG_MESSAGE_PRIMARY),
+                error_field(result, PG_DIAG_CONSTRAINT_NAME)};
+    if (error.field.empty()) error.field = error_field(result, PG_DIAG_COLUMN_NAME);
+    if (const auto detail = error_field(result, PG_DIAG_MESSAGE_DETAIL); !detail.empty())
+        error.message += ": " + detail;
     if (error.code == ErrorCode::kInternal) error.message += " (SQLSTATE " + sqlstate + ")";
     return error;
 }

@@ -31,6 +31,6 @@ class Connection::Impl {
 };
 
 // The Error for a failed statement; `result` may be null when the connection broke.
-Error error_of(PGconn* connection, const PGresult* result);
+Error make_error(PGconn* connection, const PGresult* result);
 
 }  // namespace atl::pg

@@ -10,15 +10,15 @@ std::string rfc3339(const std::string& column) {
 namespace {
 
 // The column's number; a missing one is a programmer's error, as is a row outside the result.
-int column_of(const PGresult* result, int row, std::string_view column) {
+int find_column(const PGresult* result, int row, std::string_view column) {
     const int index = PQfnumber(result, std::string(column).c_str());
     if (index < 0) check(false, "the result has no column \"" + std::string(column) + "\"");
     check(row >= 0 && row < PQntuples(result), "the result has no such row");
     return index;
 }
 
-std::string_view text_of(const PGresult* result, int row, std::string_view column) {
-    const int index = column_of(result, row, column);
+std::string_view cell_text(const PGresult* result, int row, std::string_view column) {
+    const int index = find_column(result, row, column);
     return {PQgetvalue(result, row, index), static_cast<std::size_t>(PQgetlength(result, row, index))};
 }
 
@@ -47,30 +47,30 @@ std::string Rows::command() const {
 }
 
 bool Rows::is_null(int row, std::string_view column) const {
-    return PQgetisnull(impl_->result.get(), row, column_of(impl_->result.get(), row, column)) == 1;
+    return PQgetisnull(impl_->result.get(), row, find_column(impl_->result.get(), row, column)) == 1;
 }
 
 std::string Rows::text(int row, std::string_view column) const {
-    return std::string(text_of(impl_->result.get(), row, column));
+    return std::string(cell_text(impl_->result.get(), row, column));
 }
 
 std::int64_t Rows::integer(int row, std::string_view column) const {
-    return parse<std::int64_t>(text_of(impl_->result.get(), row, column), column);
+    return parse<std::int64_t>(cell_text(impl_->result.get(), row, column), column);
 }
 
 double Rows::number(int row, std::string_view column) const {
-    return parse<double>(text_of(impl_->result.get(), row, column), column);
+    return parse<double>(cell_text(impl_->result.get(), row, column), column);
 }
 
 bool Rows::boolean(int row, std::string_view column) const {
-    const auto text = text_of(impl_->result.get(), row, column);
+    const auto text = cell_text(impl_->result.get(), row, column);
     if (text != "t" && text != "f") check(false, "column \"" + std::string(column) + "\" is not a boolean");
     return text == "t";
 }
 
 json::Json Rows::json(int row, std::string_view column) const {
     if (is_null(row, column)) return nullptr;
-    auto value = json::Json::parse(text_of(impl_->result.get(), row, column), nullptr, /*allow_exceptions=*/false);
+    auto value = json::Json::parse(cell_text(impl_->result.get(), row, column), nullptr, /*allow_exceptions=*/false);
     if (value.is_discarded()) check(false, "column \"" + std::string(column) + "\" is not JSON");
     return value;
 }

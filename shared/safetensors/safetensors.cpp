@@ -21,7 +21,7 @@ constexpr DTypeRow kDTypes[] = {
     {DType::kF64, "F64", 8},   {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kF8E5M2, "F8_E5M2", 1},
 };
 
-const DTypeRow& row_of(DType dtype) {
+const DTypeRow& find_row(DType dtype) {
     const auto* row =
         std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const auto& r) { return r.dtype == dtype; });
     check(row != std::end(kDTypes), "a safetensors dtype that is not in the table");
@@ -52,11 +52,11 @@ Status check_tiling(const std::vector<TensorInfo>& tensors, std::uint64_t data_s
 }  // namespace
 
 int size_bytes(DType dtype) {
-    return row_of(dtype).size_bytes;
+    return find_row(dtype).size_bytes;
 }
 
 const char* to_string(DType dtype) {
-    return row_of(dtype).name;
+    return find_row(dtype).name;
 }
 
 Result<DType> parse_dtype(std::string_view name) {

@@ -23,7 +23,7 @@ http::Response in_transaction(pg::Pool& pool, const http::Request& request, cons
     return response.ok() ? std::move(response).value() : http::Response::problem(response.error(), request.request_id);
 }
 
-std::string etag_of(std::int64_t revision) {
+std::string make_etag(std::int64_t revision) {
     return "\"" + std::to_string(revision) + "\"";
 }
 
@@ -34,12 +34,12 @@ Status check_if_match(const http::Request& request, std::int64_t revision) {
     std::string_view rest = header;
     while (!rest.empty()) {
         const std::string_view tag = trim(rest.substr(0, rest.find(',')));
-        if (tag == "*" || tag == etag_of(revision)) return {};
+        if (tag == "*" || tag == make_etag(revision)) return {};
         rest.remove_prefix(
             std::min(rest.size(), rest.find(',') == std::string_view::npos ? rest.size() : rest.find(',') + 1));
     }
     return Error{ErrorCode::kPreconditionFailed,
-                 "it has been changed since (its ETag is " + etag_of(revision) + "); read it again", "If-Match"};
+                 "it has been changed since (its ETag is " + make_etag(revision) + "); read it again", "If-Match"};
 }
 
 http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor) {

@@ -18,7 +18,7 @@ using Work = std::function<Result<http::Response>(pg::Transaction&)>;
 http::Response in_transaction(pg::Pool& pool, const http::Request& request, const Work& work);
 
 // The strong entity tag of a resource's revision: "7".
-std::string etag_of(std::int64_t revision);
+std::string make_etag(std::int64_t revision);
 // For changes of a resource that exists: kPreconditionFailed when If-Match names another revision, kInvalidArgument
 // when it is missing; "*" names any. (RFC 9110 section 13.1.1)
 Status check_if_match(const http::Request& request, std::int64_t revision);

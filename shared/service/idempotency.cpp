@@ -16,7 +16,7 @@ struct Key {
     std::string request_sha256;
 };
 
-Result<Key> key_of(const http::Request& request, std::string text) {
+Result<Key> make_key(const http::Request& request, std::string text) {
     const auto printable = [](char c) { return c > ' ' && c < 127; };
     if (text.size() > kKeyBytesMax || !std::all_of(text.begin(), text.end(), printable))
         return invalid_argument("Idempotency-Key", "must be 1 to 200 printable ASCII characters");
@@ -76,7 +76,7 @@ Result<http::Response> first_or_kept(pg::Transaction& transaction, const Key& ke
 Result<bool> has_answer(pg::Pool& pool, const http::Request& request) {
     std::string text = request.header("idempotency-key");
     if (text.empty()) return false;
-    ATOLL_TRY(const Key key, key_of(request, std::move(text)));
+    ATOLL_TRY(const Key key, make_key(request, std::move(text)));
     ATOLL_TRY(auto connection, pool.acquire());
     ATOLL_TRY(const pg::Rows rows,
               connection->query("SELECT 1 FROM idempotency WHERE subject = $1 AND key = $2 AND response IS NOT NULL",
@@ -114,7 +114,7 @@ http::Response idempotent(pg::Pool& pool, const http::Request& request, const st
 http::Response idempotent(pg::Pool& pool, const http::Request& request, const Work& work) {
     std::string text = request.header("idempotency-key");
     if (text.empty()) return in_transaction(pool, request, work);
-    const auto key = key_of(request, std::move(text));
+    const auto key = make_key(request, std::move(text));
     if (!key.ok()) return http::Response::problem(key.error(), request.request_id);
     return in_transaction(pool, request,
                           [&](pg::Transaction& transaction) { return first_or_kept(transaction, *key, work); });

@@ -31,7 +31,7 @@ struct Settings {
 
 // What this process is called, also after it was killed and started again: host, address and port, which no two living
 // processes share. Empty when the port is any free one.
-std::string instance_of(const Settings& settings);
+std::string instance_name(const Settings& settings);
 
 struct Context {
     const Settings& settings;

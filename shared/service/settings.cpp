@@ -49,7 +49,7 @@ Result<Settings> parse_settings(const json::Json& config, const std::string& nam
     return settings;
 }
 
-std::string instance_of(const Settings& settings) {
+std::string instance_name(const Settings& settings) {
     if (settings.port == 0) return {};
     char host[256] = {};
     if (::gethostname(host, sizeof host - 1) != 0) return {};

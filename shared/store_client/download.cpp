@@ -144,7 +144,7 @@ Result<Manifest> fetch_manifest(http::Client& store, const std::string& digest) 
     if (!version.is_object() || !version.contains("manifest"))
         return internal_error("the store's answer has no manifest");
     ATOLL_TRY(Manifest manifest, parse_manifest(version.at("manifest")));
-    if (digest_of(manifest) != digest) return internal_error("the store's manifest is not the one of " + digest);
+    if (manifest_digest(manifest) != digest) return internal_error("the store's manifest is not the one of " + digest);
     return manifest;
 }
 

@@ -122,7 +122,7 @@ std::string canonical_json(const Manifest& manifest) {
     return to_json(manifest).dump();
 }
 
-std::string digest_of(const Manifest& manifest) {
+std::string manifest_digest(const Manifest& manifest) {
     return digest::sha256(canonical_json(manifest));
 }
 

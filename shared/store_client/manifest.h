@@ -40,7 +40,7 @@ Result<Manifest> parse_manifest(const nlohmann::json& value, const std::string& 
 nlohmann::json to_json(const Manifest& manifest);
 // Keys sorted, no spaces: the bytes that the digest is taken over.
 std::string canonical_json(const Manifest& manifest);
-std::string digest_of(const Manifest& manifest);
+std::string manifest_digest(const Manifest& manifest);
 
 // Whether a manifest may hold this path: relative, at most 1024 bytes, no empty, "." or ".." part, no control
 // character, no backslash.

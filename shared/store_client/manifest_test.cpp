@@ -82,7 +82,7 @@ TEST(ManifestTest, TheDigestIsTheCanonicalBytesSha256) {
     const auto parsed = parse_manifest(manifest({file("config.json", 7)}));
     ASSERT_TRUE(parsed.ok());
     // printf '{"files":[…]…}' | sha256sum
-    EXPECT_EQ(digest_of(*parsed), "561d0fb4f7116527329f736c6de6a84b2f962903280c629b9af65b259607e29f");
+    EXPECT_EQ(manifest_digest(*parsed), "561d0fb4f7116527329f736c6de6a84b2f962903280c629b9af65b259607e29f");
 }
 
 TEST(ManifestTest, FilesAreFoundByPath) {

@@ -40,7 +40,7 @@ class FakeStore {
 
     void add_version(const Manifest& manifest) {
         const std::lock_guard lock(mutex_);
-        versions_[digest_of(manifest)] = to_json(manifest);
+        versions_[manifest_digest(manifest)] = to_json(manifest);
     }
     void replace_version(const std::string& digest, const Manifest& manifest) {
         const std::lock_guard lock(mutex_);
@@ -152,7 +152,7 @@ class TransferTest : public testing::Test {
         auto uploaded = upload_directory(model_, store_.options());
         EXPECT_TRUE(uploaded.ok()) << (uploaded.ok() ? "" : uploaded.error().message);
         store_.add_version(uploaded->manifest);
-        return digest_of(uploaded->manifest);
+        return manifest_digest(uploaded->manifest);
     }
     std::map<std::string, std::string> expected() const {
         auto files = contents(model_);

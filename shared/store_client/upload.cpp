@@ -57,7 +57,7 @@ void fill_in(Manifest& manifest, std::vector<ChunkPlace> places) {
     for (ChunkPlace& place : places) manifest.files[place.file].chunks.push_back(std::move(place.chunk));
 }
 
-std::set<std::string> digests_of(const std::vector<ChunkPlace>& places) {
+std::set<std::string> list_digests(const std::vector<ChunkPlace>& places) {
     std::set<std::string> digests;
     for (const ChunkPlace& place : places) digests.insert(place.chunk.sha256);
     return digests;
@@ -70,7 +70,7 @@ class Uploader {
     Result<std::uint64_t> run(const Manifest& manifest) {
         std::vector<ChunkPlace> places = chunk_places(manifest);
         ClientPool clients(options_.store);
-        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), digests_of(places)));
+        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), list_digests(places)));
         progress_.bytes_total = manifest.size_bytes();
         progress_.bytes_done = progress_.bytes_total;
         // Of equal chunks one travels.

@@ -99,7 +99,7 @@ class AggregationProcessTest : public StackTest {
         http::Client client(transfer_.store);
         const auto version = store_client::create_version(client, "demo", uploaded.manifest, details);
         EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
-        return store_client::digest_of(uploaded.manifest);
+        return store_client::manifest_digest(uploaded.manifest);
     }
     // The entry in the event of an update made of the options.
     Json store_update(const std::string& facility, const ModelOptions& options, std::int64_t tokens) {

@@ -27,7 +27,7 @@ const pg::LeaseTable kParts{.name = "parts",
                             .order = "t.aggregation, t.part",
                             .on_take = ", attempts = t.attempts + 1"};
 
-Part part_of(const pg::Rows& rows, int row) {
+Part read_part(const pg::Rows& rows, int row) {
     return {rows.text(row, "path"), static_cast<std::uint64_t>(rows.integer(row, "begin_byte")),
             static_cast<std::uint64_t>(rows.integer(row, "size_bytes")), rows.text(row, "sha256")};
 }
@@ -49,7 +49,7 @@ Claim part_claim(pg::LeasedRow leased) {
             .lease = std::move(leased.lease),
             .attempts = row.integer(0, "attempts"),
             .number = row.integer(0, "part"),
-            .part = part_of(row, 0)};
+            .part = read_part(row, 0)};
 }
 
 const std::string kEndStep = std::string("UPDATE aggregations SET ") + pg::kGiveLeaseBack + ", ";
@@ -163,7 +163,7 @@ Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t ag
                                                 " WHERE aggregation = $1 ORDER BY part",
                                                 {aggregation}));
     std::vector<Part> parts;
-    for (int i = 0; i < rows.size(); ++i) parts.push_back(part_of(rows, i));
+    for (int i = 0; i < rows.size(); ++i) parts.push_back(read_part(rows, i));
     return parts;
 }
 

@@ -130,15 +130,15 @@ void leave_out(ClosedRound& round, const Json& refused) {
     });
 }
 
-std::vector<double> weights_of(const ClosedRound& round) {
+std::vector<double> averaging_weights(const ClosedRound& round) {
     std::vector<double> weights;
     for (const Update& update : round.updates)
         weights.push_back(round.strategy.weighs_by_tokens ? static_cast<double>(update.tokens) : 1.0);
     return weights;
 }
 
-Json contributions_of(const ClosedRound& round) {
-    const auto weights = weights_of(round);
+Json contributions(const ClosedRound& round) {
+    const auto weights = averaging_weights(round);
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     Json contributions = Json::array();
     for (std::size_t i = 0; i < round.updates.size(); ++i)
@@ -150,7 +150,7 @@ Json contributions_of(const ClosedRound& round) {
     return contributions;
 }
 
-std::string name_of(const Update& update) {
+std::string describe(const Update& update) {
     return "the update of " + update.facility + " (" + update.version.substr(0, 12) + ")";
 }
 

@@ -49,13 +49,13 @@ nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);  // [{facilit
 void leave_out(ClosedRound& round, const nlohmann::json& refused);
 
 // One weight an update, as its strategy says; they need not sum to one.
-std::vector<double> weights_of(const ClosedRound& round);
+std::vector<double> averaging_weights(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the mean, samples, tokens.
-nlohmann::json contributions_of(const ClosedRound& round);
+nlohmann::json contributions(const ClosedRound& round);
 
 // "the update of leonardo (3fa9c1…)", for messages.
-std::string name_of(const Update& update);
+std::string describe(const Update& update);
 
 // A range of one output file that is made by one worker and becomes one chunk of the manifest.
 struct Part {

@@ -62,8 +62,8 @@ TEST(ClosedRoundTest, WhatIsLeftOutIsNoLongerAmongTheUpdates) {
     ASSERT_EQ(round.updates.size(), 1U);
     EXPECT_EQ(round.updates[0].facility, "leonardo");
     EXPECT_EQ(to_json(round.refused), refused);
-    EXPECT_EQ(weights_of(round), std::vector<double>{300});
-    EXPECT_EQ(contributions_of(round)[0]["weight"], 1.0);
+    EXPECT_EQ(averaging_weights(round), std::vector<double>{300});
+    EXPECT_EQ(contributions(round)[0]["weight"], 1.0);
 }
 
 TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
@@ -98,11 +98,11 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
 
 TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
     Json data = closed_round();
-    EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{100, 300}));
-    EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.75);
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 300}));
+    EXPECT_EQ(contributions(*parse_closed_round(data))[1]["weight"], 0.75);
     data["strategy"]["weighting"] = "uniform";
-    EXPECT_EQ(weights_of(*parse_closed_round(data)), (std::vector<double>{1, 1}));
-    EXPECT_EQ(contributions_of(*parse_closed_round(data))[1]["weight"], 0.5);
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{1, 1}));
+    EXPECT_EQ(contributions(*parse_closed_round(data))[1]["weight"], 0.5);
 }
 
 TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {

@@ -11,7 +11,7 @@ namespace {
 using http::Request;
 using http::Response;
 
-Result<std::int64_t> round_of(const std::string& text) {
+Result<std::int64_t> parse_round_number(const std::string& text) {
     std::int64_t round = 0;
     const char* end = text.data() + text.size();
     const auto [parsed, error] = std::from_chars(text.data(), end, round);
@@ -22,7 +22,7 @@ Result<std::int64_t> round_of(const std::string& text) {
 
 Response get_one(pg::Pool& pool, const Request& request) {
     return service::in_transaction(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const auto round, round_of(request.param("round")));
+        ATOLL_TRY(const auto round, parse_round_number(request.param("round")));
         ATOLL_TRY(const auto aggregation, find_aggregation(transaction, request.param("job"), round));
         return Response::json(200, aggregation);
     });
@@ -30,7 +30,7 @@ Response get_one(pg::Pool& pool, const Request& request) {
 
 Response get_list(pg::Pool& pool, const Request& request) {
     return service::in_transaction(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const auto page, http::page_of(request));
+        ATOLL_TRY(const auto page, http::parse_page(request));
         const auto job = request.query.find("job");
         ATOLL_TRY(auto items, list_aggregations(transaction, job == request.query.end() ? "" : job->second, page));
         return service::list(std::move(items), page, "id");

@@ -26,8 +26,8 @@ Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     return std::make_shared<ClientPool>(std::move(options));
 }
 
-aggregate::Input input_of(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
-                          std::size_t window_bytes) {
+aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
+                            std::size_t window_bytes) {
     aggregate::Input input;
     input.name = name;
     const auto window = std::make_shared<Window>();
@@ -38,45 +38,45 @@ aggregate::Input input_of(const std::shared_ptr<ClientPool>& store, const std::s
     return input;
 }
 
-Result<Manifest> manifest_of(ClientPool& store, const std::string& name, const std::string& digest) {
+Result<Manifest> fetch_manifest(ClientPool& store, const std::string& name, const std::string& digest) {
     auto manifest = store_client::fetch_manifest(*store.take(), digest);
     if (!manifest.ok())
         return Error{manifest.error().code, name + ": " + describe(manifest.error()), manifest.error().field};
     return manifest;
 }
 
-std::string name_of_base(const ClosedRound& round) {
+std::string describe_base(const ClosedRound& round) {
     return "the base (" + round.base.substr(0, 12) + ")";
 }
 
 // The updates, in their order; `first`: the manifest of the first.
-Result<std::vector<aggregate::Input>> inputs_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                                std::size_t window_bytes, Manifest& first,
-                                                const std::function<void(std::size_t)>& on_fault) {
+Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                                   std::size_t window_bytes, Manifest& first,
+                                                   const std::function<void(std::size_t)>& on_fault) {
     std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
-        const std::string name = name_of(round.updates[i]);
-        auto manifest = manifest_of(*store, name, round.updates[i].version);
+        const std::string name = describe(round.updates[i]);
+        auto manifest = fetch_manifest(*store, name, round.updates[i].version);
         if (!manifest.ok()) {
             on_fault(i);
             return manifest.error();
         }
-        inputs.push_back(input_of(store, name, *manifest, window_bytes));
+        inputs.push_back(make_input(store, name, *manifest, window_bytes));
         if (i == 0) first = std::move(manifest).value();
     }
     return inputs;
 }
 
 // The base, with the server optimizer if there is one.
-Result<aggregate::RoundBase> round_base_of(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                           const Manifest& base, std::size_t window_bytes) {
+Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+                                       const Manifest& base, std::size_t window_bytes) {
     aggregate::RoundBase start;
-    start.base = input_of(store, name_of_base(round), base, window_bytes);
+    start.base = make_input(store, describe_base(round), base, window_bytes);
     start.server_optimizer = round.strategy.server_optimizer;
     if (!start.server_optimizer || round.momentum.empty()) return start;
     const std::string name = "the momentum (" + round.momentum.substr(0, 12) + ")";
-    ATOLL_TRY(const Manifest momentum, manifest_of(*store, name, round.momentum));
-    start.server_optimizer->momentum = input_of(store, name, momentum, window_bytes);
+    ATOLL_TRY(const Manifest momentum, fetch_manifest(*store, name, round.momentum));
+    start.server_optimizer->momentum = make_input(store, name, momentum, window_bytes);
     return start;
 }
 
@@ -94,14 +94,14 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     ATOLL_TRY(auto store, connect(settings));
     Manifest first;
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + (round.strategy.server_optimizer ? 2 : 0));
-    ATOLL_TRY(Manifest base, manifest_of(*store, name_of_base(round), round.base));
-    ATOLL_TRY(std::vector<aggregate::Input> inputs, inputs_of(store, round, window_bytes, first, on_fault));
-    ATOLL_TRY(aggregate::RoundBase start, round_base_of(store, round, base, window_bytes));
+    ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
+    ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, first, on_fault));
+    ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, base, window_bytes));
     aggregate::AverageOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;
     ATOLL_TRY(aggregate::Average average,
-              aggregate::Average::plan(std::move(inputs), weights_of(round), options, std::move(start)));
+              aggregate::Average::plan(std::move(inputs), averaging_weights(round), options, std::move(start)));
     return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));
 }
 
@@ -138,14 +138,14 @@ Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vec
     if (!momentum.files.empty()) {
         details.kind = "momentum";
         ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, momentum, details));
-        published.momentum = store_client::digest_of(momentum);
+        published.momentum = store_client::manifest_digest(momentum);
     }
     details.kind = "global";
     for (const Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
-    details.contributions = contributions_of(round);
+    details.contributions = contributions(round);
     ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, manifest, details));
-    published.version = store_client::digest_of(manifest);
+    published.version = store_client::manifest_digest(manifest);
     return published;
 }
 

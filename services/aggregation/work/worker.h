@@ -50,7 +50,7 @@ class Worker {
     std::optional<std::size_t> at_fault_;  // which of round_'s updates spoilt the work in hand
 };
 
-// The threads that do the work of this process. `instance`: service::instance_of().
+// The threads that do the work of this process. `instance`: service::instance_name().
 pg::LeaseWorkers::Options worker_options(pg::Pool& pool, const std::string& conninfo, const Settings& settings,
                                          metrics::Registry& metrics, const std::string& instance);
 

@@ -106,7 +106,7 @@ Status run_add(const Context& context, const FacilityFlags& options) {
     return {};
 }
 
-std::string way_in(const json& facility) {
+std::string transport_text(const json& facility) {
     const json transport = facility.value("transport", json::object());
     return transport.value("kind", "") == "ssh" ? "ssh " + transport.value("host", "") : transport.value("kind", "");
 }
@@ -117,7 +117,7 @@ Status list_facilities(const Context& context) {
     if (context.json) return print_json(items);
     Table table({"facility", "reached by", "batch system", "work directory"});
     for (const json& item : items)
-        table.add({text(item, "name"), way_in(item), text(item, "batch", "kind"), text(item, "work_dir")});
+        table.add({text(item, "name"), transport_text(item), text(item, "batch", "kind"), text(item, "work_dir")});
     std::cout << table.text();
     return {};
 }
@@ -125,7 +125,7 @@ Status list_facilities(const Context& context) {
 Status print_facility(const Context& context, const json& facility) {
     if (context.json) return print_json(facility);
     json shown = facility;
-    shown["transport"] = way_in(facility);
+    shown["transport"] = transport_text(facility);
     shown["batch"] = text(facility, "batch", "kind") + ", " + text(facility, "batch", "slots") + " at once";
     if (const std::string file = text(facility, "transport", "config_file"); !file.empty()) shown["ssh_config"] = file;
     return print_members(shown, {"name", "transport", "ssh_config", "batch", "work_dir", "programs", "launcher"});

@@ -33,7 +33,7 @@ class SiteCommandsTest : public testing::Test {
     CommandResult push() { return run({"push", "--kind", "base", "--model", "m", "--dir", file("model")}); }
 
     std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
-    std::string digest() const { return store_client::digest_of(manifest_); }
+    std::string digest() const { return store_client::manifest_digest(manifest_); }
 
     Response answer(Response response) const {
         if (refusal_ == 0) return response;

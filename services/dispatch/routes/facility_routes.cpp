@@ -26,7 +26,7 @@ Json view(const StoredFacility& stored, const Request& request) {
 }
 
 Response answer_one(int status, const StoredFacility& stored, const Request& request) {
-    return Response::json(status, view(stored, request)).with("ETag", service::etag_of(stored.version));
+    return Response::json(status, view(stored, request)).with("ETag", service::make_etag(stored.version));
 }
 
 // A local facility's programs are on our own machine, where a wrong directory is seen at once. At a remote site a look
@@ -54,7 +54,7 @@ Response post_facility(Routing& routing, const Request& request) {
 
 Response get_facilities(Routing& routing, const Request& request) {
     return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(const http::Page page, http::parse_page(request));
         ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
         std::vector<Json> items;
         for (const auto& item : stored) items.push_back(view(item, request));

@@ -40,7 +40,7 @@ Result<std::int64_t> query_integer(const Request& request, const std::string& ke
 
 Response get_jobs(Routing& routing, const Request& request) {
     return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(const http::Page page, http::parse_page(request));
         ATOLL_TRY(auto items, job_list(transaction.connection(), page.after, page.limit + 1));
         return service::list(std::move(items), page, "id");
     });
@@ -55,7 +55,7 @@ Response get_job(Routing& routing, const Request& request) {
 
 Response get_rounds(Routing& routing, const Request& request) {
     return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(const http::Page page, http::parse_page(request));
         ATOLL_TRY(const std::int64_t after, query_integer(request, "after", -1, INT32_MAX));
         ATOLL_TRY(const Json rounds, rounds_view(transaction.connection(), request.param("id"), after, page.limit));
         return Response::json(200, rounds);

@@ -65,7 +65,7 @@ Response post_preparation(Routing& routing, const Request& request) {
 
 Response get_preparations(Routing& routing, const Request& request) {
     return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::page_of(request));
+        ATOLL_TRY(const http::Page page, http::parse_page(request));
         ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
         return service::list(std::move(items), page, "id");
     });

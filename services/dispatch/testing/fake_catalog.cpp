@@ -128,7 +128,7 @@ void FakeCatalog::add_store(http::Server& server) {
             on_model = on_model_;
         }
         if (on_model) on_model();
-        return version_of(request.param("name"), request.param("version"));
+        return find_version(request.param("name"), request.param("version"));
     });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ void FakeCatalog::add_store(http::Server& server) {
     });
 }
 
-Response FakeCatalog::version_of(const std::string& model, const std::string& reference) {
+Response FakeCatalog::find_version(const std::string& model, const std::string& reference) {
     if (reference == "base" || reference == kBaseDigest) {
         const std::lock_guard lock(mutex_);
         const std::string text = config_.dump();

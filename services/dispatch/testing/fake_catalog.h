@@ -41,7 +41,7 @@ class FakeCatalog {
     void add_registry(http::Server& server);
     void add_store(http::Server& server);
 
-    http::Response version_of(const std::string& model, const std::string& reference);
+    http::Response find_version(const std::string& model, const std::string& reference);
     json::Json versions_at(const std::string& dataset, const std::string& facility) const;
 
     std::filesystem::path pushed_;

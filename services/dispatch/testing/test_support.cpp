@@ -114,7 +114,7 @@ std::vector<Json> FakeAggregation::closed_rounds() const {
     return closed_;
 }
 
-Json FakeAggregation::refused_of(const Json& updates) const {
+Json FakeAggregation::list_refused(const Json& updates) const {
     const std::lock_guard lock(mutex_);
     Json refused = Json::array();
     for (const Json& update : updates)
@@ -147,7 +147,7 @@ void FakeAggregation::run(const std::stop_token& stop) {
             answer.type = failing_ ? "atoll.aggregation.failed.v1" : "atoll.aggregation.completed.v1";
             answer.source = "/aggregation";
             answer.data = {{"job", event.data["job"]}, {"round", event.data["round"]}, {"model", event.data["model"]}};
-            answer.data["updates_refused"] = refused_of(event.data["updates"]);
+            answer.data["updates_refused"] = list_refused(event.data["updates"]);
             if (failing_)
                 answer.data["error"] = "made to fail";
             else

@@ -38,7 +38,7 @@ class FakeAggregation {
 
   private:
     void run(const std::stop_token& stop);
-    json::Json refused_of(const json::Json& updates) const;
+    json::Json list_refused(const json::Json& updates) const;
 
     std::string brokers_;
     std::string prefix_;

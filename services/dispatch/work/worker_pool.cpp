@@ -142,7 +142,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
 
 TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
     const auto start = std::chrono::steady_clock::now();
-    auto change = contained([&]() -> Result<TaskChange> { return take_step(leased, is_known); });
+    auto change = contained([&]() -> Result<TaskChange> { return do_step(leased, is_known); });
     if (!change.ok()) change = fail(leased, "what the site says cannot be read: " + describe(change.error()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     metrics_
@@ -152,7 +152,7 @@ TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
     return std::move(change).value();
 }
 
-TaskChange WorkerPool::take_step(const LeasedTask& leased, bool& is_known) {
+TaskChange WorkerPool::do_step(const LeasedTask& leased, bool& is_known) {
     const Task& task = leased.task;
     if (!leased.fault.empty()) return give_up(task, leased.fault);
     if (!has_live_attempt(task)) return task.cancel_requested ? cancel_idle(task) : begin_attempt(task);

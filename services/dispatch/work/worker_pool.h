@@ -35,7 +35,7 @@ class WorkerPool {
     Result<bool> work_once(pg::HeldLeases& held);  // false: nothing was due
     // Does the task's next step; what is thrown on the way fails the attempt.
     TaskChange step(const LeasedTask& leased, bool& is_known);
-    TaskChange take_step(const LeasedTask& leased, bool& is_known);
+    TaskChange do_step(const LeasedTask& leased, bool& is_known);
     // Gives up the attempt in hand, whose step cannot be done or kept, and ends what it has running.
     TaskChange fail(const LeasedTask& leased, const std::string& why);
     void end_at_site(const Task& task, const Facility& facility);

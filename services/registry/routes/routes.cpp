@@ -20,7 +20,7 @@ using json::Json;
 using pg::Transaction;
 
 Response with_etag(int status, const Json& body, std::int64_t revision) {
-    return Response::json(status, body).with("ETag", service::etag_of(revision));
+    return Response::json(status, body).with("ETag", service::make_etag(revision));
 }
 
 Result<Response> show_dataset(Transaction& transaction, const std::string& name, int status) {
@@ -37,7 +37,7 @@ Result<Response> create_dataset(Transaction& transaction, const Request& request
 }
 
 Result<Response> get_datasets(Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(std::vector<Json> items, list_datasets(transaction, page));
     return service::list(std::move(items), page, "name");
 }
@@ -99,7 +99,7 @@ Result<Response> create_version(Transaction& transaction, const Request& request
 }
 
 Result<Response> get_versions(Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
     std::int64_t after = 0;
     if (!page.after.empty()) {
         ATOLL_TRY(after, parse_version_number(page.after));
@@ -120,7 +120,7 @@ Result<Response> get_version(Transaction& transaction, const Request& request) {
     return with_etag(200, version, 1);
 }
 
-Result<Response> put_copy_of(Transaction& transaction, const Request& request) {
+Result<Response> register_copy(Transaction& transaction, const Request& request) {
     const std::string& facility = request.param("facility");
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
@@ -133,7 +133,7 @@ Result<Response> put_copy_of(Transaction& transaction, const Request& request) {
 }
 
 Result<Response> get_copies(Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(find_version(transaction, request.param("name"), number));
     ATOLL_TRY(std::vector<Json> items, list_copies(transaction, request.param("name"), number, page));
@@ -180,7 +180,7 @@ void add_routes(http::Server& server, pg::Pool& pool, const Settings& settings) 
         });
     add(Method::kGet, "/v1/datasets/:name/versions", readers, get_versions);
     add(Method::kGet, "/v1/datasets/:name/versions/:version", readers, get_version);
-    add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers, put_copy_of);
+    add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers, register_copy);
     add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers, get_copies);
     add(Method::kGet, "/v1/datasets/:name/croissant", readers, get_croissant);
 }

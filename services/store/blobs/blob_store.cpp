@@ -56,10 +56,10 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
     const std::string actual = digest::sha256(bytes);
     if (actual != sha256) return invalid_argument("sha256", "the body's sha256 is " + actual + ", not " + sha256);
     const fs::path path = root_ / relative_path(sha256);
-    if (const auto size = size_of(sha256); size.ok() && *size == bytes.size()) {
+    if (const auto size = blob_size(sha256); size.ok() && *size == bytes.size()) {
         ATOLL_TRY(const bool is_there, touch(sha256));
         // Another writer may have named it a moment ago.
-        if (is_there) ATOLL_RETURN_IF_ERROR(sync_names_of(path));
+        if (is_there) ATOLL_RETURN_IF_ERROR(sync_names(path));
         if (is_there) return Stored::kThereAlready;
     }
     const fs::path temporary = root_ / "tmp" / new_id();
@@ -70,7 +70,7 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
         ::unlink(temporary.c_str());
         return status.error();
     }
-    ATOLL_RETURN_IF_ERROR(sync_names_of(path));
+    ATOLL_RETURN_IF_ERROR(sync_names(path));
     return Stored::kNew;
 }
 
@@ -96,7 +96,7 @@ Status BlobStore::make_parents(const fs::path& blob) {
     return {};
 }
 
-Status BlobStore::sync_names_of(const fs::path& blob) {
+Status BlobStore::sync_names(const fs::path& blob) {
     const fs::path second = blob.parent_path();
     for (const fs::path& directory : {root_, second.parent_path(), second}) ATOLL_RETURN_IF_ERROR(sync(directory));
     return {};
@@ -172,7 +172,7 @@ Status BlobStore::write_temporary(const fs::path& path, std::string_view bytes) 
     return {};
 }
 
-Result<std::uint64_t> BlobStore::size_of(const std::string& sha256) const {
+Result<std::uint64_t> BlobStore::blob_size(const std::string& sha256) const {
     struct stat info{};
     if (::stat((root_ / relative_path(sha256)).c_str(), &info) == 0) return static_cast<std::uint64_t>(info.st_size);
     if (errno == ENOENT) return not_found("there is no blob " + sha256, sha256);
@@ -180,7 +180,7 @@ Result<std::uint64_t> BlobStore::size_of(const std::string& sha256) const {
 }
 
 Result<std::string> BlobStore::read(const std::string& sha256, std::uint64_t offset, std::uint64_t count) const {
-    ATOLL_TRY(const std::uint64_t size, size_of(sha256));
+    ATOLL_TRY(const std::uint64_t size, blob_size(sha256));
     const UniqueFd fd(::open((root_ / relative_path(sha256)).c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) return disk_error("opening a blob");
     std::string bytes(offset < size ? std::min(count, size - offset) : 0, '\0');

@@ -39,7 +39,7 @@ class BlobStore {
     Result<bool> remove_if_older(const std::string& sha256, std::chrono::seconds age);
 
     // kNotFound (field: the digest) if there is no such blob.
-    Result<std::uint64_t> size_of(const std::string& sha256) const;
+    Result<std::uint64_t> blob_size(const std::string& sha256) const;
     // At most `count` bytes from `offset`; fewer at the end.
     Result<std::string> read(const std::string& sha256, std::uint64_t offset, std::uint64_t count) const;
 
@@ -58,7 +58,7 @@ class BlobStore {
     Status publish(const std::filesystem::path& temporary, const std::filesystem::path& path);
     Status make_parents(const std::filesystem::path& blob);
     Status write_temporary(const std::filesystem::path& path, std::string_view bytes);
-    Status sync_names_of(const std::filesystem::path& blob);
+    Status sync_names(const std::filesystem::path& blob);
     Status sync(const std::filesystem::path& directory);
 
     std::filesystem::path root_;

@@ -32,7 +32,7 @@ class BlobStoreTest : public testing::Test {
 
 TEST_F(BlobStoreTest, ABlobIsReadBackWholeAndInPart) {
     EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kNew);
-    EXPECT_EQ(blobs_->size_of(sha256_).value(), bytes_.size());
+    EXPECT_EQ(blobs_->blob_size(sha256_).value(), bytes_.size());
     EXPECT_EQ(blobs_->read(sha256_, 0, 1000).value(), bytes_);
     EXPECT_EQ(blobs_->read(sha256_, 5, 3).value(), "byt");
     EXPECT_EQ(blobs_->read(sha256_, 100, 3).value(), "");
@@ -68,7 +68,7 @@ TEST_F(BlobStoreTest, BytesThatHashToAnotherNameAreNotKept) {
     ASSERT_FALSE(stored.ok());
     EXPECT_EQ(stored.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(stored.error().field, "sha256");
-    EXPECT_EQ(blobs_->size_of(sha256_).error().code, ErrorCode::kNotFound);
+    EXPECT_EQ(blobs_->blob_size(sha256_).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(file_count(), 0U);
 }
 
@@ -86,7 +86,7 @@ TEST_F(BlobStoreTest, ABlobIsSaidToBeThereOnlyWhenItsNameIsOnTheDisk) {
     int broken = EIO;
     blobs_->set_sync_hook([&] { return broken; });
     EXPECT_FALSE(blobs_->put(sha256_, bytes_).ok());
-    ASSERT_TRUE(blobs_->size_of(sha256_).ok()) << "it has its name";
+    ASSERT_TRUE(blobs_->blob_size(sha256_).ok()) << "it has its name";
     EXPECT_FALSE(blobs_->put(sha256_, bytes_).ok()) << "nobody has synced it";
     EXPECT_FALSE(blobs_->sync_names().ok());
     broken = 0;
@@ -108,7 +108,7 @@ TEST_F(BlobStoreTest, WhatAKilledProcessLeftIsRemovedAtTheStart) {
     std::ofstream(root_ / "tmp" / "orphan") << "half of a blo";
     blobs_ = BlobStore::open(root_).value();
     EXPECT_EQ(file_count(), 1U);
-    EXPECT_TRUE(blobs_->size_of(sha256_).ok());
+    EXPECT_TRUE(blobs_->blob_size(sha256_).ok());
 }
 
 TEST_F(BlobStoreTest, ManyWritersOfOneBlobLeaveOne) {

@@ -46,7 +46,7 @@ bool is_safetensors(const ManifestFile& file) {
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
-Result<Shapes> shapes_of(const Manifest& manifest, const BlobStore& blobs) {
+Result<Shapes> read_shapes(const Manifest& manifest, const BlobStore& blobs) {
     Shapes shapes;
     for (const ManifestFile& file : manifest.files) {
         if (!is_safetensors(file)) continue;
@@ -85,7 +85,7 @@ Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
             const auto field = [&](const char* member) {
                 return "manifest.files[" + std::to_string(i) + "].chunks[" + std::to_string(j) + "]." + member;
             };
-            const auto size = blobs.size_of(chunk.sha256);
+            const auto size = blobs.blob_size(chunk.sha256);
             if (!size.ok() && size.error().code == ErrorCode::kNotFound)
                 return invalid_argument(field("sha256"),
                                         "blob " + chunk.sha256 + " of " + file.path + " has not been uploaded");
@@ -108,8 +108,8 @@ Status check_model_files(const Manifest& manifest, const BlobStore& blobs) {
 }
 
 Status check_same_tensors(const Manifest& update, const Manifest& parent, const BlobStore& blobs) {
-    ATOLL_TRY(const Shapes expected, shapes_of(parent, blobs));
-    ATOLL_TRY(const Shapes found, shapes_of(update, blobs));
+    ATOLL_TRY(const Shapes expected, read_shapes(parent, blobs));
+    ATOLL_TRY(const Shapes found, read_shapes(update, blobs));
     for (const auto& [name, shape] : expected) {
         const auto at = found.find(name);
         if (at == found.end()) return wrong_tensor(name, "of the parent is missing");

@@ -19,7 +19,7 @@ std::string model_columns() {
            ", (SELECT coalesce(jsonb_object_agg(tag, digest), '{}') FROM tags WHERE tags.model = models.name) AS tags";
 }
 
-Json model_of(const pg::Rows& rows, int row) {
+Json read_model(const pg::Rows& rows, int row) {
     return {{"name", rows.text(row, "name")},
             {"description", rows.text(row, "description")},
             {"version_count", rows.integer(row, "version_count")},
@@ -38,7 +38,7 @@ std::string version_query(bool with_manifest, const std::string& rest) {
            rest;
 }
 
-Json version_of(const pg::Rows& rows, int row) {
+Json read_version(const pg::Rows& rows, int row) {
     Json version = {{"model", rows.text(row, "model")},
                     {"digest", rows.text(row, "digest")},
                     {"kind", rows.text(row, "kind")},
@@ -64,7 +64,7 @@ Error no_model(const std::string& name) {
 
 // The rows are one longer than the page when there is more; `cursor` names the column to go on from.
 template <class ToJson>
-Json page_of_rows(const pg::Rows& rows, const http::Page& page, const char* cursor, ToJson to_json) {
+Json make_page(const pg::Rows& rows, const http::Page& page, const char* cursor, ToJson to_json) {
     Json items = Json::array();
     for (int row = 0; row < rows.size() && row < page.limit; ++row) items.push_back(to_json(rows, row));
     Json next = nullptr;
@@ -121,14 +121,14 @@ Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, c
 Result<Json> find_model(pg::Connection& connection, const std::string& name) {
     ATOLL_TRY(const auto rows, connection.query("SELECT " + model_columns() + " FROM models WHERE name = $1", {name}));
     if (rows.empty()) return no_model(name);
-    return model_of(rows, 0);
+    return read_model(rows, 0);
 }
 
 Result<Json> list_models(pg::Connection& connection, const http::Page& page) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT " + model_columns() + " FROM models WHERE name > $1 ORDER BY name LIMIT $2",
                                {page.after, page.limit + 1}));
-    return page_of_rows(rows, page, "name", model_of);
+    return make_page(rows, page, "name", read_model);
 }
 
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
@@ -158,14 +158,14 @@ Result<Json> find_version(pg::Connection& connection, const std::string& model, 
                                              " WHERE tags.model = $1 AND tag = $2), $2)"),
                                {model, reference}));
     if (rows.empty()) return not_found("model " + model + " has no version or tag " + reference, "version");
-    return version_of(rows, 0);
+    return read_version(rows, 0);
 }
 
 Result<Json> find_version_anywhere(pg::Connection& connection, const std::string& digest) {
     ATOLL_TRY(const auto rows,
               connection.query(version_query(true, "WHERE v.digest = $1 ORDER BY sequence LIMIT 1"), {digest}));
     if (rows.empty()) return not_found("there is no version " + digest, "digest");
-    return version_of(rows, 0);
+    return read_version(rows, 0);
 }
 
 Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page) {
@@ -179,7 +179,7 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
     ATOLL_TRY(const auto rows,
               connection.query(version_query(false, "WHERE v.model = $1 AND sequence > $2 ORDER BY sequence LIMIT $3"),
                                {model, after, page.limit + 1}));
-    return page_of_rows(rows, page, "sequence", version_of);
+    return make_page(rows, page, "sequence", read_version);
 }
 
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,

@@ -112,7 +112,7 @@ Result<NewVersion> parse_new_version(const Json& body) {
     version.kind = parse_kind(reader);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(version.manifest, store_client::parse_manifest(manifest));
-    version.digest = store_client::digest_of(version.manifest);
+    version.digest = store_client::manifest_digest(version.manifest);
     ATOLL_TRY(version.parents, parse_digests(parents, "parents", kParentsMax));
     ATOLL_TRY(version.contributions, parse_contributions(contributions));
     version.metrics = metrics.is_null() ? Json::object() : metrics;

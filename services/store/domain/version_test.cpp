@@ -44,7 +44,7 @@ TEST(StoreDomainTest, AVersionIsReadWithAllItsMembers) {
     EXPECT_EQ(version->parents, std::vector{kBase});
     EXPECT_EQ(version->job, "job1");
     EXPECT_EQ(version->round, 3);
-    EXPECT_EQ(version->digest, store_client::digest_of(version->manifest));
+    EXPECT_EQ(version->digest, store_client::manifest_digest(version->manifest));
     EXPECT_EQ(version->contributions[0]["weight"], 2.5);
     EXPECT_EQ(version->contributions[0]["samples"], 0);
 }

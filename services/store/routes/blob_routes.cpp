@@ -90,7 +90,7 @@ Status BlobRoutes::may_read(const auth::Principal& principal, const std::string&
 // counts in the end: what is there costs nothing, and what could not be kept is uploaded again.
 Result<BlobStore::Stored> BlobRoutes::store(const auth::Principal& principal, const std::string& sha256,
                                             const std::string& body) {
-    const bool counts = principal.role == Role::kFacility && !blobs_.size_of(sha256).ok();
+    const bool counts = principal.role == Role::kFacility && !blobs_.blob_size(sha256).ok();
     if (counts) ATOLL_RETURN_IF_ERROR(reserve(*principal.scope, body.size()));
     const auto stored = blobs_.put(sha256, body);
     const bool is_new = stored.ok() && *stored == BlobStore::Stored::kNew;
@@ -122,7 +122,7 @@ void BlobRoutes::refund(const auth::TaskScope& scope, std::size_t bytes) {
 Result<http::Response> BlobRoutes::get(const http::Request& request) {
     ATOLL_TRY(const std::string sha256, digest_param(request));
     ATOLL_RETURN_IF_ERROR(may_read(*request.principal, sha256));
-    ATOLL_TRY(const std::uint64_t size, blobs_.size_of(sha256));
+    ATOLL_TRY(const std::uint64_t size, blobs_.blob_size(sha256));
     http::Response response;
     response.content_type = kBinary;
     response.headers = {{"ETag", "\"" + sha256 + "\""}, {"Accept-Ranges", "bytes"}};

@@ -23,7 +23,7 @@ class BlobRoutesTest : public testing::Test {
         http::Client client = server_.client();
         return client.call(Method::kPut, "/v1/blobs/" + digest::sha256(bytes), bytes).value();
     }
-    bool is_there(const std::string& bytes) { return blobs_->size_of(digest::sha256(bytes)).ok(); }
+    bool is_there(const std::string& bytes) { return blobs_->blob_size(digest::sha256(bytes)).ok(); }
 
     TemporaryDirectory temporary_;
     std::unique_ptr<BlobStore> blobs_ = BlobStore::open(temporary_.path()).value();

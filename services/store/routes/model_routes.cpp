@@ -71,7 +71,7 @@ Result<Response> ModelRoutes::create_model(const Request& request) {
 }
 
 Result<Response> ModelRoutes::list_models(const Request& request) {
-    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(auto connection, pool_.acquire());
     ATOLL_TRY(const Json models, store::list_models(*connection, page));
     return Response::json(200, models);
@@ -135,7 +135,7 @@ Result<Response> ModelRoutes::save_version(pg::Transaction& transaction, const s
 }
 
 Result<Response> ModelRoutes::list_versions(const Request& request) {
-    ATOLL_TRY(const http::Page page, http::page_of(request));
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(auto connection, pool_.acquire());
     ATOLL_TRY(const Json versions, store::list_versions(*connection, request.param("model"), page));
     return Response::json(200, versions);

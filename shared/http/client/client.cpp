@@ -78,13 +78,13 @@ std::size_t on_header(const char* data, std::size_t, std::size_t size, void* use
     return 0;
 }
 
-Error error_of(const ClientResponse& response) {
+Error make_error(const ClientResponse& response) {
     const json::Json body = json::Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
     const auto text = [&](const char* key) {
         const auto found = body.is_object() ? body.find(key) : body.end();
         return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
     };
-    Error error{code_of(response.status, text("type")), text("detail"), text("field")};
+    Error error{error_code(response.status, text("type")), text("detail"), text("field")};
     if (error.message.empty()) error.message = "the service answered " + std::to_string(response.status);
     return error;
 }
@@ -124,7 +124,7 @@ Result<json::Json> ClientResponse::json() const {
 
 Status ClientResponse::check() const {
     if (ok()) return {};
-    return error_of(*this);
+    return make_error(*this);
 }
 
 class Client::Impl {

@@ -10,7 +10,7 @@
 namespace atl::http {
 namespace {
 
-const char* reason_of(int status) {
+const char* reason_phrase(int status) {
     switch (status) {
         case 200:
             return "OK";
@@ -154,7 +154,7 @@ void Responder::Impl::log(int status, double seconds, std::size_t bytes) const {
 
 std::string serialize(const Response& response, Method method, const std::string& request_id, bool close) {
     const bool bodiless = response.status == 204 || response.status == 304;
-    std::string text = "HTTP/1.1 " + std::to_string(response.status) + " " + reason_of(response.status) + "\r\n";
+    std::string text = "HTTP/1.1 " + std::to_string(response.status) + " " + reason_phrase(response.status) + "\r\n";
     const auto add = [&text](const std::string& name, std::string value) {
         text += one_line(name) + ": " + one_line(std::move(value)) + "\r\n";
     };

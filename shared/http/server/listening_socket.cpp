@@ -38,7 +38,7 @@ Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port) {
     return unavailable(refusal + std::strerror(errno));
 }
 
-std::uint16_t port_of(const UniqueFd& listening) {
+std::uint16_t bound_port(const UniqueFd& listening) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     if (::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;

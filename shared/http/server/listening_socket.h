@@ -12,6 +12,6 @@ namespace atl::http {
 Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port);
 
 // 0 when it listens nowhere.
-std::uint16_t port_of(const UniqueFd& listening);
+std::uint16_t bound_port(const UniqueFd& listening);
 
 }  // namespace atl::http

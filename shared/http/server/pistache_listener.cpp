@@ -39,7 +39,7 @@ constexpr const char* kConnectionData = "atoll.connection";
 // any bounded wait.
 constexpr std::chrono::seconds kConnectionIdleMax{300};
 
-int socket_of(const ps::Tcp::Peer& peer) {
+int peer_socket(const ps::Tcp::Peer& peer) {
 #if __has_include(<pistache/em_socket_t.h>)  // 0.4: Fd may be a libevent handle
     return peer.actualFd();
 #else
@@ -52,7 +52,7 @@ class PeerConnection final : public Connection, public std::enable_shared_from_t
   public:
     PeerConnection(const std::shared_ptr<ps::Tcp::Peer>& peer, std::shared_ptr<Mailbox> mailbox,
                    std::size_t request_bytes_max)
-        : parser(request_bytes_max), peer_(peer), mailbox_(std::move(mailbox)), socket_(socket_of(*peer)) {}
+        : parser(request_bytes_max), peer_(peer), mailbox_(std::move(mailbox)), socket_(peer_socket(*peer)) {}
 
     void send(std::string message, std::shared_ptr<void> until_written, bool close) override {
         mailbox_->post([self = shared_from_this(), message = std::move(message),
@@ -70,7 +70,7 @@ class PeerConnection final : public Connection, public std::enable_shared_from_t
             peer->send(ps::RawBuffer(message, message.size()))
                 .then(
                     [until_written, weak = peer_, close](ssize_t) {
-                        if (const auto alive = weak.lock(); alive && close) ::shutdown(socket_of(*alive), SHUT_WR);
+                        if (const auto alive = weak.lock(); alive && close) ::shutdown(peer_socket(*alive), SHUT_WR);
                     },
                     [until_written](const std::exception_ptr&) {});
         } catch (const std::exception&) {
@@ -145,7 +145,7 @@ std::string lower_case(std::string text) {
     return text;
 }
 
-const char* name_of(ps::Http::Method method) {
+const char* method_name(ps::Http::Method method) {
     switch (method) {
         case ps::Http::Method::Get:
             return "GET";
@@ -167,7 +167,7 @@ const char* name_of(ps::Http::Method method) {
 // `request` belongs to the parser, which is reset next: the body is moved out of it rather than copied.
 RawRequest take(ps::Http::Request& request) {
     RawRequest raw;
-    raw.method = name_of(request.method());
+    raw.method = method_name(request.method());
     raw.path = request.resource();
     const auto& query = std::as_const(request).query();
     for (auto it = query.parameters_begin(); it != query.parameters_end(); ++it) raw.query.insert(*it);
@@ -195,11 +195,11 @@ class RequestHandler final : public ps::Tcp::Handler {
     }
 
     void onDisconnection(const std::shared_ptr<ps::Tcp::Peer>& peer) override {
-        if (const auto connection = connection_of(peer)) connection->leave();
+        if (const auto connection = find_connection(peer)) connection->leave();
     }
 
     void onInput(const char* bytes, std::size_t size, const std::shared_ptr<ps::Tcp::Peer>& peer) override {
-        const auto connection = connection_of(peer);
+        const auto connection = find_connection(peer);
         if (!connection || connection->refusing()) return;
         auto& parser = connection->parser;
         try {
@@ -223,7 +223,7 @@ class RequestHandler final : public ps::Tcp::Handler {
         transport()->flush();
     }
 
-    static std::shared_ptr<PeerConnection> connection_of(const std::shared_ptr<ps::Tcp::Peer>& peer) {
+    static std::shared_ptr<PeerConnection> find_connection(const std::shared_ptr<ps::Tcp::Peer>& peer) {
         return std::static_pointer_cast<PeerConnection>(peer->tryGetData(kConnectionData));
     }
 
@@ -249,14 +249,14 @@ class ConnectionTransport final : public ps::Tcp::Transport {
     void registerPoller(ps::Polling::Epoll& poller) override {
         Transport::registerPoller(poller);
         for (const int fd : {shared_->listening.get(), handler_->mailbox_fd()})
-            poller.addFd(fd, ps::Flags(ps::Polling::NotifyOn::Read), tag_of(fd));
+            poller.addFd(fd, ps::Flags(ps::Polling::NotifyOn::Read), make_tag(fd));
     }
 
     void onReady(const ps::Aio::FdSet& ready) override {
         Transport::onReady(ready);  // passes over what it does not know
         for (const auto& entry : ready) {
-            if (entry.getTag() == tag_of(handler_->mailbox_fd())) handler_->deliver();
-            if (entry.getTag() == tag_of(shared_->listening.get())) take_connections();
+            if (entry.getTag() == make_tag(handler_->mailbox_fd())) handler_->deliver();
+            if (entry.getTag() == make_tag(shared_->listening.get())) take_connections();
         }
     }
 
@@ -264,7 +264,7 @@ class ConnectionTransport final : public ps::Tcp::Transport {
     ConnectionTransport(std::shared_ptr<Shared> shared, const std::shared_ptr<RequestHandler>& handler)
         : Transport(handler), shared_(std::move(shared)), handler_(handler) {}
 
-    static ps::Polling::Tag tag_of(int fd) { return ps::Polling::Tag(static_cast<std::uint64_t>(fd)); }
+    static ps::Polling::Tag make_tag(int fd) { return ps::Polling::Tag(static_cast<std::uint64_t>(fd)); }
 
     void take_connections() {
         close_idle();
@@ -285,7 +285,7 @@ class ConnectionTransport final : public ps::Tcp::Transport {
 
     void close_idle() {
         for (const auto& peer : getAllPeer()) {
-            const auto connection = RequestHandler::connection_of(peer);
+            const auto connection = RequestHandler::find_connection(peer);
             if (!connection->idle_too_long()) continue;
             connection->leave();
             removePeer(peer);
@@ -313,7 +313,7 @@ class Listener::Impl {
         return {};
     }
 
-    std::uint16_t port() const { return port_of(shared_->listening); }
+    std::uint16_t port() const { return bound_port(shared_->listening); }
 
     void stop() {
         if (!reactor_) return;

@@ -20,7 +20,7 @@ std::optional<Method> parse_method(const std::string& name) {
     return std::nullopt;
 }
 
-unsigned bit_of(auth::Role role) {
+unsigned role_bit(auth::Role role) {
     return 1U << static_cast<unsigned>(role);
 }
 
@@ -73,7 +73,7 @@ Access Access::open() {
 
 Access Access::roles(std::initializer_list<auth::Role> roles) {
     Access access;
-    for (const auth::Role role : roles) access.role_bits |= bit_of(role);
+    for (const auth::Role role : roles) access.role_bits |= role_bit(role);
     return access;
 }
 
@@ -157,7 +157,7 @@ class Server::Impl {
         if (access.is_public) return std::optional<auth::Principal>();
         ATOLL_TRY(const std::string token, bearer_token(raw));
         ATOLL_TRY(auth::Principal principal, verifier_.verify(token));
-        if ((access.role_bits & bit_of(principal.role)) == 0)
+        if ((access.role_bits & role_bit(principal.role)) == 0)
             return permission_denied(std::string("the role ") + auth::to_string(principal.role) + " may not do this");
         return std::optional(std::move(principal));
     }

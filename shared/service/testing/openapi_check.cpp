@@ -17,7 +17,7 @@ constexpr const char* kMethods[] = {"get", "head", "post", "put", "patch", "dele
 const std::set<std::string> kPublicPaths = {"/healthz", "/readyz", "/openapi.json"};
 
 // "/v1/jobs/:id" -> "/v1/jobs/{id}"
-std::string template_of(const std::string& pattern) {
+std::string path_template(const std::string& pattern) {
     std::string path;
     bool open = false;
     for (const char c : pattern + "/") {
@@ -32,7 +32,7 @@ std::string template_of(const std::string& pattern) {
     return path;
 }
 
-std::set<std::string> parameters_of(const std::string& path) {
+std::set<std::string> path_parameters(const std::string& path) {
     std::set<std::string> names;
     for (auto open = path.find('{'); open != std::string::npos; open = path.find('{', open + 1))
         names.insert(path.substr(open + 1, path.find('}', open) - open - 1));
@@ -96,14 +96,14 @@ class Checker {
                 if (parameter != nullptr && parameter->value("in", "") == "path")
                     declared.insert(parameter->value("name", ""));
             }
-        if (declared != parameters_of(path)) fault(name + ": its path parameters are not those declared");
+        if (declared != path_parameters(path)) fault(name + ": its path parameters are not those declared");
     }
 
     void compare_routes(const http::Server& server) {
         std::set<std::string> routes;
         for (const std::string& path : kPublicPaths) routes.insert("GET " + path);
         for (const auto& [method, pattern] : server.routes())
-            routes.insert(std::string(http::to_string(method)) + " " + template_of(pattern));
+            routes.insert(std::string(http::to_string(method)) + " " + path_template(pattern));
         for (const std::string& route : routes)
             if (!operations_.contains(route)) fault(route + ": served but not described");
         for (const std::string& operation : operations_)

@@ -10,13 +10,13 @@ namespace {
 
 using json::Json;
 
-std::string key_of(http::Method method) {
+std::string method_key(http::Method method) {
     std::string key = http::to_string(method);
     std::transform(key.begin(), key.end(), key.begin(), [](unsigned char c) { return std::tolower(c); });
     return key;
 }
 
-std::vector<std::string> segments_of(const std::string& path) {
+std::vector<std::string> split_path(const std::string& path) {
     std::vector<std::string> segments;
     for (std::size_t begin = 0; begin <= path.size();) {
         const std::size_t end = std::min(path.find('/', begin), path.size());
@@ -31,7 +31,7 @@ bool is_parameter(const std::string& segment) {
 }
 
 // Whether a path is one of "/v1/jobs/{id}"; `described` is the latter.
-bool is_of(const std::vector<std::string>& path, const std::vector<std::string>& described) {
+bool fits(const std::vector<std::string>& path, const std::vector<std::string>& described) {
     return std::equal(path.begin(), path.end(), described.begin(), described.end(),
                       [](const std::string& is, const std::string& wanted) {
                           return is == wanted || (is_parameter(wanted) && !is.empty());
@@ -39,14 +39,14 @@ bool is_of(const std::vector<std::string>& path, const std::vector<std::string>&
 }
 
 // "application/json" of "application/json; charset=utf-8".
-std::string type_of(const http::ClientResponse& answer) {
+std::string media_type(const http::ClientResponse& answer) {
     const auto header = answer.headers.find("content-type");
     return header == answer.headers.end() ? "" : header->second.substr(0, header->second.find(';'));
 }
 
 std::vector<std::string> body_faults(const Json& document, const Json& content, const http::ClientResponse& answer) {
     if (content.empty()) return {};
-    const std::string type = type_of(answer);
+    const std::string type = media_type(answer);
     if (!content.contains(type)) return {"its type \"" + type + "\" is none of those described"};
     if (!content[type].contains("schema") || !type.ends_with("json")) return {};
     const auto body = json::parse(answer.body);
@@ -59,11 +59,11 @@ std::vector<std::string> body_faults(const Json& document, const Json& content, 
 ResponseCheck::ResponseCheck(std::string_view document) : document_(json::parse(document).value()) {}
 
 const Json* ResponseCheck::find_operation(http::Method method, const std::string& path, std::string& name) const {
-    const auto wanted = segments_of(path.substr(0, path.find('?')));
+    const auto wanted = split_path(path.substr(0, path.find('?')));
     const Json* found = nullptr;
     for (const auto& [described, item] : document_.at("paths").items()) {
-        const auto operation = item.find(key_of(method));
-        if (operation == item.end() || !is_of(wanted, segments_of(described))) continue;
+        const auto operation = item.find(method_key(method));
+        if (operation == item.end() || !fits(wanted, split_path(described))) continue;
         // "/v1/blobs/missing" is no "/v1/blobs/{sha256}".
         if (found != nullptr && described.find('{') != std::string::npos) continue;
         found = &*operation;

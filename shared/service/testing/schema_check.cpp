@@ -47,12 +47,12 @@ bool has_type(const Json& value, const std::string& type) {
     return type == "null" && value.is_null();
 }
 
-bool has_a_type_of(const Json& value, const Json& types) {
+bool has_one_type(const Json& value, const Json& types) {
     if (types.is_string()) return has_type(value, types);
     return std::any_of(types.begin(), types.end(), [&](const Json& type) { return has_type(value, type); });
 }
 
-std::size_t length_of(const std::string& text) {
+std::size_t count_characters(const std::string& text) {
     const auto begins_character = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; };
     return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
@@ -99,7 +99,7 @@ class SchemaChecker {
         for (const auto& [keyword, ignored] : schema.items())
             if (!kKeywords.contains(keyword)) fault(where, "its schema has the keyword " + keyword + ", unknown here");
         check_composition(schema, value, where);
-        if (schema.contains("type") && !has_a_type_of(value, schema["type"]))
+        if (schema.contains("type") && !has_one_type(value, schema["type"]))
             return fault(where, "is " + value.dump() + ", not of type " + schema["type"].dump());
         if (schema.contains("const") && value != schema["const"]) fault(where, "is not " + schema["const"].dump());
         if (const Json values = schema.value("enum", Json(nullptr));
@@ -138,7 +138,7 @@ class SchemaChecker {
         }
         if (schema.contains("pattern") && !std::regex_search(text, std::regex(schema["pattern"].get<std::string>())))
             fault(where, "is \"" + text + "\", unlike " + schema["pattern"].dump());
-        const std::size_t length = length_of(text);
+        const std::size_t length = count_characters(text);
         if (length < schema.value("minLength", std::size_t{0}) || length > schema.value("maxLength", SIZE_MAX))
             fault(where, "has " + std::to_string(length) + " characters");
     }
