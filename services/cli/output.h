@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "shared/base/human.h"
 #include "shared/base/result.h"
+#include "shared/base/text.h"
 
 // How commands answer people: tables, sizes, times and errors.
 namespace atl::cli {

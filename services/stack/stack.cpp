@@ -12,7 +12,7 @@
 #include "shared/base/backoff.h"
 #include "shared/base/file.h"
 #include "shared/base/file_lock.h"
-#include "shared/base/human.h"
+#include "shared/base/text.h"
 
 namespace atl::stack {
 namespace {

@@ -1,8 +1,6 @@
 #include "shared/base/spelling.h"
 
 #include <algorithm>
-#include <iomanip>
-#include <sstream>
 
 namespace atl {
 namespace {
@@ -41,12 +39,6 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
     const std::string meant = nearest(word, candidates);
     return meant.empty() ? "" : "; did you mean " + meant + "?";
-}
-
-std::string number_text(double number) {
-    std::ostringstream out;
-    out << std::setprecision(10) << number;
-    return out.str();
 }
 
 }  // namespace atl

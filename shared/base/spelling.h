@@ -13,7 +13,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 // "; did you mean X?", the end of a message about a word that is not known; empty if none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-// A number as short as its ten first digits say it: "0.1", "16", "1e-06".
-std::string number_text(double number);
-
 }  // namespace atl

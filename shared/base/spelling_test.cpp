@@ -23,12 +23,5 @@ TEST(SpellingTest, AWordThatIsNearNothingFindsNothing) {
     for (const char* typed : {"delete", "x", "", "s", "frobnicate"}) EXPECT_EQ(nearest(typed, kVerbs), "") << typed;
 }
 
-TEST(SpellingTest, ANumberIsAsShortAsItCanBeSaid) {
-    EXPECT_EQ(number_text(16), "16");
-    EXPECT_EQ(number_text(0.1), "0.1");
-    EXPECT_EQ(number_text(1234567), "1234567");
-    EXPECT_EQ(number_text(1e-6), "1e-06");
-}
-
 }  // namespace
 }  // namespace atl

@@ -1,6 +1,10 @@
 #include "shared/base/text.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "shared/base/check.h"
 
 namespace atl {
 
@@ -22,6 +26,34 @@ std::vector<std::string> split_list(std::string_view text) {
 
 std::string in_quotes(std::string_view text) {
     return "\"" + std::string(text) + "\"";
+}
+
+std::string shorten(std::string_view text, std::size_t bytes_max) {
+    constexpr std::string_view kMark = "…";
+    check(bytes_max >= kMark.size(), "no room for a shortened text");
+    if (text.size() <= bytes_max) return std::string(text);
+    std::size_t end = bytes_max - kMark.size();
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+    return std::string(text.substr(0, end)).append(kMark);
+}
+
+std::string number_text(double number) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.10g", number);
+    return text.data();
+}
+
+std::string human_seconds(double seconds) {
+    std::array<char, 64> text{};
+    const auto whole = static_cast<long>(seconds);
+    if (seconds < 60) {
+        std::snprintf(text.data(), text.size(), "%.1f s", seconds);
+    } else if (whole < 3600) {
+        std::snprintf(text.data(), text.size(), "%ld m %02ld s", whole / 60, whole % 60);
+    } else {
+        std::snprintf(text.data(), text.size(), "%ld h %02ld m", whole / 3600, whole / 60 % 60);
+    }
+    return text.data();
 }
 
 }  // namespace atl

@@ -25,4 +25,14 @@ std::string join(const Texts& texts, std::string_view separator = ", ") {
 // "\"a\"", for messages.
 std::string in_quotes(std::string_view text);
 
+// The text if it has at most `bytes_max` bytes (3 or more), else its beginning, of whole letters of UTF-8, and "…" in
+// as many.
+std::string shorten(std::string_view text, std::size_t bytes_max);
+
+// A number as short as its ten first digits say it: "0.1", "16", "1e-06".
+std::string number_text(double number);
+
+// A length of time as people read it: "0.4 s", "3 m 05 s", "2 h 10 m".
+std::string human_seconds(double seconds);
+
 }  // namespace atl

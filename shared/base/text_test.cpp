@@ -26,5 +26,24 @@ TEST(TextTest, PartsOfAListAreWhatStandsBetweenCommas) {
     EXPECT_EQ(split_list(""), Parts());
 }
 
+TEST(TextTest, OnlyWhatIsTooLongIsCutAndEndsWithItsMark) {
+    EXPECT_EQ(shorten("", 5), "");
+    EXPECT_EQ(shorten("exact", 5), "exact");
+    EXPECT_EQ(shorten("longer", 5), "lo…");
+    EXPECT_EQ(shorten("longer", 3), "…");
+}
+
+TEST(TextTest, ALetterStaysWholeOrGoes) {
+    EXPECT_EQ(shorten("žžž", 5), "ž…");
+    EXPECT_EQ(shorten("aŽžž", 5), "a…");
+}
+
+TEST(TextTest, ANumberIsAsShortAsItCanBeSaid) {
+    EXPECT_EQ(number_text(16), "16");
+    EXPECT_EQ(number_text(0.1), "0.1");
+    EXPECT_EQ(number_text(1234567), "1234567");
+    EXPECT_EQ(number_text(1e-6), "1e-06");
+}
+
 }  // namespace
 }  // namespace atl

@@ -2,7 +2,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "shared/base/spelling.h"
+#include "shared/base/text.h"
 #include "shared/run_settings/run_settings.h"
 
 namespace atl::run_settings {

@@ -4,7 +4,7 @@
 
 #include "services/aggregation/events/events.h"
 #include "shared/base/contained.h"
-#include "shared/base/shorten.h"
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 
 namespace atl::aggregation {

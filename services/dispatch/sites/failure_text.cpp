@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "shared/base/shorten.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {

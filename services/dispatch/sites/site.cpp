@@ -6,7 +6,7 @@
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/sites/job_script.h"
-#include "shared/base/shorten.h"
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
 

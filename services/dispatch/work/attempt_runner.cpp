@@ -4,7 +4,7 @@
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/sites/job_script.h"
 #include "services/dispatch/work/preparation.h"
-#include "shared/base/shorten.h"
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 
 namespace atl::dispatch {

@@ -7,7 +7,7 @@
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
-#include "shared/base/shorten.h"
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
 

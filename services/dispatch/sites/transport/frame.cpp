@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "shared/base/shorten.h"
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
 
