@@ -28,8 +28,9 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
         if (!rows.is_null(i, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(i, "evaluate_by_ms");
         if (!rows.is_null(i, "ask_again_ms")) round.ask_again_ms = rows.integer(i, "ask_again_ms");
         round.accepted = rows.json(i, "accepted").get<std::vector<std::string>>();
-        for (const json::Json& update : rows.json(i, "refused"))
-            round.refused.push_back({update.at("task"), update.at("reason")});
+        auto refused = parse_refused(rows.json(i, "refused"), "refused");
+        if (!refused.ok()) return internal_error("round " + rows.text(i, "number") + ": " + describe(refused.error()));
+        round.refused = std::move(refused).value();
         if (round.number == current) job.round = round;
         if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
     }
@@ -81,7 +82,9 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
     if (rows.empty()) return not_found("no job " + id);
     JobView job;
     job.id = id;
-    job.spec = job_spec_from_stored(rows.json(0, "spec"));
+    auto spec = parse_job_spec(rows.json(0, "spec"), JobSource::kDatabase);
+    if (!spec.ok()) return internal_error("the job " + id + " cannot be read: " + describe(spec.error()));
+    job.spec = std::move(spec).value();
     job.state = parse_job_state(rows.text(0, "state"));
     job.base = rows.text(0, "base_digest");
     ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));

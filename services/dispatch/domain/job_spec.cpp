@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <stdexcept>
 
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/service/names.h"
@@ -24,18 +23,20 @@ std::string element(const char* list, std::size_t index) {
     return std::string(list) + "[" + std::to_string(index) + "]";
 }
 
-DatasetCopy read_dataset_copy(ObjectReader& reader) {
+DatasetCopy read_dataset_copy(ObjectReader& reader, JobSource source) {
+    const bool is_stored = source == JobSource::kDatabase;
     DatasetCopy data;
     data.facility = required_name(reader, "facility");
     data.dataset = required_name(reader, "dataset");
-    data.version = reader.integer_or("dataset_version", 0, 1, kVersionMax);
+    data.version = reader.integer_or("dataset_version", 0, is_stored ? 0 : 1, kVersionMax);
+    if (is_stored) data.path = reader.required_string("path");
     return data;
 }
 
-Result<Participant> parse_participant(const Json& value, const std::string& path) {
+Result<Participant> parse_participant(const Json& value, const std::string& path, JobSource source) {
     ObjectReader reader(value, path);
     Participant participant;
-    participant.data = read_dataset_copy(reader);
+    participant.data = read_dataset_copy(reader, source);
     participant.ranks = reader.integer_or("ranks", 1, 1, 1'000'000);
     participant.training = reader.object_or_null("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -43,14 +44,14 @@ Result<Participant> parse_participant(const Json& value, const std::string& path
     return participant;
 }
 
-Result<std::vector<Participant>> parse_participants(const Json& list) {
+Result<std::vector<Participant>> parse_participants(const Json& list, JobSource source) {
     if (list.empty()) return invalid_argument("participants", "at least one is needed");
     if (list.size() > kParticipantsMax)
         return invalid_argument("participants", "a job has at most " + std::to_string(kParticipantsMax) +
                                                     ", these are " + std::to_string(list.size()));
     std::vector<Participant> participants;
     for (std::size_t i = 0; i < list.size(); ++i) {
-        ATOLL_TRY(Participant participant, parse_participant(list[i], element("participants", i)));
+        ATOLL_TRY(Participant participant, parse_participant(list[i], element("participants", i), source));
         const auto same = [&](const Participant& p) { return p.data.facility == participant.data.facility; };
         if (std::any_of(participants.begin(), participants.end(), same))
             return invalid_argument(element("participants", i) + ".facility",
@@ -70,7 +71,7 @@ Status check_each_training(const JobSpec& spec) {
     return {};
 }
 
-Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list) {
+Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list, JobSource source) {
     if (list.size() > kParticipantsMax)
         return invalid_argument("evaluation.at", "a job evaluates at " + std::to_string(kParticipantsMax) +
                                                      " places at most, these are " + std::to_string(list.size()));
@@ -78,7 +79,7 @@ Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list) {
     for (std::size_t i = 0; i < list.size(); ++i) {
         const std::string path = element("evaluation.at", i);
         ObjectReader reader(list[i], path);
-        DatasetCopy copy = read_dataset_copy(reader);
+        DatasetCopy copy = read_dataset_copy(reader, source);
         ATOLL_RETURN_IF_ERROR(reader.finish());
         // A result names its facility and dataset, so that those of two versions could not be told apart.
         const auto same = [&](const DatasetCopy& s) {
@@ -92,7 +93,7 @@ Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list) {
     return copies;
 }
 
-Status parse_evaluation(const Json& value, JobSpec& spec) {
+Status parse_evaluation(const Json& value, JobSource source, JobSpec& spec) {
     if (value.is_null()) {
         for (const auto& participant : spec.participants) spec.evaluation_copies.push_back(participant.data);
         return {};
@@ -101,7 +102,7 @@ Status parse_evaluation(const Json& value, JobSpec& spec) {
     const Json& copies = reader.array_or_null("at");
     spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies));
+    ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies, source));
     if (copies.is_null())
         for (const auto& participant : spec.participants) spec.evaluation_copies.push_back(participant.data);
     return {};
@@ -124,10 +125,6 @@ std::optional<std::int64_t> optional_integer(ObjectReader& reader, const char* k
 Json copy_to_json(const DatasetCopy& data) {
     return {
         {"facility", data.facility}, {"dataset", data.dataset}, {"dataset_version", data.version}, {"path", data.path}};
-}
-
-DatasetCopy copy_from_stored(const Json& value) {
-    return {value.at("facility"), value.at("dataset"), value.at("dataset_version"), value.at("path")};
 }
 
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
@@ -155,7 +152,7 @@ double rate_factor(Decay schedule, std::int64_t round, std::int64_t rounds) {
     return 1;
 }
 
-Result<JobSpec> parse_job_spec(const Json& value) {
+Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     ObjectReader reader(value);
     JobSpec spec;
     spec.name = required_name(reader, "name");
@@ -175,7 +172,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     ATOLL_RETURN_IF_ERROR(reader.finish());
 
     ATOLL_RETURN_IF_ERROR(parse_model(model, spec));
-    ATOLL_TRY(spec.participants, parse_participants(participants));
+    ATOLL_TRY(spec.participants, parse_participants(participants, source));
     if (spec.quorum && *spec.quorum > static_cast<std::int64_t>(spec.participants.size()))
         return invalid_argument("quorum", "is larger than the number of participants");
     ATOLL_TRY(spec.strategy, aggregate::parse_strategy(strategy));
@@ -183,7 +180,7 @@ Result<JobSpec> parse_job_spec(const Json& value) {
     spec.training = merge_training_settings({}, training);
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
-    ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, spec));
+    ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));
     return spec;
 }
 
@@ -210,28 +207,6 @@ Json to_json(const JobSpec& spec) {
                   {"round_deadline_s", spec.round_deadline_s}};
     if (spec.quorum) value["quorum"] = *spec.quorum;
     return value;
-}
-
-JobSpec job_spec_from_stored(const Json& value) {
-    JobSpec spec;
-    spec.name = value.at("name");
-    spec.model = value.at("model").at("name");
-    spec.model_version = value.at("model").at("version");
-    spec.output_model = value.at("output_model");
-    for (const auto& item : value.at("participants"))
-        spec.participants.push_back({copy_from_stored(item), item.at("ranks"), item.value("training", Json())});
-    spec.rounds = value.at("rounds");
-    auto strategy = aggregate::parse_strategy(value.at("strategy"));
-    if (!strategy.ok()) throw std::runtime_error(describe(strategy.error()));  // another release's, like a missing key
-    spec.strategy = std::move(strategy).value();
-    spec.training = value.at("training");
-    spec.lr_round_schedule = parse_choice<Decay>(value.at("lr_round_schedule").get<std::string>()).value();
-    for (const auto& item : value.at("evaluation").at("at")) spec.evaluation_copies.push_back(copy_from_stored(item));
-    spec.evaluate_updates = value.at("evaluation").at("models") == "all";
-    spec.attempts_max = value.at("attempts_max");
-    spec.round_deadline_s = value.at("round_deadline_s");
-    if (value.contains("quorum")) spec.quorum = value.at("quorum").get<std::int64_t>();
-    return spec;
 }
 
 }  // namespace atl::dispatch

@@ -61,11 +61,12 @@ struct JobSpec {
     std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
 };
 
-// From a request; fields are checked one by one, the world (facilities, datasets, models) is the catalog's to check.
-Result<JobSpec> parse_job_spec(const json::Json& value);
+// Where a job comes from: a request, or what to_json() made of one and the database kept, versions and paths filled in.
+enum class JobSource { kRequest, kDatabase };
+
+// Fields are checked one by one, the world (facilities, datasets, models) is the catalog's to check.
+Result<JobSpec> parse_job_spec(const json::Json& value, JobSource source = JobSource::kRequest);
 
 json::Json to_json(const JobSpec& spec);
-// From what to_json() made and the database kept.
-JobSpec job_spec_from_stored(const json::Json& value);
 
 }  // namespace atl::dispatch

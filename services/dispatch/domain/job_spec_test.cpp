@@ -42,7 +42,7 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
     EXPECT_EQ(spec->updates_needed(), 2);
     ASSERT_EQ(spec->evaluation_copies.size(), 2U) << "by default every participant evaluates";
     EXPECT_EQ(spec->evaluation_copies[1].version, 3);
-    EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
+    EXPECT_EQ(to_json(*parse_job_spec(to_json(*spec), JobSource::kDatabase)), to_json(*spec));
 }
 
 TEST(JobSpecTest, TheOuterOptimizerHasThePapersDefaults) {
@@ -52,7 +52,7 @@ TEST(JobSpecTest, TheOuterOptimizerHasThePapersDefaults) {
     const auto spec = parse_job_spec(value);
     ASSERT_TRUE(spec.ok()) << spec.error().message;
     EXPECT_EQ(to_json(spec->strategy)["outer"], (Json{{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}));
-    EXPECT_EQ(to_json(job_spec_from_stored(to_json(*spec))), to_json(*spec));
+    EXPECT_EQ(to_json(*parse_job_spec(to_json(*spec), JobSource::kDatabase)), to_json(*spec));
 }
 
 TEST(JobSpecTest, EachWrongMemberIsNamed) {
@@ -106,12 +106,33 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
     }
 }
 
+TEST(JobSpecTest, APathComesFromTheDatabaseAlone) {
+    Json stored = to_json(*parse_job_spec(valid_job()));
+    stored["participants"][0]["path"] = "datasets/fortunes-it/1";
+    EXPECT_EQ(parse_job_spec(stored, JobSource::kDatabase)->participants[0].data.path, "datasets/fortunes-it/1");
+    const auto asked = parse_job_spec(stored);
+    ASSERT_FALSE(asked.ok());
+    EXPECT_TRUE(asked.error().field.starts_with("participants[0].")) << asked.error().field;
+}
+
+TEST(JobSpecTest, ADamagedStoredSpecIsAnError) {
+    const Json stored = to_json(*parse_job_spec(valid_job()));
+    const Json flat = stored.flatten();
+    for (const auto& item : flat.items()) {
+        Json damaged = stored;
+        damaged[Json::json_pointer(item.key())] = Json::array({7});
+        EXPECT_FALSE(parse_job_spec(damaged, JobSource::kDatabase).ok()) << item.key();
+    }
+    EXPECT_FALSE(parse_job_spec("text", JobSource::kDatabase).ok());
+    EXPECT_FALSE(parse_job_spec(nullptr, JobSource::kDatabase).ok());
+}
+
 TEST(JobSpecTest, OnlyARateThatTheJobNamesCanFallOverTheRounds) {
     Json value = valid_job();
     value["lr_round_schedule"] = "linear";
     const auto spec = parse_job_spec(value);
     ASSERT_TRUE(spec.ok()) << spec.error().message;
-    EXPECT_EQ(job_spec_from_stored(to_json(*spec)).lr_round_schedule, run_settings::Decay::kLinear);
+    EXPECT_EQ(parse_job_spec(to_json(*spec), JobSource::kDatabase)->lr_round_schedule, run_settings::Decay::kLinear);
     value["training"].erase("lr");
     EXPECT_EQ(parse_job_spec(value).error().field, "training.lr")
         << "one participant names its own, the other does not";
@@ -125,7 +146,7 @@ TEST(JobSpecTest, ARoundIsNotWaitedForForEver) {
     EXPECT_EQ(parse_job_spec(value)->round_deadline_s, 7 * 24 * 3600);
     value["round_deadline_s"] = 60;
     EXPECT_EQ(parse_job_spec(value)->round_deadline_s, 60);
-    EXPECT_EQ(job_spec_from_stored(to_json(parse_job_spec(value).value())).round_deadline_s, 60);
+    EXPECT_EQ(parse_job_spec(to_json(*parse_job_spec(value)), JobSource::kDatabase)->round_deadline_s, 60);
 }
 
 TEST(JobSpecTest, MoreParticipantsThanATokenCanNameAreRefusedWithTheLimit) {

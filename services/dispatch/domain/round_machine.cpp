@@ -226,6 +226,17 @@ void refuse_updates(JobDecision& decision, const JobView& job, Round& round,
 
 }  // namespace
 
+Result<std::vector<RefusedUpdate>> parse_refused(const Json& list, const std::string& path) {
+    std::vector<RefusedUpdate> refused;
+    for (const Json& item : list) {
+        json::ObjectReader reader(item, path);
+        refused.push_back({reader.required_string("task"), reader.required_string("reason")});
+        reader.allow_unknown();
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+    }
+    return refused;
+}
+
 JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
     JobDecision decision;
     add_event(decision, job, "atoll.job.submitted.v1", {{"rounds", job.spec.rounds}, {"base", job.base}});

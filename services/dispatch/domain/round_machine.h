@@ -23,6 +23,8 @@ struct RefusedUpdate {
     std::string task;
     std::string reason;
 };
+// From the aggregation's answer or the database; an error names the field `path`.
+Result<std::vector<RefusedUpdate>> parse_refused(const json::Json& list, const std::string& path);
 
 struct Round {
     std::int64_t number = 0;

@@ -137,7 +137,7 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
         Json spec = to_json(job.spec);
         spec["lr_round_schedule"] = kind;
         spec["training"]["lr"] = 0.5;
-        job.spec = job_spec_from_stored(spec);
+        job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
         take(job, submit_job(job, 0));
         EXPECT_EQ(train_params(job, 1, "a").training.at("lr"), 0.5) << kind;
         train(job, 1, "a");
@@ -151,6 +151,13 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
     EXPECT_DOUBLE_EQ(rate_of_round_2("cosine"), 0.25) << "half way down of two rounds";
     EXPECT_NEAR(rate_factor(run_settings::Decay::kCosine, 2, 4), 0.853553390593, 1e-12);
     EXPECT_NEAR(rate_factor(run_settings::Decay::kLinear, 4, 4), 0.25, 1e-12);
+}
+
+TEST(RoundMachineTest, ADamagedListOfRefusedUpdatesIsAnError) {
+    EXPECT_EQ(parse_refused(Json::array({{{"task", "t"}, {"reason", "NaN"}}}), "refused")->size(), 1U);
+    for (const Json& damaged :
+         {Json("text"), Json{7}, Json{nullptr}, Json{{{"task", 7}, {"reason", "NaN"}}}, Json{{{"task", "t"}}}})
+        EXPECT_EQ(parse_refused(damaged, "refused").error().field.substr(0, 7), "refused") << damaged;
 }
 
 TEST(RoundMachineTest, UpdatesTravelToOtherFacilitiesOnlyWhenTheJobSaysSo) {

@@ -14,17 +14,6 @@ struct AggregationAnswer {
     AggregationResult result;
 };
 
-Result<std::vector<RefusedUpdate>> read_refused(const json::Json& list) {
-    std::vector<RefusedUpdate> refused;
-    for (const auto& item : list) {
-        json::ObjectReader reader(item, "data.updates_refused");
-        refused.push_back({reader.required_string("task"), reader.required_string("reason")});
-        reader.allow_unknown();
-        ATOLL_RETURN_IF_ERROR(reader.finish());
-    }
-    return refused;
-}
-
 // Only what is needed is looked at: an answer may say more. An error parks the event.
 Result<AggregationAnswer> read_answer(const events::Event& event) {
     const auto text = [&](const char* key) {
@@ -34,7 +23,8 @@ Result<AggregationAnswer> read_answer(const events::Event& event) {
     if (!event.data.is_object()) return invalid_argument("data", "the event's data is not an object");
     AggregationAnswer answer{text("job"), {}};
     if (answer.job.empty()) return invalid_argument("data.job", "the event names no job");
-    ATOLL_TRY(answer.result.refused, read_refused(event.data.value("updates_refused", json::Json::array())));
+    ATOLL_TRY(answer.result.refused,
+              parse_refused(event.data.value("updates_refused", json::Json::array()), "data.updates_refused"));
     if (!event.data.contains("round") || !event.data["round"].is_number_integer())
         return invalid_argument("data.round", "the event names no round");
     answer.result.round = event.data["round"];
