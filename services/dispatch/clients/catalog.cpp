@@ -103,14 +103,30 @@ Result<Json> Catalog::get_as(Service service, const std::string& path, const std
     return value;
 }
 
+Status Catalog::for_each_item(Service service, const std::string& list,
+                              const std::function<Status(const Json&)>& take) const {
+    std::string cursor;
+    do {
+        ATOLL_TRY(const Json page, get(service, list + cursor));
+        ATOLL_TRY(const auto items, member<Json::array_t>(page, "items"));
+        for (const Json& item : items) ATOLL_RETURN_IF_ERROR(take(item));
+        ATOLL_TRY(const Json next, member<Json>(page, "next"));
+        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
+    } while (!cursor.empty());
+    return {};
+}
+
 Result<Json> Catalog::get_named(Service service, const std::string& list, const std::string& name,
                                 const std::string& field, const std::string& what) const {
     auto value = get_as(service, list + "/" + http::percent_encode(name), field, what + " \"" + name + "\"");
     if (value.ok() || value.error().code != ErrorCode::kInvalidArgument) return value;
-    const auto page = get(service, list + "?limit=1000");
-    if (!page.ok()) return value;
     std::vector<std::string> names;
-    for (const auto& item : page->value("items", Json::array())) names.push_back(item.value("name", ""));
+    const Status listed = for_each_item(service, list + "?limit=1000", [&](const Json& item) -> Status {
+        ATOLL_TRY(std::string known, member<std::string>(item, "name"));
+        names.push_back(std::move(known));
+        return {};
+    });
+    if (!listed.ok()) return value;
     return invalid_argument(field, value.error().message + did_you_mean(name, names));
 }
 
@@ -121,8 +137,8 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
         Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
         path + ".version", "version \"" + version + "\" of model \"" + model + "\"");
     if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument) {
+        ATOLL_TRY(const Json by_name, member<Json>(known, "tags"));
         std::vector<std::string> tags;
-        const Json by_name = known.value("tags", Json::object());
         for (const auto& tag : by_name.items()) tags.push_back(tag.key());
         return invalid_argument(path + ".version", found.error().message + did_you_mean(version, tags));
     }
@@ -133,25 +149,20 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
 }
 
 Status Catalog::require_no_base(const std::string& model, const std::string& field) const {
-    std::string cursor;
-    do {
-        const auto page =
-            get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?limit=1000" + cursor);
-        if (!page.ok() && page.error().code == ErrorCode::kNotFound) return {};
-        if (!page.ok()) return page.error();
-        for (const auto& version : page->value("items", Json::array()))
-            if (version.value("kind", "") == "base")
-                return invalid_argument(
-                    field, "the model \"" + model + "\" holds imported versions; give a job's results another name");
-        const Json next = page->value("next", Json());
-        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
-    } while (!cursor.empty());
-    return {};
+    const std::string list = "/v1/models/" + http::percent_encode(model) + "/versions?limit=1000";
+    const Status status = for_each_item(Service::kStore, list, [&](const Json& version) -> Status {
+        ATOLL_TRY(const auto kind, member<std::string>(version, "kind"));
+        if (kind != "base") return {};
+        return invalid_argument(
+            field, "the model \"" + model + "\" holds imported versions; give a job's results another name");
+    });
+    return !status.ok() && status.error().code == ErrorCode::kNotFound ? Status() : status;
 }
 
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
     ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
-    return DatasetInfo{name, found.value("template", std::string())};
+    ATOLL_TRY(std::string prompt_template, member<std::string>(found, "template"));
+    return DatasetInfo{name, std::move(prompt_template)};
 }
 
 Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_t version) const {
@@ -167,7 +178,8 @@ Result<Json> Catalog::model_version(const std::string& model, const std::string&
 Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
     constexpr std::uint64_t kConfigBytesMax = 1U << 20;
     ATOLL_TRY(const Json version, model_version(model, digest));
-    ATOLL_TRY(const auto manifest, store_client::parse_manifest(version.value("manifest", Json())));
+    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
     const store_client::ManifestFile* file = manifest.find("config.json");
     if (file == nullptr || file->size > kConfigBytesMax) return std::optional<std::int64_t>();
     std::string text(file->size, '\0');
@@ -180,17 +192,12 @@ Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& m
 Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::string& facility,
                                                                   const std::string& dataset) const {
     std::map<std::int64_t, DatasetShape> versions;
-    std::string cursor;
-    do {
-        ATOLL_TRY(const Json page, get(Service::kRegistry, versions_path(dataset) + "?limit=1000&facility=" +
-                                                               http::percent_encode(facility) + cursor));
-        for (const auto& item : page.value("items", Json::array())) {
-            ATOLL_TRY(const auto number, member<std::int64_t>(item, "version"));
-            ATOLL_TRY(versions[number], parse_dataset_shape(item));
-        }
-        const Json next = page.value("next", Json());
-        cursor = next.is_string() ? "&after=" + http::percent_encode(next.get<std::string>()) : "";
-    } while (!cursor.empty());
+    const std::string list = versions_path(dataset) + "?limit=1000&facility=" + http::percent_encode(facility);
+    ATOLL_RETURN_IF_ERROR(for_each_item(Service::kRegistry, list, [&](const Json& item) -> Status {
+        ATOLL_TRY(const auto number, member<std::int64_t>(item, "version"));
+        ATOLL_TRY(versions[number], parse_dataset_shape(item));
+        return {};
+    }));
     return versions;
 }
 
@@ -200,9 +207,13 @@ Result<DatasetShape> Catalog::resolve(DatasetCopy& data, const std::string& path
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
     const auto found = held.find(data.version);
     if (found == held.end()) return no_copy_error(data, held, path);
-    ATOLL_TRY(const Json copies, get(Service::kRegistry, copies_path(data.dataset, data.version) + "?limit=1000"));
-    for (const auto& copy : copies.value("items", Json::array()))
-        if (copy.value("facility", "") == data.facility) data.path = copy.value("path", "");
+    const std::string list = copies_path(data.dataset, data.version) + "?limit=1000";
+    ATOLL_RETURN_IF_ERROR(for_each_item(Service::kRegistry, list, [&](const Json& copy) -> Status {
+        ATOLL_TRY(const auto facility, member<std::string>(copy, "facility"));
+        if (facility != data.facility) return {};
+        ATOLL_TRY(data.path, member<std::string>(copy, "path"));
+        return {};
+    }));
     if (!service::is_safe_relative_path(data.path))
         return internal_error("the registry does not say where facility \"" + data.facility + "\" holds version " +
                               std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");

@@ -56,6 +56,9 @@ class Catalog {
     Result<std::map<std::int64_t, DatasetShape>> versions_at(const std::string& facility,
                                                              const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
+    // `list` has a query; its pages are read one after the other.
+    Status for_each_item(Service service, const std::string& list,
+                         const std::function<Status(const json::Json&)>& take) const;
     // The item of that name in a list (GET <list>/<name>). kNotFound becomes kInvalidArgument that names the field and
     // the nearest name in the list; `what` is "dataset" or "model".
     Result<json::Json> get_named(Service service, const std::string& list, const std::string& name,

@@ -34,12 +34,18 @@ Status check_counts(const SummaryLine& summary, const UpdateLimits& limits) {
 }
 
 Status check_version(const Json& version, const std::string& base) {
+    json::ObjectReader reader(version);
+    const std::string digest = reader.string_or("digest", "");
+    const std::string kind = reader.string_or("kind", "");
+    const Json& parents = reader.array_or_null("parents");
+    reader.allow_unknown();
+    if (const Status read = reader.finish(); !read.ok())
+        return internal_error("what the store says of the version that was pushed cannot be read: " +
+                              describe(read.error()));
     // A training that changed nothing hands in the base itself, which keeps its own kind and parents.
-    if (version.is_object() && version.value("digest", "") == base) return {};
-    const Json kind = version.is_object() ? version.value("kind", Json()) : Json();
+    if (digest == base) return {};
     if (kind != "update" && kind != "global")
         return internal_error("the version that was pushed is no update in the store");
-    const Json parents = version.value("parents", Json());
     if (parents != Json::array({base}))
         return internal_error("the update that was pushed has the parents " + parents.dump() + ", not the base " +
                               base);

@@ -42,7 +42,8 @@ TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
          {Json{{"digest", "u"}, {"kind", "global"}, {"parents", {"a", "u"}}},
           Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
           Json{{"kind", "update"}, {"parents", {"b", "a"}}}, Json{{"kind", "update"}, {"parents", Json::array()}},
-          Json{{"kind", "update"}}, Json("update")})
+          Json{{"kind", "update"}}, Json("update"), Json{{"digest", 7}, {"kind", "update"}, {"parents", {"b"}}},
+          Json{{"kind", "update"}, {"parents", "b"}}})
         EXPECT_FALSE(check_version(wrong, "b").ok()) << wrong;
 }
 

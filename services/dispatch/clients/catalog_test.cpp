@@ -1,0 +1,45 @@
+#include "services/dispatch/clients/catalog.h"
+
+#include <gtest/gtest.h>
+
+#include "shared/http/testing/test_server.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+// A registry and a store in one that gives the same answer to every question.
+class DamagedAnswerTest : public testing::Test {
+  protected:
+    Json answer_;
+    http::TestServer server_{[this](http::Server& server) {
+        for (const char* path :
+             {"/v1/models/:name", "/v1/models/:name/versions", "/v1/models/:name/versions/:version",
+              "/v1/datasets/:name", "/v1/datasets/:name/versions", "/v1/datasets/:name/versions/:version"})
+            server.route(http::Method::kGet, path, http::Access::open(),
+                         [this](const http::Request&) { return http::Response::json(200, answer_); });
+    }};
+    Catalog catalog_{server_.url(), server_.url(),
+                     auth::Issuer::from_pem(auth::generate_keys().value().private_pem).value()};
+};
+
+TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
+    for (const Json& answer : {Json(), Json("text"), Json(7), Json::array(), Json::object(),
+                               Json{{"items", 7}, {"next", nullptr}}, Json{{"items", {7}}, {"next", nullptr}},
+                               Json{{"items", {{{"kind", 7}, {"version", "x"}}}}, {"next", nullptr}},
+                               Json{{"template", 7}, {"digest", 7}, {"manifest", 7}, {"seq_len", "x"}, {"train", 7}},
+                               Json{{"digest", "latest"}, {"seq_len", 1}, {"train", {{"rows", "x"}}}}}) {
+        answer_ = answer;
+        DatasetCopy copy{"leonardo", "it", 0, ""};
+        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name").ok()) << answer;
+        EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
+        EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
+        EXPECT_FALSE(catalog_.dataset_shape("it", 1).ok()) << answer;
+        EXPECT_FALSE(catalog_.row_tokens_max("tiny", "base").ok()) << answer;
+        EXPECT_FALSE(catalog_.resolve(copy, "participants[0]").ok()) << answer;
+    }
+}
+
+}  // namespace
+}  // namespace atl::dispatch
