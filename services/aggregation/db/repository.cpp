@@ -154,7 +154,7 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
     round.momentum = rows.text(0, "momentum");
-    leave_out(round, rows.json(0, "refused"));
+    ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
     return round;
 }
 

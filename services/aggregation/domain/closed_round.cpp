@@ -116,18 +116,23 @@ Json to_json(const std::vector<RefusedUpdate>& refused) {
     return values;
 }
 
-void leave_out(ClosedRound& round, const Json& refused) {
+Status leave_out(ClosedRound& round, const Json& refused) {
     for (const Json& one : refused) {
-        const auto at = std::find_if(round.updates.begin(), round.updates.end(), [&](const Update& update) {
-            return update.task == one.at("task").get_ref<const std::string&>();
-        });
+        ObjectReader reader(one, "refused");
+        const std::string task = reader.required_string("task");
+        const std::string reason = reader.required_string("reason");
+        reader.allow_unknown();
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+        const auto at = std::find_if(round.updates.begin(), round.updates.end(),
+                                     [&](const Update& update) { return update.task == task; });
         if (at == round.updates.end()) continue;
-        round.refused.push_back({std::move(*at), one.at("reason").get<std::string>()});
+        round.refused.push_back({std::move(*at), reason});
         round.updates.erase(at);
     }
     std::sort(round.refused.begin(), round.refused.end(), [](const RefusedUpdate& a, const RefusedUpdate& b) {
         return std::tie(a.update.facility, a.update.task) < std::tie(b.update.facility, b.update.task);
     });
+    return {};
 }
 
 std::vector<double> averaging_weights(const ClosedRound& round) {

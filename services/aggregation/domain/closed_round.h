@@ -46,7 +46,7 @@ nlohmann::json to_json(const std::vector<Update>& updates);
 nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);  // [{facility, task, version, reason}]
 
 // Leaves out the updates of these tasks: to_json()'s list of an earlier plan.
-void leave_out(ClosedRound& round, const nlohmann::json& refused);
+Status leave_out(ClosedRound& round, const nlohmann::json& refused);
 
 // One weight an update, as its strategy says; they need not sum to one.
 std::vector<double> averaging_weights(const ClosedRound& round);

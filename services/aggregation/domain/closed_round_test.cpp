@@ -58,12 +58,20 @@ TEST(ClosedRoundTest, WithoutAQuorumEveryUpdateIsNeeded) {
 TEST(ClosedRoundTest, WhatIsLeftOutIsNoLongerAmongTheUpdates) {
     ClosedRound round = parse_closed_round(closed_round()).value();
     const Json refused = to_json(std::vector{RefusedUpdate{round.updates[0], "NaN"}});
-    leave_out(round, refused);
+    ASSERT_TRUE(leave_out(round, refused).ok());
     ASSERT_EQ(round.updates.size(), 1U);
     EXPECT_EQ(round.updates[0].facility, "leonardo");
     EXPECT_EQ(to_json(round.refused), refused);
     EXPECT_EQ(averaging_weights(round), std::vector<double>{300});
     EXPECT_EQ(contributions(round)[0]["weight"], 1.0);
+}
+
+TEST(ClosedRoundTest, ADamagedListOfWhatIsLeftOutIsAnError) {
+    ClosedRound round = parse_closed_round(closed_round()).value();
+    for (const Json& damaged : {Json("text"), Json{7}, Json{{{"task", 7}, {"reason", "NaN"}}},
+                                Json{{{"task", round.updates[0].task}}}, Json{nullptr}})
+        EXPECT_FALSE(leave_out(round, damaged).ok()) << damaged;
+    EXPECT_EQ(round.updates.size(), 2U);
 }
 
 TEST(ClosedRoundTest, WhatIsWrongIsNamed) {

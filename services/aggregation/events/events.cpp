@@ -19,7 +19,7 @@ events::Event make_event(const char* type, const std::string& job, std::int64_t 
 // Dispatch asks a second time when no answer came: an answer that was given may have been lost as well.
 Status answer_again(pg::Transaction& transaction, ClosedRound round, const std::string& topic_prefix) {
     ATOLL_TRY(const nlohmann::json known, find_aggregation(transaction, round.job, round.round));
-    leave_out(round, known.at("refused"));
+    ATOLL_RETURN_IF_ERROR(leave_out(round, known.at("refused")));
     if (known.at("state") == "completed") return add_completed(transaction, topic_prefix, round, known.at("version"));
     if (known.at("state") == "failed")
         return add_failed(transaction, topic_prefix, round.job, round.round, known.at("error"), round.refused);
