@@ -70,6 +70,13 @@ struct Scratch;
 // Elements: mean = Σ w_i x_i, i in the inputs' order, each w_i = weight_i / Σ weight as double, then rounded to fp32;
 // sums in fp32 (fp64 for F64 tensors), rounded to nearest even into the tensor's own dtype. Tensors of integers and
 // booleans must be the same in all inputs and are copied.
+//
+//   ATOLL_TRY(const auto average, aggregate::Average::plan(updates, weights));  // fails if the models do not match
+//   aggregate::Average::Workspace workspace(average);                           // one a thread
+//   std::vector<std::byte> part(8 << 20);
+//   for (std::size_t file = 0; file < average.files().size(); ++file)
+//       for (std::uint64_t at = 0; at < average.files()[file].size; at += part.size())  // the last part is shorter
+//           ATOLL_RETURN_IF_ERROR(average.read(file, at, part, workspace));
 class Average {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype

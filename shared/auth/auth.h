@@ -35,6 +35,12 @@ struct Principal {
     std::int64_t expires_unix_s = 0;
 };
 
+// Issues tokens; Verifier, with the other half of the pair, tells whose they are:
+//
+//   ATOLL_TRY(const auto issuer, auth::Issuer::from_pem(pair.private_pem));
+//   ATOLL_TRY(const std::string token, issuer.issue({.subject = "ada", .role = auth::Role::kOperator}, 24h));
+//   ATOLL_TRY(const auto verifier, auth::Verifier::from_pem(pair.public_pem));
+//   ATOLL_TRY(const auth::Principal principal, verifier.verify(token));  // principal.subject is "ada"
 class Issuer {
   public:
     // The PEM text of an EC P-256 private key.

@@ -38,6 +38,12 @@ struct Error {
 std::string describe(const Error& error);
 
 // A value or an Error. Reading the value of a failed Result is a programmer's error.
+//
+//   Result<int> parse_port(std::string_view text) {
+//       ATOLL_TRY(const int port, parse_integer(text));  // returns its Error from here
+//       if (port < 1 || port > 65535) return invalid_argument("port", "must be from 1 to 65535");
+//       return port;
+//   }
 template <class T>
 class [[nodiscard]] Result {
   public:

@@ -33,6 +33,9 @@ struct CommandOptions {
 // Runs argv (found in PATH) and waits for that process: grandchildren that keep its pipes open are not waited for. It
 // gets a process group of its own, no other descriptors of ours and default signal handling. An Error only when it
 // cannot be started (kNotFound: no such program); its own failure is in exit_code. Thread-safe.
+//
+//   ATOLL_TRY(const auto result, run_command({"squeue", "--me"}, {.timeout = std::chrono::seconds(20)}));
+//   if (result.exit_code != 0) return unavailable("squeue: " + result.err);
 Result<CommandResult> run_command(const std::vector<std::string>& argv, const CommandOptions& options = {});
 
 struct DaemonOptions {

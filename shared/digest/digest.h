@@ -10,6 +10,9 @@
 // SHA-256 by OpenSSL; digests are 64 lower-case hexadecimal characters.
 namespace atl::digest {
 
+//   digest::Sha256 hash;
+//   while (read_block(block)) hash.update(block);
+//   const std::string hex = hash.finish();
 class Sha256 {
   public:
     Sha256();

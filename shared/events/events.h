@@ -51,6 +51,18 @@ class InboxLoop;
 // Consumes topics; each event's handler runs inside a transaction that also records the event's id in the inbox, so
 // that a redelivery has no effect. A handler's kUnavailable is retried with back-off; another error parks the event in
 // `inbox_failed` with its message and goes on.
+//
+// The service that changes its state writes the event in the same transaction, and a Relay brings it to Kafka:
+//
+//   ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
+//   …                                                                    // the change itself
+//   ATOLL_RETURN_IF_ERROR(events::add_to_outbox(transaction, "atoll.jobs", job_id, {.type = "…", .data = {…}}));
+//   return transaction.commit();
+//
+// The service that listens does its change in the transaction that it is handed:
+//
+//   events::InboxConsumer consumer(pool, brokers, "aggregation", {"atoll.jobs"},
+//                                  [](pg::Transaction& transaction, const events::Event& event) { … }, metrics);
 class InboxConsumer {
   public:
     using Handler = std::function<Status(pg::Transaction&, const Event&)>;

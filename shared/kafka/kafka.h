@@ -44,6 +44,17 @@ class Producer {
 // Manual commits, range assignor, starts at the earliest offset. One thread. A process that dies is noticed by the
 // group within 10 s. With an `instance` (unique among the living members of the group) it is a static member: whoever
 // comes back under that name within the 10 s has its partitions at once, and a consumer that ends keeps them as long.
+//
+// Commit what was dealt with, never more; a message that was polled and not committed comes again:
+//
+//   ATOLL_TRY(auto consumer, kafka::Consumer::create(brokers, "dispatch", {"atoll.jobs"}));
+//   while (!stopping) {
+//       ATOLL_TRY(const auto messages, consumer.poll(std::chrono::milliseconds(500)));
+//       for (const kafka::Message& message : messages) {
+//           ATOLL_RETURN_IF_ERROR(handle(message));
+//           ATOLL_RETURN_IF_ERROR(consumer.commit(message));
+//       }
+//   }
 class Consumer {
   public:
     static Result<Consumer> create(const std::string& brokers, const std::string& group,

@@ -93,6 +93,16 @@ class Connection {
 Result<Connection> connect(const std::string& conninfo, const std::string& search_path = {});
 
 // Thread-safe. A Lease gives its connection back when it dies; a broken connection is replaced.
+//
+// Open one pool a process; take a connection for as long as a statement or a transaction lasts:
+//
+//   pg::Pool pool(settings.postgres, "registry", 8);
+//   ATOLL_TRY(auto connection, pool.acquire());
+//   ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
+//   ATOLL_TRY(auto rows, transaction.query("SELECT revision FROM datasets WHERE name = $1 FOR UPDATE", {name}));
+//   if (rows.empty()) return not_found("no dataset '" + name + "'");
+//   ATOLL_TRY(rows, transaction.query("UPDATE datasets SET revision = $2 WHERE name = $1", {name, revision + 1}));
+//   return transaction.commit();  // without it everything is rolled back
 class Pool {
   public:
     class Lease;

@@ -44,6 +44,12 @@ Result<WeightMap> read_weight_index(const std::filesystem::path& path);
 
 // The tensors of a Hugging Face model directory: model.safetensors, or the shards that model.safetensors.index.json
 // names.
+//
+//   ATOLL_TRY(const auto model, safetensors::Model::open("/models/llama"));
+//   for (const auto& [file, tensor] : model.entries()) {
+//       std::vector<std::byte> bytes(tensor->end - tensor->begin);
+//       ATOLL_RETURN_IF_ERROR(file->read(*tensor, 0, bytes));
+//   }
 class Model {
   public:
     static Result<Model> open(const std::filesystem::path& directory);
@@ -66,6 +72,10 @@ class Model {
 
 // Writes a file tensor by tensor, in the order given; fsyncs and renames in finish(), so that a crash leaves no half
 // file.
+//
+//   ATOLL_TRY(auto writer, safetensors::Writer::create(path, {{.name = "w", .dtype = DType::kF32, .shape = {2, 3}}}));
+//   ATOLL_RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(w))));  // in any number of pieces
+//   return writer.finish();                                             // without it there is no file
 class Writer {
   public:
     static Result<Writer> create(const std::filesystem::path& path, std::vector<TensorInfo> tensors,

@@ -73,6 +73,8 @@ auto configure_with(Result<OwnSettings> (*parse)(const json::Json& own),
 
 // main() of a service: atoll-NAME --config FILE [--check-config]. Returns the exit status: 0 after SIGTERM, 2 for a
 // wrong command line or configuration, 1 for any other failure. Waits up to a minute for the database.
+//
+//   int main(int argc, char** argv) { return atl::service::run(argc, argv, atl::registry::definition()); }
 int run(int argc, char** argv, const Definition& definition);
 
 }  // namespace atl::service

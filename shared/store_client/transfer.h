@@ -54,6 +54,10 @@ struct VersionDetails {
     nlohmann::json metrics = nlohmann::json::object();
 };
 // The version's JSON. All blobs must be in the store; the same manifest again gives the same version.
+//
+//   ATOLL_TRY(const auto uploaded, upload_directory("/models/llama", {.store = {.base_url = url, .token = token}}));
+//   http::Client store({.base_url = url, .token = token});
+//   ATOLL_TRY(const auto version, create_version(store, "llama", uploaded.manifest, {.kind = "base"}));
 Result<nlohmann::json> create_version(http::Client& store, const std::string& model, const Manifest& manifest,
                                       const VersionDetails& details);
 

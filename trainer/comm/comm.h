@@ -25,6 +25,13 @@ struct Transfer {
 //
 // A failing network is fatal: the whole run is aborted, because a rank that returned an error here would leave the
 // others waiting.
+//
+// Overlap a transfer with work, and let all ranks leave together when one of them cannot go on:
+//
+//   const Transfer transfer = comm.start_all_gather(shard, whole);
+//   compute(previous);  // calls comm.progress() now and then
+//   comm.wait(transfer);
+//   ATOLL_RETURN_IF_ERROR(comm.agree(save(whole)));
 class Comm {
   public:
     virtual ~Comm() = default;

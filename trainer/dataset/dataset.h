@@ -52,6 +52,11 @@ class RowOrder {
 
 // An open data directory, or a bare .safetensors file. Rows are read when they are asked for and not kept. Immutable:
 // any number of threads may read.
+//
+//   ATOLL_TRY(const auto dataset, Dataset::open("/data/train"));
+//   const RowOrder order(dataset.rows(), /*shuffle=*/true, /*seed=*/7);
+//   Batch batch;
+//   ATOLL_RETURN_IF_ERROR(dataset.read(order, step * 16, 16, batch));  // the 16 sequences of that step
 class Dataset {
   public:
     // kInvalidArgument names the file and what is wrong (shape, dtype, a data.json that disagrees with the tensors).

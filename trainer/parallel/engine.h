@@ -27,6 +27,12 @@ struct EngineOptions {
 // Runs a model's blocks forward and backward over one micro-batch after another, gathering weights before each block
 // and reducing gradients after it. While a block computes, the next one's weights and the previous one's gradients are
 // under way, and move on between its products. Every rank makes the same calls.
+//
+// One optimizer step over `micros` micro-batches, as Trainer does it (RunMemory lays out store and engine):
+//
+//   for (int m = 0; m < micros; ++m) loss += engine.train(backend, ranks, batch[m], 1.0F / targets, m + 1 == micros);
+//   store.update(backend, ranks.shard_group(), optimizer, {.step = step, .learning_rate = rate});
+//   engine.weights_changed();
 class Engine {
   public:
     // With a measuring arena only the memory is counted.

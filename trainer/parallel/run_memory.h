@@ -20,6 +20,12 @@ struct RunMemoryOptions {
 };
 
 // All of a run's memory: one block, cut before the first step. Not movable: its parts point to each other.
+//
+//   const RunMemoryOptions options{.engine = {.largest = {.batch = 8, .length = 512}}, .layout = layout, …};
+//   const plan::MemoryPlan plan = RunMemory::measure(backend, model, options);   // `atoll-trainer plan` stops here
+//   ATOLL_TRY(auto memory, RunMemory::allocate(backend, model, options));
+//   ATOLL_RETURN_IF_ERROR(load(memory->store()));
+//   memory->engine().train(…);
 class RunMemory {
   public:
     // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory. Other errors are

@@ -56,6 +56,12 @@ class Memory {
 //
 // The same code lays out memory twice: over a measuring arena, which hands out views without memory and only counts,
 // then over a real one of exactly peak_bytes(). So the plan is exact by construction.
+//
+//   Arena measured = Arena::measuring();
+//   lay_out(measured);                                          // allocates tensors that have no data
+//   ATOLL_TRY(Memory memory, backend.allocate(measured.peak_bytes()));
+//   Arena arena(std::move(memory));
+//   lay_out(arena);                                             // the same tensors, now with data
 class Arena {
   public:
     // Counts only: tensors have no data.

@@ -15,6 +15,11 @@ namespace atl::tokenizer {
 
 // Turns text into token ids and back, as the tokenizer of the same files does in transformers. Immutable after open():
 // any number of threads may use one tokenizer.
+//
+//   ATOLL_TRY(const auto tokenizer, Tokenizer::open("/models/llama"));
+//   std::vector<std::int32_t> ids;
+//   ATOLL_RETURN_IF_ERROR(tokenizer->encode("Ciao", ids));
+//   tokenizer->decode(ids);  // "Ciao"
 class Tokenizer {
   public:
     virtual ~Tokenizer() = default;

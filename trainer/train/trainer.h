@@ -11,6 +11,11 @@
 namespace atl::train {
 
 // Runs a prepared run: steps, validations, state, the final model. Rank 0 prints.
+//
+//   ATOLL_TRY(PreparedRun prepared, prepare_training(config, comm, rank_counts(comm)));
+//   ATOLL_TRY(auto memory, RunMemory::allocate(backend, prepared.directory.model, run_memory_options(prepared, …)));
+//   Trainer trainer(prepared, fingerprint, *memory, backend, comm, stop, peak_flops);
+//   return trainer.run();
 class Trainer {
   public:
     // `fingerprint`: see run_fingerprint(). rank_peak_flops: of this rank, for mfu; 0: unknown.

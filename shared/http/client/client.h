@@ -45,6 +45,11 @@ struct CallOptions {
 };
 
 // A keep-alive HTTP client on libcurl; one per thread. Never sends "Expect: 100-continue".
+//
+//   http::Client store({.base_url = "http://127.0.0.1:7400/store", .token = token});
+//   ATOLL_TRY(const json::Json page, store.get_json("/v1/models?limit=10"));  // any status but 2xx is an Error
+//   ATOLL_TRY(const http::ClientResponse answer, store.call(http::Method::kHead, "/v1/blobs/" + digest));
+//   if (answer.status == 404) …  // call() leaves the status to its caller
 class Client {
   public:
     explicit Client(ClientOptions options);

@@ -49,6 +49,11 @@ struct ServerOptions {
 
 // An HTTP/1.1 server on Pistache. It must stand behind the gateway: Pistache alone does not survive slow clients.
 // Routes are added before start(). A handler's exception becomes a 500 that says only the request id.
+//
+//   http::Server server({.service = "registry", .port = 7401}, verifier, metrics);
+//   server.route(http::Method::kGet, "/v1/datasets/:name", http::Access::roles({auth::Role::kViewer}),
+//                [&](const http::Request& request) { return show(request.param("name")); });
+//   ATOLL_RETURN_IF_ERROR(server.start());  // answers from here on, until stop()
 class Server {
   public:
     Server(ServerOptions options, auth::Verifier verifier, metrics::Registry& metrics);
