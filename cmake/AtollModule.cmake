@@ -1,6 +1,7 @@
 # One module = one folder = one namespace = one target. The root is the only include directory.
 #
 #   atoll_module(pg
+#       PUBLIC_HEADERS pg.h                        # what other modules may include (tests/tidy); the rest is internal
 #       SOURCES connection.cpp pool.cpp            # explicit, no globbing; none: a header-only module
 #       DEPS atoll::base                           # visible in the module's headers
 #       PRIVATE_DEPS PkgConfig::libpq              # only in its sources
@@ -36,8 +37,10 @@ if(ATOLL_SANITIZE)
 endif()
 
 function(atoll_module name)
-    cmake_parse_arguments(ARG "NEEDS_STACK" "" "SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
+    cmake_parse_arguments(ARG "NEEDS_STACK" "" "PUBLIC_HEADERS;SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
+    set(scope INTERFACE)
     if(ARG_SOURCES)
+        set(scope PUBLIC)
         add_library(atoll_${name} STATIC ${ARG_SOURCES})
         target_link_libraries(atoll_${name} PUBLIC atoll_compile_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
     else()
@@ -45,6 +48,7 @@ function(atoll_module name)
         target_link_libraries(atoll_${name} INTERFACE atoll_compile_options ${ARG_DEPS} ${ARG_PRIVATE_DEPS})
     endif()
     add_library(atoll::${name} ALIAS atoll_${name})
+    target_sources(atoll_${name} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_PUBLIC_HEADERS})
     if(ATOLL_TESTS AND ARG_TESTS)
         set(options "")
         if(ARG_NEEDS_STACK)

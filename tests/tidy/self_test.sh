@@ -9,13 +9,15 @@ failures=0
 # A tree that keeps the rules.
 plant() {
     rm -rf "${tree:?}"/*
-    mkdir -p "$tree"/{shared/{base,pg},services/{store,registry},trainer/model}
+    mkdir -p "$tree"/{shared/{base,json,pg},services/{store,registry},trainer/model}
     for folder in services/store services/registry trainer shared; do
         echo "# A page" >"$tree/$folder/README.md"
     done
     printf '#pragma once\n\n#include "shared/base/result.h"\n' >"$tree/services/store/store.h"
     printf '#include <libpq-fe.h>\n' >"$tree/shared/pg/pg.cpp"
     printf '#include "shared/json/json.h"\n' >"$tree/trainer/model/model.cpp"
+    printf 'atoll_module(base\n    PUBLIC_HEADERS result.h\n    SOURCES result.cpp)\n' >"$tree/shared/base/CMakeLists.txt"
+    printf 'atoll_module(json PUBLIC_HEADERS json.h SOURCES json.cpp)\n' >"$tree/shared/json/CMakeLists.txt"
 }
 
 # expect "file: rule" after the breach that was just planted
@@ -47,6 +49,10 @@ mkdir -p "$tree/services/store/domain" && echo '#include "services/store/db/x.h"
 mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tree/services/store/work/a.cpp" &&
     expect "work/a.cpp:1: a service's SQL"
 echo 'FILES ../registry/x.json)' >"$tree/services/store/CMakeLists.txt" && expect 'CMakeLists.txt:1: a module.s CMake'
+echo '#include "shared/json/parser.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: not one of the PUBLIC_HEADERS'
+echo '#include "trainer/model/testing/x.h"' >"$tree/trainer/a.cpp" && expect 'a.cpp:1: not one of the PUBLIC_HEADERS'
+echo 'atoll_module(pg PUBLIC_HEADERS pg.h SOURCES pg.cpp)' >"$tree/shared/pg/CMakeLists.txt" &&
+    expect 'shared/pg/CMakeLists.txt:1: one of PUBLIC_HEADERS that no other module includes'
 mkdir -p "$tree/trainer/misc" && echo '#include "trainer/model/x.h"' >"$tree/trainer/misc/a.cpp" &&
     expect 'misc/a.cpp:1: includes a layer above'
 echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer includes nothing'

@@ -12,15 +12,18 @@ report() {
     while IFS=: read -r file line rest; do printf '%s:%s: %s\n' "$file" "$line" "$1"; done
 }
 
+scratch=$(mktemp)
+trap 'rm -f "$scratch"' EXIT
+
 # Our own files of the given kinds, outside build directories.
 files() {
     local pattern=() extension
     for extension in "$@"; do pattern+=(-o -name "*.$extension"); done
     find . \( -name build -o -name .git -o -name .cache \) -prune -o -type f \( "${pattern[@]:1}" \) -printf '%P\n' | sort
 }
-mapfile -t code < <(files cpp h cu cuh)
+mapfile -t code < <(files cpp h inl cu cuh)
 mapfile -t headers < <(files h cuh)
-mapfile -t text < <(files cpp h cu cuh cmake sh sql yaml md json py xml js css html && find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n')
+mapfile -t text < <(files cpp h inl cu cuh cmake sh sql yaml md json py xml js css html && find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n')
 [ ${#code[@]} -gt 0 ] || { echo "no source files under $PWD" && exit 1; }
 
 # in_code PATTERN [FILES…]: "file:line:text" of matches of an extended regular expression.
@@ -88,6 +91,34 @@ TABLE
 check_sql() {
     in_code '"[^"]*\b(SELECT .* FROM|INSERT INTO|DELETE FROM|UPDATE [a-z_]+ SET)\b' "${code[@]}" | grep '^services/' |
         grep -vE '/db/|/testing/|_test\.cpp:' | report "a service's SQL stands in its db/"
+}
+
+# Other modules include a module's PUBLIC_HEADERS alone, and each of those is included by another one. Tests may include
+# what stands in tests/ or testing/. A module is a folder in shared/, services/, trainer/ or tests/, with what is below it.
+check_public_headers() {
+    {
+        find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n' | sort | while read -r file; do
+            sed 's/#.*//' "$file" | tr -s '() \t\n' '\n' | awk -v folder="${file%CMakeLists.txt}" -v file="$file" '
+                /^[A-Z_]+$/ { listed = $0 == "PUBLIC_HEADERS"; next }
+                listed && /\.(h|inl|cuh)$/ { print "public\t" folder $0 "\t" file }'
+        done
+        in_code '^#include "(shared|services|trainer|tests)/' "${code[@]}"
+    } | awk '
+        function module(path, parts) { return split(path, parts, "/") < 3 ? parts[1] : parts[1] "/" parts[2] }
+        /^public\t/ { split($0, entry, "\t"); public[entry[2]] = entry[3]; next }
+        {
+            split($0, quoted, "\"")
+            file = substr($0, 1, index($0, ":") - 1)
+            if (module(file) == module(quoted[2])) next
+            used[quoted[2]] = 1
+            if (quoted[2] in public) next
+            if (quoted[2] ~ /^tests\/|\/testing\// && (file ~ /_test\.cpp$|\/testing\/|^tests\/|^bench\//)) next
+            print $0
+        }
+        END { for (header in public) if (!(header in used)) print public[header] ":1:" header }
+    ' | sort >"$scratch"
+    grep -v '/CMakeLists\.txt:' "$scratch" | report "not one of the PUBLIC_HEADERS of its module"
+    grep '/CMakeLists\.txt:' "$scratch" | report "one of PUBLIC_HEADERS that no other module includes"
 }
 
 # Tests may look at anything.
@@ -167,7 +198,7 @@ check_pages() {
     done
 }
 
-breaches=$(check_libraries; check_layers; check_order; check_sql; check_sizes; check_habits; check_pages)
+breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_sizes; check_habits; check_pages)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1
