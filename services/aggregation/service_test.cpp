@@ -264,7 +264,7 @@ TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCo
     EXPECT_EQ(server_->client().get_json("/v1/aggregations/j1/1").value()["refused"][0]["task"], "t2");
 }
 
-TEST_F(AggregationTest, ARoundGetsTheMomentumThatCameWithItsBase) {
+TEST_F(AggregationTest, ARoundGetsTheOptimizersStateThatCameWithItsBase) {
     ASSERT_TRUE(take(closed(1)).ok());
     const Claim first = claim();
     ASSERT_TRUE(commit(save_plan, first, cut_into_parts({{"model.safetensors", 10}}, 10)));
@@ -276,9 +276,9 @@ TEST_F(AggregationTest, ARoundGetsTheMomentumThatCameWithItsBase) {
     ASSERT_TRUE(take(next).ok());
     ASSERT_TRUE(take(closed(3)).ok());
     auto connection = pool_->acquire().value();
-    EXPECT_EQ(load_round(*connection, first.aggregation)->momentum, "");
-    EXPECT_EQ(load_round(*connection, first.aggregation + 1)->momentum, published.momentum);
-    EXPECT_EQ(load_round(*connection, first.aggregation + 2)->momentum, "") << "another base";
+    EXPECT_EQ(load_round(*connection, first.aggregation)->optimizer_state, "");
+    EXPECT_EQ(load_round(*connection, first.aggregation + 1)->optimizer_state, published.optimizer_state);
+    EXPECT_EQ(load_round(*connection, first.aggregation + 2)->optimizer_state, "") << "another base";
 }
 
 TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {

@@ -46,7 +46,7 @@ Result<Uploaded> upload_directory(const std::filesystem::path& directory, const 
 
 // What a version says about itself beside its files.
 struct VersionDetails {
-    std::string kind = "base";  // or "update", "global", "momentum"
+    std::string kind = "base";  // or "update", "global", "optimizer_state"
     std::vector<std::string> parents;
     std::string job;  // empty: none
     std::optional<std::int64_t> round;

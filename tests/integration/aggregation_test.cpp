@@ -401,10 +401,10 @@ TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
     const auto weights = [](const fs::path& directory) { return read_file(directory / "model.safetensors").value(); };
     EXPECT_TRUE(weights(download(first["version"], "got1")) == weights(root() / "step"));
     EXPECT_TRUE(weights(download(second["version"], "got2")) == weights(root() / "step2"));
-    const auto kept = query("SELECT momentum FROM aggregations ORDER BY round");
-    EXPECT_TRUE(weights(download(kept.text(1, "momentum"), "kept")) == weights(root() / "step2" / "momentum"));
+    const auto kept = query("SELECT optimizer_state FROM aggregations ORDER BY round");
+    EXPECT_TRUE(weights(download(kept.text(1, "optimizer_state"), "kept")) == weights(root() / "step2" / "momentum"));
     http::Client client(transfer_.store);
-    EXPECT_EQ(client.get_json("/v1/versions/" + kept.text(0, "momentum")).value()["kind"], "momentum");
+    EXPECT_EQ(client.get_json("/v1/versions/" + kept.text(0, "optimizer_state")).value()["kind"], "optimizer_state");
 }
 
 TEST_F(AggregationProcessTest, AMissingTokenIsWaitedForAndNotTheRoundsFault) {

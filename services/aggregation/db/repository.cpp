@@ -89,7 +89,7 @@ Result<bool> end_claim(pg::Transaction& transaction, const Claim& claim, const s
 
 const std::string kColumns =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
-    " version, momentum, error, refused, " +
+    " version, optimizer_state, error, refused, " +
     pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("finished_at") + " AS finished_at FROM aggregations ";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
@@ -108,7 +108,7 @@ Json aggregation_json(const pg::Rows& rows, int row) {
             {"state", rows.text(row, "state")},
             {"parts", {{"total", rows.integer(row, "parts_total")}, {"done", rows.integer(row, "parts_done")}}},
             {"version", text_or_null(rows, row, "version")},
-            {"momentum", text_or_null(rows, row, "momentum")},
+            {"optimizer_state", text_or_null(rows, row, "optimizer_state")},
             {"error", text_or_null(rows, row, "error")},
             {"created_at", rows.text(row, "created_at")},
             {"finished_at", text_or_null(rows, row, "finished_at")}};
@@ -143,17 +143,17 @@ Status release(pg::Connection& connection, const Claim& claim, std::chrono::seco
 }
 
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
-    ATOLL_TRY(
-        const auto rows,
-        connection.query("SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
-                         " 'strategy', strategy, 'updates', updates, 'quorum', quorum) AS data, refused, "
-                         "coalesce((SELECT momentum FROM aggregations b"
-                         " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS momentum"
-                         " FROM aggregations a WHERE id = $1",
-                         {aggregation}));
+    ATOLL_TRY(const auto rows,
+              connection.query(
+                  "SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
+                  " 'strategy', strategy, 'updates', updates, 'quorum', quorum) AS data, refused, "
+                  "coalesce((SELECT optimizer_state FROM aggregations b"
+                  " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state"
+                  " FROM aggregations a WHERE id = $1",
+                  {aggregation}));
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
-    round.momentum = rows.text(0, "momentum");
+    round.optimizer_state = rows.text(0, "optimizer_state");
     ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
     return round;
 }
@@ -225,9 +225,9 @@ Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, cons
 
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published) {
     ATOLL_TRY(const auto updated,
-              transaction.query(kEndStep + "state = 'completed', version = $3, momentum = nullif($4, ''),"
+              transaction.query(kEndStep + "state = 'completed', version = $3, optimizer_state = nullif($4, ''),"
                                            " finished_at = now() WHERE id = $1 AND fence = $2 AND state = 'publishing'",
-                                {claim.aggregation, claim.lease.fence, published.version, published.momentum}));
+                                {claim.aggregation, claim.lease.fence, published.version, published.optimizer_state}));
     if (updated.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM parts WHERE aggregation = $1", {claim.aggregation}));
     return true;

@@ -31,7 +31,7 @@ struct Claim {
 // What an aggregation gave: digests.
 struct Published {
     std::string version;
-    std::string momentum;  // empty without a server optimizer
+    std::string optimizer_state;  // empty without a server optimizer
 };
 
 // False if the round is being aggregated or has been.
@@ -43,7 +43,7 @@ Result<std::optional<Claim>> claim_work(pg::Connection& connection, const pg::Le
 // Gives work back that could not be done now. A failure that is not the work's own does not count as an attempt.
 Status release(pg::Connection& connection, const Claim& claim, std::chrono::seconds pause, bool counts);
 
-// With the momentum that came with the round's base, and without the updates that were left out.
+// With the optimizer's state that came with the round's base, and without the updates that were left out.
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);
 // The aggregation's parts in order.
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);

@@ -57,7 +57,7 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
     return updates;
 }
 
-bool is_momentum(const Part& part) {
+bool is_optimizer_state(const Part& part) {
     return part.path.starts_with(aggregate::kMomentumPrefix);
 }
 
@@ -175,15 +175,15 @@ store_client::Manifest assemble(const store_client::Manifest& base, const store_
     for (const auto& file : first_update.files)
         if (file.path == kIndexName) manifest.files.push_back(file);
     for (const Part& part : parts)
-        if (!is_momentum(part)) append(manifest, part, part.path);
+        if (!is_optimizer_state(part)) append(manifest, part, part.path);
     sort_files(manifest);
     return manifest;
 }
 
-store_client::Manifest assemble_momentum(const std::vector<Part>& parts) {
+store_client::Manifest assemble_optimizer_state(const std::vector<Part>& parts) {
     store_client::Manifest manifest;
     for (const Part& part : parts)
-        if (is_momentum(part)) append(manifest, part, part.path.substr(std::strlen(aggregate::kMomentumPrefix)));
+        if (is_optimizer_state(part)) append(manifest, part, part.path.substr(std::strlen(aggregate::kMomentumPrefix)));
     sort_files(manifest);
     return manifest;
 }

@@ -35,7 +35,7 @@ struct ClosedRound {
     std::string base;   // digest of the round's base version
     aggregate::StrategySpec strategy;
     std::vector<Update> updates;         // by facility and task, so that the order in which they came changes no bit
-    std::string momentum;                // digest of what the server optimizer left that made the base; empty: none
+    std::string optimizer_state;         // digest of what the server optimizer left that made the base; empty: none
     std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
 };
@@ -73,7 +73,7 @@ std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFil
 store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
                                 const std::vector<Part>& parts);
 // What the server optimizer leaves; no files without one.
-store_client::Manifest assemble_momentum(const std::vector<Part>& parts);
+store_client::Manifest assemble_optimizer_state(const std::vector<Part>& parts);
 
 bool is_safetensors(const std::string& path);
 

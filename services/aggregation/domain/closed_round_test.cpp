@@ -123,18 +123,18 @@ TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {
     EXPECT_EQ(outer->beta, 0.9);
 }
 
-TEST(PartsTest, MomentumIsPutTogetherApart) {
+TEST(PartsTest, TheOptimizersStateIsPutTogetherApart) {
     std::vector<Part> parts = cut_into_parts({{"a.safetensors", 12}, {"momentum/a.safetensors", 20}}, 10);
     for (Part& part : parts) part.sha256 = digest_of_letter('a');
     const auto model = assemble({}, {}, parts);
     ASSERT_EQ(model.files.size(), 1U);
     EXPECT_EQ(model.files[0].size, 12U);
-    const auto momentum = assemble_momentum(parts);
-    ASSERT_EQ(momentum.files.size(), 1U);
-    EXPECT_EQ(momentum.files[0].path, "a.safetensors");
-    EXPECT_EQ(momentum.files[0].size, 20U);
+    const auto state = assemble_optimizer_state(parts);
+    ASSERT_EQ(state.files.size(), 1U);
+    EXPECT_EQ(state.files[0].path, "a.safetensors");
+    EXPECT_EQ(state.files[0].size, 20U);
     parts.resize(2);
-    EXPECT_TRUE(assemble_momentum(parts).files.empty());
+    EXPECT_TRUE(assemble_optimizer_state(parts).files.empty());
 }
 
 TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {

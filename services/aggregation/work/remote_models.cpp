@@ -2,6 +2,7 @@
 
 #include "services/aggregation/work/read_ahead.h"
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/store_client/transfer.h"
@@ -18,11 +19,9 @@ constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a bloc
 Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     auto read = read_file(settings.token_file);
     if (!read.ok()) return unavailable("aggregation.token_file: " + describe(read.error()));  // until it is mended
-    std::string token = std::move(read).value();
-    while (!token.empty() && (token.back() == '\n' || token.back() == ' ')) token.pop_back();
     http::ClientOptions options;
     options.base_url = settings.store_url;
-    options.token = std::move(token);
+    options.token = trim(*read);
     return std::make_shared<ClientPool>(std::move(options));
 }
 
@@ -73,10 +72,10 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
     aggregate::RoundBase start;
     start.base = make_input(store, describe_base(round), base, window_bytes);
     start.server_optimizer = round.strategy.server_optimizer;
-    if (!start.server_optimizer || round.momentum.empty()) return start;
-    const std::string name = "the momentum (" + round.momentum.substr(0, 12) + ")";
-    ATOLL_TRY(const Manifest momentum, fetch_manifest(*store, name, round.momentum));
-    start.server_optimizer->momentum = make_input(store, name, momentum, window_bytes);
+    if (!start.server_optimizer || round.optimizer_state.empty()) return start;
+    const std::string name = "the optimizer's state (" + round.optimizer_state.substr(0, 12) + ")";
+    ATOLL_TRY(const Manifest state, fetch_manifest(*store, name, round.optimizer_state));
+    start.server_optimizer->momentum = make_input(store, name, state, window_bytes);
     return start;
 }
 
@@ -129,16 +128,16 @@ Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& par
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
     Published published;
     const Manifest manifest = assemble(base_manifest_, first_manifest_, parts);
-    const Manifest momentum = assemble_momentum(parts);
+    const Manifest state = assemble_optimizer_state(parts);
     store_client::VersionDetails details;
     details.parents = {round.base};
     details.job = round.job;
     details.round = round.round;
     auto client = store_->take();
-    if (!momentum.files.empty()) {
-        details.kind = "momentum";
-        ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, momentum, details));
-        published.momentum = store_client::manifest_digest(momentum);
+    if (!state.files.empty()) {
+        details.kind = "optimizer_state";
+        ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, state, details));
+        published.optimizer_state = store_client::manifest_digest(state);
     }
     details.kind = "global";
     for (const Update& update : round.updates)

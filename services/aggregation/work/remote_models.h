@@ -30,8 +30,8 @@ class RemoteModels {
     Result<std::string> make_part(const Part& part);
     // The digests of those parts that the store no longer has; the others stay for as long as new blobs do.
     Result<std::set<std::string>> missing(const std::vector<Part>& parts);
-    // Posts the version that the parts make, and before it the momentum's. The same parts give the same versions,
-    // however often.
+    // Posts the version that the parts make, and before it the optimizer's state. The same parts give the same
+    // versions, however often.
     Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts);
 
   private:

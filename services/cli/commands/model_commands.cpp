@@ -60,7 +60,7 @@ Result<json> find_version(http::Client& store, const Reference& reference) {
     ATOLL_TRY(const json model, get_model(store, reference.model));
     if (version == "newest") {
         ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
-        for (const json& one : versions) {  // not one facility's update, nor an optimizer's momentum
+        for (const json& one : versions) {  // not one facility's update, nor an optimizer's state
             const std::string kind = text(one, "kind");
             if (kind == "base" || kind == "global") version = text(one, "digest");
         }

@@ -66,8 +66,8 @@ Result<Json> parse_contributions(const Json& values) {
 }
 
 Kind parse_kind(ObjectReader& reader) {
-    const std::string kind = reader.one_of("kind", {"base", "update", "global", "momentum"}, "base");
-    for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kMomentum})
+    const std::string kind = reader.one_of("kind", {"base", "update", "global", "optimizer_state"}, "base");
+    for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState})
         if (kind == to_string(candidate)) return candidate;
     return Kind::kBase;
 }
@@ -80,8 +80,8 @@ const char* to_string(Kind kind) {
             return "update";
         case Kind::kGlobal:
             return "global";
-        case Kind::kMomentum:
-            return "momentum";
+        case Kind::kOptimizerState:
+            return "optimizer_state";
         case Kind::kBase:
             break;
     }

@@ -18,7 +18,7 @@ struct NewModel {
     std::string description;
 };
 
-enum class Kind { kBase, kUpdate, kGlobal, kMomentum };
+enum class Kind { kBase, kUpdate, kGlobal, kOptimizerState };
 const char* to_string(Kind kind);
 
 struct NewVersion {
