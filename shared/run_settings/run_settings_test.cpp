@@ -60,15 +60,20 @@ TEST(RunConfigTest, NumbersOfRowsAndStepsHaveALimit) {
 
 TEST(RunConfigTest, WhatIsOutOfRangeIsToldTheRange) {
     RunConfig config;
-    const auto message = [&](const char* name, const char* text) { return set(config, name, text).error().message; };
-    EXPECT_EQ(message("eps", "0"), "'0' is out of range: must be from 1e-30 to 1");
-    EXPECT_NE(message("max-grad-norm", "-1").find("must be from 0 to 1e+12"), std::string::npos);
-    EXPECT_NE(message("threads", "5000").find("must be from 1 to 4096"), std::string::npos);
-    EXPECT_NE(message("beta1", "1").find("must be from 0 to 0.9999999"), std::string::npos);
-    EXPECT_NE(message("seed", "-1").find("must be from 0 to"), std::string::npos);
-    EXPECT_EQ(message("seed", "18446744073709551615").find("whole number"), std::string::npos);
-    EXPECT_NE(message("seed", "18446744073709551615").find("too large"), std::string::npos);
-    EXPECT_NE(message("lr", "1e999").find("out of range"), std::string::npos);
+    struct Wrong {
+        const char* name;
+        const char* text;
+        const char* limit;
+    };
+    for (const auto& [name, text, limit] :
+         {Wrong{"eps", "0", "1e-30"}, Wrong{"max-grad-norm", "-1", "1e+12"}, Wrong{"threads", "5000", "4096"},
+          Wrong{"beta1", "1", "0.9999999"}, Wrong{"seed", "-1", "from 0"}, Wrong{"lr", "1e999", "'1e999'"}}) {
+        const Status status = set(config, name, text);
+        ASSERT_FALSE(status.ok()) << name;
+        EXPECT_EQ(status.error().field, std::string("--") + name);
+        EXPECT_NE(status.error().message.find(limit), std::string::npos) << status.error().message;
+    }
+    EXPECT_EQ(set(config, "seed", "18446744073709551615").error().field, "--seed");
 }
 
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
@@ -87,8 +92,9 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
 
 TEST(RunConfigTest, AWrongTextIsToldTheChoices) {
     RunConfig config;
-    EXPECT_EQ(set(config, "schedule", "wrong").error().message, "'wrong' is none of constant, linear, cosine");
-    EXPECT_EQ(set(config, "save-dtype", "fp8").error().message, "'fp8' is none of fp32, bf16, fp16");
+    const auto message = [&](const char* name, const char* text) { return set(config, name, text).error().message; };
+    EXPECT_NE(message("schedule", "wrong").find("constant, linear, cosine"), std::string::npos);
+    EXPECT_NE(message("save-dtype", "fp8").find("fp32, bf16, fp16"), std::string::npos);
 }
 
 TEST(RunConfigTest, AWrongNumberIsNotCalledUnbuilt) {

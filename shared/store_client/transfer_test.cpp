@@ -239,7 +239,9 @@ TEST_F(TransferTest, AManifestThatIsNotTheDigestsIsRefused) {
     store_.replace_version(digest, other);
     const Status status = download_version(digest, sites_ / "copy", store_.options());
     ASSERT_FALSE(status.ok());
-    EXPECT_NE(status.error().message.find("manifest is not the one"), std::string::npos) << status.error().message;
+    EXPECT_EQ(status.error().code, ErrorCode::kInternal);
+    EXPECT_NE(status.error().message.find(digest), std::string::npos) << status.error().message;
+    EXPECT_FALSE(fs::exists(sites_ / "copy"));
 }
 
 TEST_F(TransferTest, WhatIsThereAlreadyIsNotFetchedAndAnythingElseIsLeftAlone) {
