@@ -79,12 +79,6 @@ fs::path service_program(const Stack& stack, const std::string& service) {
     return stack.programs / ("atoll-" + service);
 }
 
-Status find_program(const fs::path& program) {
-    if (fs::exists(program)) return {};
-    return invalid_argument(
-        "--programs", "no program " + program.string() + ": build it, or give --programs DIR. Nothing was started");
-}
-
 Result<std::vector<std::string>> start_service(const Stack& stack, const std::string& service) {
     const fs::path program = service_program(stack, service);
     const fs::path config = stack.layout.config(service);
@@ -124,7 +118,11 @@ Component service_component(const Stack& stack, const std::string& service) {
     Component component;
     component.name = service;
     component.address = "http://" + loopback(stack.ports.of(service));
-    component.find = [program = service_program(stack, service)] { return find_program(program); };
+    component.find = [program = service_program(stack, service)]() -> Status {
+        if (fs::exists(program)) return {};
+        return invalid_argument(
+            "--programs", "no program " + program.string() + ": build it, or give --programs DIR. Nothing was started");
+    };
     component.start = [stack, service] { return start_service(stack, service); };
     component.ready = [url = component.address] { return answers(url, "/readyz"); };
     return component;

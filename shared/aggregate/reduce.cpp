@@ -18,7 +18,7 @@ std::size_t element_bytes(DType dtype) {
 
 // The first element of `bytes` that is NaN or infinite; -1 if none is.
 std::int64_t find_non_finite(DType dtype, std::span<const std::byte> bytes) {
-    const std::size_t width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
+    const std::size_t width = element_bytes(dtype);
     for (std::size_t at = 0; at + width <= bytes.size(); at += width) {
         double value = 0;
         float single = 0;
@@ -38,7 +38,7 @@ void accumulate(DType dtype, std::span<float> sum, const std::byte* stored, floa
                 std::span<float> wide) {
     const Kernels& kernels = best_kernels();
     const auto& conversions = numeric::conversions();
-    const std::size_t width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
+    const std::size_t width = element_bytes(dtype);
     for (std::size_t at = 0; at < sum.size(); at += kTile) {
         const std::size_t count = std::min(kTile, sum.size() - at);
         const std::byte* const from = stored + at * width;

@@ -1,5 +1,6 @@
 #include <string_view>
 
+#include "shared/base/text.h"
 #include "shared/pg/impl.h"
 
 namespace atl::pg {
@@ -22,16 +23,11 @@ ErrorCode error_code(std::string_view sqlstate) {
     return ErrorCode::kInternal;
 }
 
-std::string without_newline(std::string text) {
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
-}
-
 }  // namespace
 
 Error make_error(PGconn* connection, const PGresult* result) {
     const std::string sqlstate = error_field(result, PG_DIAG_SQLSTATE);
-    if (sqlstate.empty()) return unavailable("database: " + without_newline(PQerrorMessage(connection)));
+    if (sqlstate.empty()) return unavailable("database: " + std::string(trim(PQerrorMessage(connection))));
     Error error{error_code(sqlstate), "database: " + error_field(result, PG_DIAG_MESSAGE_PRIMARY),
                 error_field(result, PG_DIAG_CONSTRAINT_NAME)};
     if (error.field.empty()) error.field = error_field(result, PG_DIAG_COLUMN_NAME);

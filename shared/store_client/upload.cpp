@@ -57,12 +57,6 @@ void fill_in(Manifest& manifest, std::vector<ChunkPlace> places) {
     for (ChunkPlace& place : places) manifest.files[place.file].chunks.push_back(std::move(place.chunk));
 }
 
-std::set<std::string> list_digests(const std::vector<ChunkPlace>& places) {
-    std::set<std::string> digests;
-    for (const ChunkPlace& place : places) digests.insert(place.chunk.sha256);
-    return digests;
-}
-
 class Uploader {
   public:
     Uploader(const fs::path& directory, const TransferOptions& options) : directory_(directory), options_(options) {}
@@ -70,7 +64,9 @@ class Uploader {
     Result<std::uint64_t> run(const Manifest& manifest) {
         std::vector<ChunkPlace> places = chunk_places(manifest);
         ClientPool clients(options_.store);
-        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), list_digests(places)));
+        std::set<std::string> digests;
+        for (const ChunkPlace& place : places) digests.insert(place.chunk.sha256);
+        ATOLL_TRY(std::set<std::string> missing, find_missing(*clients.take(), digests));
         progress_.bytes_total = manifest.size_bytes();
         progress_.bytes_done = progress_.bytes_total;
         // Of equal chunks one travels.
