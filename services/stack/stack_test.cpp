@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "services/stack/process.h"
 #include "shared/auth/auth.h"
@@ -66,6 +67,9 @@ TEST_F(StackTest, FlagsThatWhatRunsCannotTakeOverAreNamed) {
     ASSERT_TRUE(write_file_atomic(layout().file(), stack.dump()).ok());
     const auto start = [&](const std::string& name, const std::vector<std::string>& argv) {
         ASSERT_TRUE(start_recorded(argv, layout().pid_file(name), layout().log(name)).ok());
+        // The kernel lets a parent go on before it shows the new program's arguments.
+        while (command_line(running_process(layout().pid_file(name)).value()).size() != argv.size())
+            std::this_thread::yield();
     };
     start("registry", {"/bin/sleep", "300"});
     start("kafka", {"/bin/sh", "-c", "sleep 300; :", "-cp", "/opt/kafka/libs/*"});
