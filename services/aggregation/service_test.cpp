@@ -144,7 +144,7 @@ TEST_F(AggregationTest, WrongRequestsAreRefusedByName) {
     EXPECT_EQ(server_->client_without_token().get_json("/v1/aggregations").error().code, ErrorCode::kUnauthenticated);
 }
 
-TEST_F(AggregationTest, ParkedEventsAreShownAndOnlyWritersReplayThem) {
+TEST_F(AggregationTest, DeadLettersAreShownAndOnlyWritersReplayThem) {
     query(
         "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");

@@ -174,7 +174,7 @@ TEST_F(EventsTest, AnUnavailableHandlerIsTriedAgainAndItsChangesAreRolledBack) {
     EXPECT_EQ(count("inbox_failed"), 0);
 }
 
-TEST_F(EventsTest, PoisonIsParkedAndTheRestGoesOn) {
+TEST_F(EventsTest, PoisonBecomesADeadLetterAndTheRestGoesOn) {
     auto producer = kafka::Producer::create(stack().kafka(), "test").value();
     ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic_}, 1).ok());
     ASSERT_TRUE(producer.send({{.topic = topic_, .key = "a", .value = std::string("no\0t json \xff", 11)}}).ok());
@@ -191,7 +191,7 @@ TEST_F(EventsTest, PoisonIsParkedAndTheRestGoesOn) {
     EXPECT_EQ(count("inbox_failed WHERE error LIKE 'n: must not be 1'"), 1);
 }
 
-TEST_F(EventsTest, AnEventThatTheDatabaseCannotHoldIsParkedAndTheRestGoesOn) {
+TEST_F(EventsTest, AnEventThatTheDatabaseCannotHoldIsADeadLetterAndTheRestGoesOn) {
     auto producer = kafka::Producer::create(stack().kafka(), "test").value();
     ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic_}, 1).ok());
     Event odd = event_of("a", 1);
@@ -209,7 +209,7 @@ TEST_F(EventsTest, AnEventThatTheDatabaseCannotHoldIsParkedAndTheRestGoesOn) {
     EXPECT_EQ(count("inbox_failed WHERE error LIKE 'no thing ab%'"), 1);
 }
 
-TEST_F(EventsTest, AParkedEventIsReplayedOnce) {
+TEST_F(EventsTest, ADeadLetterIsReplayedOnce) {
     std::atomic<bool> refuses = true;
     start_relay();
     start_consumer([&](pg::Transaction& transaction, const Event& event) -> Status {

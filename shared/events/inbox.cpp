@@ -90,7 +90,7 @@ class InboxLoop {
         for (int failures = 1; !stop.stop_requested(); ++failures) {
             Status status = contained([&] { return handle(message); });
             if (!status.ok() && !passing(status.error()))
-                status = contained([&, why = describe(status.error())] { return park(message, why); });
+                status = contained([&, why = describe(status.error())] { return keep_dead_letter(message, why); });
             if (status.ok()) return true;
             spdlog::warn("inbox of {}: will try again: {}", name_, describe(status.error()));
             wait_unless_stopped(stop, backoff_delay(failures, kRetryWait, kRetryWaitMax));
@@ -122,7 +122,7 @@ class InboxLoop {
         return rows.affected() == 1;
     }
 
-    Status park(const kafka::Message& message, const std::string& why) {
+    Status keep_dead_letter(const kafka::Message& message, const std::string& why) {
         const std::string id = read_id(message);
         spdlog::error("inbox of {}: dead letter {}: {}", name_, id, why);
         ATOLL_TRY(auto lease, pool_.acquire());

@@ -7,7 +7,7 @@
 
 namespace atl::parallel {
 
-// The groups in which a run's ranks exchange what a ParallelLayout specs_. Outside the hybrid modes all are the world.
+// The groups in which a run's ranks exchange what a ParallelLayout shards. Outside the hybrid modes all are the world.
 class ProcessGroups {
   public:
     // Every rank makes the same call. `world` must outlive it.

@@ -13,7 +13,8 @@ namespace atl::cli {
 namespace {
 
 constexpr const char* kEventsHelp =
-    R"(A service that refuses an event parks it with the reason and goes on. When the reason is mended, replay it. Examples:
+    R"(An event that a service refuses becomes a dead letter, with the reason, and the service goes on.
+Replay it when the reason is mended. Examples:
   atoll events list
   atoll events replay 0198f3c2-…
   atoll events replay --all)";

@@ -14,7 +14,7 @@ struct AggregationAnswer {
     AggregationResult result;
 };
 
-// Only what is needed is looked at: an answer may say more. An error parks the event.
+// Only what is needed is looked at: an answer may say more. An error makes the event a dead letter.
 Result<AggregationAnswer> read_answer(const events::Event& event) {
     const auto text = [&](const char* key) {
         const auto found = event.data.find(key);
