@@ -112,7 +112,9 @@ TEST_F(LyingSiteTest, AJobThatAnotherReleaseWroteKeepsNoOtherFromItsDeadline) {
     const std::string other = submit_one_round("other", 1);
     const auto& [broken, good] = std::minmax(one, other);  // late jobs are looked at in this order
     auto connection = connect();
-    ASSERT_TRUE(connection.query("UPDATE jobs SET spec = spec - 'rounds' WHERE id = $1", {broken}).ok());
+    ASSERT_TRUE(
+        connection.query("UPDATE jobs SET spec = spec || '{\"from_a_later_release\": 1}' WHERE id = $1", {broken})
+            .ok());
     ASSERT_TRUE(connection.query("UPDATE rounds SET deadline_at = now() WHERE state = 'training'").ok());
     EXPECT_TRUE(reaches(good, "failed")) << get("/v1/jobs/" + good).dump(2);
     for (const char* said : {"round 1 ", "deadline", "0 of 2"})
