@@ -2,30 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <random>
 #include <vector>
+
+#include "shared/numeric/testing/random_floats.h"
 
 namespace atl::aggregate {
 namespace {
 
-std::vector<float> random_floats(std::size_t count) {
-    std::mt19937 random(20240607);
-    std::vector<float> values(count);
-    for (float& value : values) {
-        do value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
-        while (!std::isfinite(value));
-    }
-    return values;
-}
-
 TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
     const Kernels& baseline = runnable_kernels().front();
-    std::vector<float> values = random_floats(100003);  // odd: the loops' tails count too
-    for (std::size_t i = 0; i < values.size(); i += 2) values[i] = std::ldexp(values[i], -std::ilogb(values[i]) % 20);
+    const std::vector<float> values = numeric::random_floats(100003);  // odd: the loops' tails count too
     for (const Kernels& kernels : runnable_kernels()) {
         std::vector<float> sum(values.size());
         std::vector<float> expected(values.size());
