@@ -120,13 +120,13 @@ Result<Json> Catalog::get_named(Service service, const std::string& list, const 
                                 const std::string& field, const std::string& what) const {
     auto value = get_as(service, list + "/" + http::percent_encode(name), field, what + " \"" + name + "\"");
     if (value.ok() || value.error().code != ErrorCode::kInvalidArgument) return value;
+    const auto page = get(service, list + "?limit=1000");  // a word to guess needs no more
+    if (!page.ok()) return value;
+    const auto items = member<Json::array_t>(*page, "items");
+    if (!items.ok()) return value;
     std::vector<std::string> names;
-    const Status listed = for_each_item(service, list + "?limit=1000", [&](const Json& item) -> Status {
-        ATOLL_TRY(std::string known, member<std::string>(item, "name"));
-        names.push_back(std::move(known));
-        return {};
-    });
-    if (!listed.ok()) return value;
+    for (const Json& item : *items)
+        if (auto known = member<std::string>(item, "name"); known.ok()) names.push_back(std::move(known).value());
     return invalid_argument(field, value.error().message + did_you_mean(name, names));
 }
 
