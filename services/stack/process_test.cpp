@@ -54,10 +54,12 @@ TEST_F(ProcessTest, AProcessThatGotARecycledPidIsNotTakenForOurs) {
     ASSERT_TRUE(start("echo up; exec sleep 1000").ok());
     ASSERT_TRUE(said("up"));
     const auto process = running_process(pid_file());
-    // The same record with our own pid and another time of start (ours may be in the same tick as the program's).
-    std::string record = read_file(pid_file()).value();
-    record.replace(0, record.find(' ') + 1, std::to_string(::getpid()) + " 9");
-    ASSERT_TRUE(write_file_atomic(pid_file(), record).ok());
+    // Our own pid with a start of 9 ticks (field 22): this process cannot be that old.
+    const std::string record = read_file(pid_file()).value();
+    std::string recycled = std::to_string(::getpid()) + " (sh) S";
+    for (int field = 4; field < 22; ++field) recycled += " 0";
+    recycled += " 9" + record.substr(record.find('\n'));
+    ASSERT_TRUE(write_file_atomic(pid_file(), recycled).ok());
     EXPECT_FALSE(running_process(pid_file()));
     EXPECT_EQ(stop_recorded(pid_file(), SIGKILL, std::chrono::seconds(1)).value(), 0) << "and we are still here";
     ::kill(process->pid, SIGKILL);
