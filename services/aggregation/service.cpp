@@ -5,6 +5,7 @@
 #include "services/aggregation/routes/routes.h"
 #include "services/aggregation/settings.h"
 #include "services/aggregation/work/worker.h"
+#include "shared/service/dead_letters.h"
 
 namespace atl::aggregation {
 namespace {
@@ -22,14 +23,18 @@ class RunningAggregation final : public service::Running {
               [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
                   return take_event(transaction, event, prefix);
               },
-              context.metrics, service::instance_name(context.settings)) {
-        add_routes(context.server, context.pool, [this](const std::string& id) { return inbox_.replay(id); });
+              context.metrics, service::instance_name(context.settings)),
+          routing_{context.pool} {
+        add_routes(context.server, routing_);
+        service::add_dead_letter_routes(context.server, context.pool,
+                                        [this](const std::string& id) { return inbox_.replay(id); });
     }
 
   private:
     events::Relay relay_;
     pg::LeaseWorkers workers_;
     events::InboxConsumer inbox_;
+    Routing routing_;
 };
 
 std::span<const pg::Migration> migrations() {
@@ -44,10 +49,11 @@ Result<std::unique_ptr<service::Running>> start(service::Context& context, const
 
 }  // namespace
 
-const service::Definition& definition() {
-    static const service::Definition aggregation{"aggregation", migrations(), kOpenapiJson,
-                                                 service::configure_with(parse_settings, start)};
-    return aggregation;
+service::Definition definition() {
+    return {.name = "aggregation",
+            .migrations = migrations(),
+            .openapi = kOpenapiJson,
+            .configure = service::configure_with(parse_settings, start)};
 }
 
 }  // namespace atl::aggregation

@@ -4,6 +4,6 @@
 
 namespace atl::aggregation {
 
-const service::Definition& definition();
+service::Definition definition();
 
 }  // namespace atl::aggregation

@@ -9,6 +9,7 @@
 #include "services/aggregation/work/worker.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
+#include "shared/service/dead_letters.h"
 #include "shared/service/testing/openapi_check.h"
 #include "shared/service/testing/response_check.h"
 #include "tests/integration/test_stack.h"
@@ -29,8 +30,11 @@ class AggregationTest : public StackTest {
         auto connection = pg::connect(conninfo_).value();
         ASSERT_TRUE(pg::migrate(connection, "aggregation", definition().migrations).ok());
         pool_.emplace(conninfo_, "aggregation", 4);
+        routing_.emplace(*pool_);
         server_.emplace([&](http::Server& server) {
-            add_routes(server, *pool_, [](const std::string& id) -> Status { return not_found("none", id); });
+            add_routes(server, *routing_);
+            service::add_dead_letter_routes(server, *pool_,
+                                            [](const std::string& id) -> Status { return not_found("none", id); });
         });
     }
 
@@ -84,6 +88,7 @@ class AggregationTest : public StackTest {
 
     std::string conninfo_;
     std::optional<pg::Pool> pool_;
+    std::optional<Routing> routing_;
     std::optional<http::TestServer> server_;
     TemporaryDirectory directory_;
     pg::HeldLeases held_;

@@ -10,6 +10,7 @@
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/events/aggregation_events.h"
 #include "services/dispatch/routes/routes.h"
+#include "shared/base/clock.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"

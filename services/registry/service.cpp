@@ -6,6 +6,7 @@
 
 #include "services/registry/embedded.h"
 #include "services/registry/routes/routes.h"
+#include "services/registry/settings.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
 
@@ -21,17 +22,19 @@ std::span<const pg::Migration> migrations() {
 
 class RunningRegistry final : public service::Running {
   public:
-    explicit RunningRegistry(service::Context& context)
-        : relay_(context.pool, context.settings.postgres, "registry", context.settings.kafka_brokers, context.metrics) {
+    RunningRegistry(service::Context& context, const Settings& settings)
+        : routing_{context.pool, settings.topic_prefix + "atoll.datasets"},
+          relay_(context.pool, context.settings.postgres, "registry", context.settings.kafka_brokers, context.metrics) {
+        add_routes(context.server, routing_);
     }
 
   private:
+    Routing routing_;
     events::Relay relay_;
 };
 
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
-    add_routes(context.server, context.pool, settings);
-    return std::unique_ptr<service::Running>(std::make_unique<RunningRegistry>(context));
+    return std::unique_ptr<service::Running>(std::make_unique<RunningRegistry>(context, settings));
 }
 
 }  // namespace

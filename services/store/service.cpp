@@ -1,8 +1,7 @@
 #include "services/store/service.h"
 
 #include "services/store/embedded.h"
-#include "services/store/routes/blob_routes.h"
-#include "services/store/routes/model_routes.h"
+#include "services/store/routes/routes.h"
 #include "services/store/work/sweep.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
@@ -14,18 +13,16 @@ class RunningStore : public service::Running {
   public:
     RunningStore(service::Context& context, const Settings& settings, std::unique_ptr<BlobStore> blobs)
         : blobs_(std::move(blobs)),
-          blob_routes_(context.pool, *blobs_, settings, context.metrics),
-          model_routes_(context.pool, *blobs_, settings),
+          routing_(context.pool, *blobs_, settings, context.metrics),
           relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics),
           sweeper_(context.pool, *blobs_, std::chrono::hours(settings.unused_blob_hours), context.metrics) {
-        blob_routes_.add_to(context.server);
-        model_routes_.add_to(context.server);
+        add_blob_routes(context.server, routing_);
+        add_model_routes(context.server, routing_);
     }
 
   private:
     std::unique_ptr<BlobStore> blobs_;
-    BlobRoutes blob_routes_;
-    ModelRoutes model_routes_;
+    Routing routing_;
     events::Relay relay_;
     Sweeper sweeper_;
 };
@@ -44,10 +41,11 @@ Result<std::unique_ptr<service::Running>> start(service::Context& context, const
     return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, settings, std::move(blobs)));
 }
 
-const service::Definition& definition() {
-    static const service::Definition store{"store", migrations(), kOpenapiJson,
-                                           service::configure_with(parse_settings, start)};
-    return store;
+service::Definition definition() {
+    return {.name = "store",
+            .migrations = migrations(),
+            .openapi = kOpenapiJson,
+            .configure = service::configure_with(parse_settings, start)};
 }
 
 }  // namespace atl::store

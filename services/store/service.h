@@ -11,6 +11,6 @@ namespace atl::store {
 // The schema of the service, for main() and for tests that run it in their own process.
 std::span<const pg::Migration> migrations();
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings);
-const service::Definition& definition();
+service::Definition definition();
 
 }  // namespace atl::store

@@ -6,21 +6,13 @@
 #include "shared/base/text.h"
 
 namespace atl::service {
-namespace {
 
-Result<http::Response> run_and_commit(pg::Pool& pool, const Work& work) {
+Result<http::Response> in_transaction(pg::Pool& pool, const Work& work) {
     ATOLL_TRY(pg::Pool::Lease connection, pool.acquire());
     ATOLL_TRY(pg::Transaction transaction, pg::Transaction::begin(*connection));
     ATOLL_TRY(http::Response response, work(transaction));
     ATOLL_RETURN_IF_ERROR(transaction.commit());
     return response;
-}
-
-}  // namespace
-
-http::Response in_transaction(pg::Pool& pool, const http::Request& request, const Work& work) {
-    auto response = run_and_commit(pool, work);
-    return response.ok() ? std::move(response).value() : http::Response::problem(response.error(), request.request_id);
 }
 
 std::string make_etag(std::int64_t revision) {

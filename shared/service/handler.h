@@ -14,8 +14,8 @@ namespace atl::service {
 // Reads or changes the database in one transaction and says what to answer.
 using Work = std::function<Result<http::Response>(pg::Transaction&)>;
 
-// Runs the work and commits; an Error rolls back and becomes the problem that is answered.
-http::Response in_transaction(pg::Pool& pool, const http::Request& request, const Work& work);
+// Runs the work and commits; an Error rolls back.
+Result<http::Response> in_transaction(pg::Pool& pool, const Work& work);
 
 // The strong entity tag of a resource's revision: "7".
 std::string make_etag(std::int64_t revision);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "shared/service/idempotency.h"
+#include "shared/service/routes.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::service {
@@ -60,11 +60,12 @@ class AnswerOnceTest : public StackTest {
     }
 
     http::Response create(const http::Request& request) {
-        return idempotent(*pool_, request, [&](pg::Transaction& transaction) -> Result<http::Response> {
+        const auto work = [&](pg::Transaction& transaction) -> Result<http::Response> {
             ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO effects VALUES ($1)", {request.body}));
             if (fail_) return conflict("not today");
             return http::Response::json(201, {{"number", ++number_}}).with("Location", "/v1/things/1");
-        });
+        };
+        return answer(idempotent(*pool_, request, work), request);
     }
 
     std::int64_t effects() {
@@ -95,9 +96,10 @@ TEST_F(AnswerOnceTest, WhatGoesBeforeIsDoneUntilThereIsAnAnswer) {
             ++asked;
             return world;
         };
-        return idempotent(*pool_, request("k1", "{}"), before, [](pg::Transaction&) -> Result<http::Response> {
+        const auto work = [](pg::Transaction&) -> Result<http::Response> {
             return http::Response::json(201, {{"number", 1}});
-        });
+        };
+        return answer(idempotent(*pool_, request("k1", "{}"), before, work), request("k1", "{}"));
     };
     EXPECT_EQ(create_after().status, 503);
     world = {};

@@ -98,26 +98,22 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_created_at ON idempotency (created_at);
 )";
 
-http::Response idempotent(pg::Pool& pool, const http::Request& request, const std::function<Status()>& before,
-                          const Work& work) {
-    const auto answered = has_answer(pool, request);
-    if (!answered.ok()) return http::Response::problem(answered.error(), request.request_id);
-    if (*answered)
+Result<http::Response> idempotent(pg::Pool& pool, const http::Request& request, const std::function<Status()>& before,
+                                  const Work& work) {
+    ATOLL_TRY(const bool answered, has_answer(pool, request));
+    if (answered)
         return idempotent(pool, request, [](pg::Transaction&) -> Result<http::Response> {
             return unavailable("the first answer has just been forgotten; repeat the request");
         });
-    if (const Status status = before(); !status.ok())
-        return http::Response::problem(status.error(), request.request_id);
+    ATOLL_RETURN_IF_ERROR(before());
     return idempotent(pool, request, work);
 }
 
-http::Response idempotent(pg::Pool& pool, const http::Request& request, const Work& work) {
+Result<http::Response> idempotent(pg::Pool& pool, const http::Request& request, const Work& work) {
     std::string text = request.header("idempotency-key");
-    if (text.empty()) return in_transaction(pool, request, work);
-    const auto key = make_key(request, std::move(text));
-    if (!key.ok()) return http::Response::problem(key.error(), request.request_id);
-    return in_transaction(pool, request,
-                          [&](pg::Transaction& transaction) { return first_or_kept(transaction, *key, work); });
+    if (text.empty()) return in_transaction(pool, work);
+    ATOLL_TRY(const Key key, make_key(request, std::move(text)));
+    return in_transaction(pool, [&](pg::Transaction& transaction) { return first_or_kept(transaction, key, work); });
 }
 
 }  // namespace atl::service

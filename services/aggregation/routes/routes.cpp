@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "services/aggregation/db/repository.h"
-#include "shared/service/handler.h"
+#include "shared/service/routes.h"
 
 namespace atl::aggregation {
 namespace {
@@ -20,32 +20,25 @@ Result<std::int64_t> parse_round_number(const std::string& text) {
     return round;
 }
 
-Response get_one(pg::Pool& pool, const Request& request) {
-    return service::in_transaction(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const auto round, parse_round_number(request.param("round")));
-        ATOLL_TRY(const auto aggregation, find_aggregation(transaction, request.param("job"), round));
-        return Response::json(200, aggregation);
-    });
+Result<Response> get_aggregation(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const auto round, parse_round_number(request.param("round")));
+    ATOLL_TRY(const auto aggregation, find_aggregation(transaction, request.param("job"), round));
+    return Response::json(200, aggregation);
 }
 
-Response get_list(pg::Pool& pool, const Request& request) {
-    return service::in_transaction(pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const auto page, http::parse_page(request));
-        const auto job = request.query.find("job");
-        ATOLL_TRY(auto items, list_aggregations(transaction, job == request.query.end() ? "" : job->second, page));
-        return service::list(std::move(items), page, "id");
-    });
+Result<Response> get_aggregations(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const auto page, http::parse_page(request));
+    const auto job = request.query.find("job");
+    ATOLL_TRY(auto items, list_aggregations(transaction, job == request.query.end() ? "" : job->second, page));
+    return service::list(std::move(items), page, "id");
 }
 
 }  // namespace
 
-void add_routes(http::Server& server, pg::Pool& pool, service::Replay replay) {
-    service::add_dead_letter_routes(server, pool, std::move(replay));
-    const auto readers = http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator, auth::Role::kViewer});
-    server.route(http::Method::kGet, "/v1/aggregations", readers,
-                 [&pool](const Request& request) { return get_list(pool, request); });
-    server.route(http::Method::kGet, "/v1/aggregations/:job/:round", readers,
-                 [&pool](const Request& request) { return get_one(pool, request); });
+void add_routes(http::Server& server, Routing& routing) {
+    const service::Routes routes(server, routing);
+    routes.add(http::Method::kGet, "/v1/aggregations", service::readers(), get_aggregations);
+    routes.add(http::Method::kGet, "/v1/aggregations/:job/:round", service::readers(), get_aggregation);
 }
 
 }  // namespace atl::aggregation

@@ -113,6 +113,11 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
     return send_again(transaction, topics, job.id, decision.repeats);
 }
 
+Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, std::int64_t now_ms) {
+    ATOLL_TRY(const JobView job, lock_job(transaction, id));
+    return apply_decision(transaction, topics, job, advance_job(job, now_ms));
+}
+
 Status claim_output_model(pg::Transaction& transaction, const std::string& model) {
     // Of two submissions at the same moment the second waits here for the first.
     ATOLL_RETURN_IF_ERROR(

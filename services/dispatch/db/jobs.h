@@ -21,6 +21,9 @@ Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string&
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                       const JobDecision& decision);
 
+// Locks the job, lets the round machine look at it and applies what it decides.
+Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, std::int64_t now_ms);
+
 // Keeps the model for the job that this transaction inserts. kConflict: a job that has not ended writes it.
 Status claim_output_model(pg::Transaction& transaction, const std::string& model);
 

@@ -9,6 +9,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/test_support.h"
 #include "services/dispatch/work/worker_pool.h"
+#include "shared/base/clock.h"
 #include "shared/base/id.h"
 #include "shared/digest/digest.h"
 
@@ -70,7 +71,7 @@ class JobsTest : public DispatchSchemaTest {
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
         ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (decides) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
+        if (decides) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job, unix_now_ms()));
         return transaction.commit();
     }
     static Outcome training_result(const Task& task) {

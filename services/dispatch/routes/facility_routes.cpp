@@ -3,7 +3,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/text.h"
-#include "shared/service/idempotency.h"
+#include "shared/service/routes.h"
 
 namespace atl::dispatch {
 namespace {
@@ -40,60 +40,50 @@ Status require_local_programs(const Facility& facility) {
     return {};
 }
 
-Response post_facility(Routing& routing, const Request& request) {
-    return service::idempotent(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const Json body, request.json());
-        ATOLL_TRY(const Facility facility, parse_facility(body));
-        ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
-        ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
-        ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
-        ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
-        return answer_one(201, stored, request).with("Location", "/v1/facilities/" + facility.name);
-    });
+Result<Response> post_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const Facility facility, parse_facility(body));
+    ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
+    ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
+    ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
+    ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
+    return answer_one(201, stored, request).with("Location", "/v1/facilities/" + facility.name);
 }
 
-Response get_facilities(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::parse_page(request));
-        ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
-        std::vector<Json> items;
-        for (const auto& item : stored) items.push_back(view(item, request));
-        return service::list(std::move(items), page, "name");
-    });
+Result<Response> get_facilities(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
+    ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
+    std::vector<Json> items;
+    for (const auto& item : stored) items.push_back(view(item, request));
+    return service::list(std::move(items), page, "name");
 }
 
-Response get_facility(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
-        return answer_one(200, stored, request);
-    });
+Result<Response> get_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
+    return answer_one(200, stored, request);
 }
 
-Response patch_facility(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
-        ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
-        ATOLL_TRY(const Json body, request.json());
-        ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
-        const bool same_programs = patched.programs == stored.facility.programs;
-        if (!same_programs || patched.transport != stored.facility.transport)
-            ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
-        const std::string moved = moved_member(stored.facility, patched);
-        if (!moved.empty()) {
-            ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));
-            ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
-        }
-        ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
-        ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
-        return answer_one(200, now, request);
-    });
+Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
+    ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
+    const bool same_programs = patched.programs == stored.facility.programs;
+    if (!same_programs || patched.transport != stored.facility.transport)
+        ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
+    const std::string moved = moved_member(stored.facility, patched);
+    if (!moved.empty()) {
+        ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));
+        ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
+    }
+    ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
+    ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
+    return answer_one(200, now, request);
 }
 
-Response remove_facility(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_RETURN_IF_ERROR(delete_facility(transaction.connection(), request.param("name")));
-        return Response::empty(204);
-    });
+Result<Response> remove_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(delete_facility(transaction.connection(), request.param("name")));
+    return Response::empty(204);
 }
 
 // Tries the transport and what is needed behind it. No database connection is held meanwhile.
@@ -121,23 +111,16 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     return Response::json(200, {{"ok", all_ok}, {"checks", std::move(checks)}});
 }
 
-Response check_route(Routing& routing, const Request& request) {
-    auto response = check_facility(routing, request);
-    return response.ok() ? std::move(response).value() : Response::problem(response.error(), request.request_id);
-}
-
 }  // namespace
 
 void add_facility_routes(http::Server& server, Routing& routing) {
-    const auto bound = [&routing](Response (*handler)(Routing&, const Request&)) -> http::Handler {
-        return [&routing, handler](const Request& request) { return handler(routing, request); };
-    };
-    server.route(Method::kPost, "/v1/facilities", admins(), bound(post_facility));
-    server.route(Method::kGet, "/v1/facilities", readers(), bound(get_facilities));
-    server.route(Method::kGet, "/v1/facilities/:name", readers(), bound(get_facility));
-    server.route(Method::kPatch, "/v1/facilities/:name", admins(), bound(patch_facility));
-    server.route(Method::kDelete, "/v1/facilities/:name", admins(), bound(remove_facility));
-    server.route(Method::kPost, "/v1/facilities/:name/check", writers(), bound(check_route));
+    const service::Routes routes(server, routing);
+    routes.add(Method::kPost, "/v1/facilities", service::admins(), post_facility);
+    routes.add(Method::kGet, "/v1/facilities", service::readers(), get_facilities);
+    routes.add(Method::kGet, "/v1/facilities/:name", service::readers(), get_facility);
+    routes.add(Method::kPatch, "/v1/facilities/:name", service::admins(), patch_facility);
+    routes.add(Method::kDelete, "/v1/facilities/:name", service::admins(), remove_facility);
+    routes.add(Method::kPost, "/v1/facilities/:name/check", service::writers(), check_facility);
 }
 
 }  // namespace atl::dispatch

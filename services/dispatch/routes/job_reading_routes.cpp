@@ -7,7 +7,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/routes/task_logs.h"
-#include "shared/service/handler.h"
+#include "shared/service/routes.h"
 
 namespace atl::dispatch {
 namespace {
@@ -38,28 +38,22 @@ Result<std::int64_t> query_integer(const Request& request, const std::string& ke
     return value;
 }
 
-Response get_jobs(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::parse_page(request));
-        ATOLL_TRY(auto items, job_list(transaction.connection(), page.after, page.limit + 1));
-        return service::list(std::move(items), page, "id");
-    });
+Result<Response> get_jobs(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
+    ATOLL_TRY(auto items, job_list(transaction.connection(), page.after, page.limit + 1));
+    return service::list(std::move(items), page, "id");
 }
 
-Response get_job(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const Json job, job_view(transaction.connection(), request.param("id")));
-        return Response::json(200, job);
-    });
+Result<Response> get_job(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json job, job_view(transaction.connection(), request.param("id")));
+    return Response::json(200, job);
 }
 
-Response get_rounds(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::parse_page(request));
-        ATOLL_TRY(const std::int64_t after, query_integer(request, "after", -1, INT32_MAX));
-        ATOLL_TRY(const Json rounds, rounds_view(transaction.connection(), request.param("id"), after, page.limit));
-        return Response::json(200, rounds);
-    });
+Result<Response> get_rounds(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
+    ATOLL_TRY(const std::int64_t after, query_integer(request, "after", -1, INT32_MAX));
+    ATOLL_TRY(const Json rounds, rounds_view(transaction.connection(), request.param("id"), after, page.limit));
+    return Response::json(200, rounds);
 }
 
 Result<EventFeed::Query> parse_event_query(const Request& request) {
@@ -140,35 +134,29 @@ Result<bool> wants_json(const Request& request) {
     return format == "json";
 }
 
-Response get_logs(Routing& routing, const Request& request) {
-    const auto lines = query_integer(request, "tail", 100, kTailLinesMax);
-    if (!lines.ok()) return Response::problem(lines.error(), request.request_id);
-    const auto as_json = wants_json(request);
-    if (!as_json.ok()) return Response::problem(as_json.error(), request.request_id);
-    const auto places = log_places(routing, request);
-    if (!places.ok()) return Response::problem(places.error(), request.request_id);
-    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places->size()));
-    const std::int64_t bytes = std::min(*lines * kTailBytesPerLine, kLogsBytesMax / count);
+Result<Response> get_logs(Routing& routing, const Request& request) {
+    ATOLL_TRY(const std::int64_t lines, query_integer(request, "tail", 100, kTailLinesMax));
+    ATOLL_TRY(const bool as_json, wants_json(request));
+    ATOLL_TRY(const auto places, log_places(routing, request));
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places.size()));
+    const std::int64_t bytes = std::min(lines * kTailBytesPerLine, kLogsBytesMax / count);
     std::vector<LogSource> sources;
-    for (const auto& place : *places) add_logs(routing, place, *lines, bytes, sources);
+    for (const auto& place : places) add_logs(routing, place, lines, bytes, sources);
     Json logs = gather_logs(sources, std::chrono::steady_clock::now() + kLogsTimeMax);
-    if (*as_json) return Response::json(200, {{"items", std::move(logs)}, {"next", nullptr}});
+    if (as_json) return Response::json(200, {{"items", std::move(logs)}, {"next", nullptr}});
     return Response::text(200, logs_text(logs));
 }
 
 }  // namespace
 
 void add_job_reading_routes(http::Server& server, Routing& routing) {
-    server.route(Method::kGet, "/v1/jobs", readers(),
-                 [&routing](const Request& request) { return get_jobs(routing, request); });
-    server.route(Method::kGet, "/v1/jobs/:id", readers(),
-                 [&routing](const Request& request) { return get_job(routing, request); });
-    server.route(Method::kGet, "/v1/jobs/:id/rounds", readers(),
-                 [&routing](const Request& request) { return get_rounds(routing, request); });
-    server.route(Method::kGet, "/v1/jobs/:id/logs", writers(),
-                 [&routing](const Request& request) { return get_logs(routing, request); });
+    const service::Routes routes(server, routing);
+    routes.add(Method::kGet, "/v1/jobs", service::readers(), get_jobs);
+    routes.add(Method::kGet, "/v1/jobs/:id", service::readers(), get_job);
+    routes.add(Method::kGet, "/v1/jobs/:id/rounds", service::readers(), get_rounds);
+    routes.add(Method::kGet, "/v1/jobs/:id/logs", service::writers(), get_logs);
     server.route_async(
-        Method::kGet, "/v1/jobs/:id/events", readers(),
+        Method::kGet, "/v1/jobs/:id/events", service::readers(),
         [&routing](const Request& request, const http::Responder& responder) { events(routing, request, responder); });
 }
 

@@ -6,8 +6,9 @@
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/worker_pool.h"
+#include "shared/base/clock.h"
 #include "shared/base/id.h"
-#include "shared/service/idempotency.h"
+#include "shared/service/routes.h"
 
 namespace atl::dispatch {
 namespace {
@@ -79,7 +80,7 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
     return job;
 }
 
-Response post_job(Routing& routing, const Request& request) {
+Result<Response> post_job(Routing& routing, const Request& request) {
     JobView job;
     const auto before = [&]() -> Status {
         ATOLL_TRY(const Json body, request.json());
@@ -93,7 +94,7 @@ Response post_job(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };
-    Response response = service::idempotent(routing.pool, request, before, insert);
+    auto response = service::idempotent(routing.pool, request, before, insert);
     routing.wake();
     return response;
 }
@@ -115,27 +116,25 @@ Status resume(Routing&, pg::Transaction& transaction, const std::string& id) {
 }
 
 // A change of a job's state; safe to repeat.
-http::Handler changing(Routing& routing, Status (*change)(Routing&, pg::Transaction&, const std::string&)) {
-    return [&routing, change](const Request& request) {
-        Response response =
-            service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-                ATOLL_RETURN_IF_ERROR(change(routing, transaction, request.param("id")));
-                ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
-                return Response::json(200, view);
-            });
-        routing.wake();
-        return response;
-    };
+template <Status (*change)(Routing&, pg::Transaction&, const std::string&)>
+Result<Response> change_job(Routing& routing, const Request& request) {
+    auto response = service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_RETURN_IF_ERROR(change(routing, transaction, request.param("id")));
+        ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
+        return Response::json(200, view);
+    });
+    routing.wake();
+    return response;
 }
 
 }  // namespace
 
 void add_job_routes(http::Server& server, Routing& routing) {
-    server.route(Method::kPost, "/v1/jobs", writers(),
-                 [&routing](const Request& request) { return post_job(routing, request); });
-    server.route(Method::kPost, "/v1/jobs/:id/cancel", writers(), changing(routing, cancel));
-    server.route(Method::kPost, "/v1/jobs/:id/pause", writers(), changing(routing, pause));
-    server.route(Method::kPost, "/v1/jobs/:id/resume", writers(), changing(routing, resume));
+    const service::Routes routes(server, routing);
+    routes.add(Method::kPost, "/v1/jobs", service::writers(), post_job);
+    routes.add(Method::kPost, "/v1/jobs/:id/cancel", service::writers(), change_job<cancel>);
+    routes.add(Method::kPost, "/v1/jobs/:id/pause", service::writers(), change_job<pause>);
+    routes.add(Method::kPost, "/v1/jobs/:id/resume", service::writers(), change_job<resume>);
 }
 
 }  // namespace atl::dispatch

@@ -4,7 +4,7 @@
 #include "services/dispatch/domain/preparation_spec.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/id.h"
-#include "shared/service/idempotency.h"
+#include "shared/service/routes.h"
 
 namespace atl::dispatch {
 namespace {
@@ -37,7 +37,7 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     return task;
 }
 
-Response post_preparation(Routing& routing, const Request& request) {
+Result<Response> post_preparation(Routing& routing, const Request& request) {
     const std::string id = new_id();
     PreparationSpec spec;
     Task task;
@@ -58,35 +58,29 @@ Response post_preparation(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
         return Response::json(202, view).with("Location", "/v1/preparations/" + id);
     };
-    Response response = service::idempotent(routing.pool, request, before, insert);
+    auto response = service::idempotent(routing.pool, request, before, insert);
     routing.wake();
     return response;
 }
 
-Response get_preparations(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const http::Page page, http::parse_page(request));
-        ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
-        return service::list(std::move(items), page, "id");
-    });
+Result<Response> get_preparations(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
+    ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
+    return service::list(std::move(items), page, "id");
 }
 
-Response get_preparation(Routing& routing, const Request& request) {
-    return service::in_transaction(routing.pool, request, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
-        return Response::json(200, view);
-    });
+Result<Response> get_preparation(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
+    return Response::json(200, view);
 }
 
 }  // namespace
 
 void add_preparation_routes(http::Server& server, Routing& routing) {
-    server.route(Method::kPost, "/v1/preparations", writers(),
-                 [&routing](const Request& request) { return post_preparation(routing, request); });
-    server.route(Method::kGet, "/v1/preparations", readers(),
-                 [&routing](const Request& request) { return get_preparations(routing, request); });
-    server.route(Method::kGet, "/v1/preparations/:id", readers(),
-                 [&routing](const Request& request) { return get_preparation(routing, request); });
+    const service::Routes routes(server, routing);
+    routes.add(Method::kPost, "/v1/preparations", service::writers(), post_preparation);
+    routes.add(Method::kGet, "/v1/preparations", service::readers(), get_preparations);
+    routes.add(Method::kGet, "/v1/preparations/:id", service::readers(), get_preparation);
 }
 
 }  // namespace atl::dispatch

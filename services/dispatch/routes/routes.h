@@ -26,15 +26,4 @@ void add_preparation_routes(http::Server& server, Routing& routing);
 void add_job_routes(http::Server& server, Routing& routing);
 void add_job_reading_routes(http::Server& server, Routing& routing);
 
-inline http::Access readers() {
-    return http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator, auth::Role::kViewer});
-}
-// For what dispatch's own machine does on someone's word: a facility names programs, ssh settings and launchers.
-inline http::Access admins() {
-    return http::Access::roles({auth::Role::kAdmin});
-}
-inline http::Access writers() {
-    return http::Access::roles({auth::Role::kAdmin, auth::Role::kOperator});
-}
-
 }  // namespace atl::dispatch

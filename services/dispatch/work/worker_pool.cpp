@@ -5,6 +5,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
 #include "shared/base/backoff.h"
+#include "shared/base/clock.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
@@ -60,17 +61,6 @@ Task cleaning_after(const Task& preparation) {
 }
 
 }  // namespace
-
-std::int64_t unix_now_ms() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<milliseconds>(now).count();
-}
-
-Status advance(pg::Transaction& transaction, const Topics& topics, const std::string& job) {
-    // A decision can make the next one possible: closing the last evaluations ends the job.
-    ATOLL_TRY(const JobView view, lock_job(transaction, job));
-    return apply_decision(transaction, topics, view, advance_job(view, unix_now_ms()));
-}
 
 WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& steps,
                        metrics::Registry& metrics, WorkerSeams seams)
@@ -203,7 +193,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
             ATOLL_RETURN_IF_ERROR(insert_task(transaction, cleaning_after(task)));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, task.job));
+        if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job, unix_now_ms()));
         return transaction.commit();
     };
     Status status = contained(once);
@@ -219,7 +209,7 @@ Status WorkerPool::close_late_rounds() {
     ATOLL_TRY(const auto jobs, late_jobs(*connection));
     const auto advance_alone = [&](const std::string& job) -> Status {
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
-        ATOLL_RETURN_IF_ERROR(advance(transaction, topics_, job));
+        ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, job, unix_now_ms()));
         return transaction.commit();
     };
     for (const auto& job : jobs) {

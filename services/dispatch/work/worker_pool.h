@@ -55,9 +55,4 @@ class WorkerPool {
     pg::LeaseWorkers workers_;  // last: it works with the others
 };
 
-// Locks the job, lets the round machine look at it and applies what it decides.
-Status advance(pg::Transaction& transaction, const Topics& topics, const std::string& job);
-
-std::int64_t unix_now_ms();
-
 }  // namespace atl::dispatch

@@ -5,14 +5,12 @@
 #include "services/registry/db/repository.h"
 #include "services/registry/domain/croissant.h"
 #include "shared/events/events.h"
-#include "shared/service/handler.h"
-#include "shared/service/idempotency.h"
 #include "shared/service/names.h"
+#include "shared/service/routes.h"
 
 namespace atl::registry {
 namespace {
 
-using auth::Role;
 using http::Method;
 using http::Request;
 using http::Response;
@@ -28,7 +26,7 @@ Result<Response> show_dataset(Transaction& transaction, const std::string& name,
     return with_etag(status, dataset.shown, dataset.revision);
 }
 
-Result<Response> create_dataset(Transaction& transaction, const Request& request) {
+Result<Response> post_dataset(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const DatasetSpec spec, parse_dataset(body));
     ATOLL_RETURN_IF_ERROR(insert_dataset(transaction, spec, request.principal->subject));
@@ -36,17 +34,17 @@ Result<Response> create_dataset(Transaction& transaction, const Request& request
     return std::move(response).with("Location", "datasets/" + spec.name);
 }
 
-Result<Response> get_datasets(Transaction& transaction, const Request& request) {
+Result<Response> get_datasets(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(std::vector<Json> items, list_datasets(transaction, page));
     return service::list(std::move(items), page, "name");
 }
 
-Result<Response> get_dataset(Transaction& transaction, const Request& request) {
+Result<Response> get_dataset(Routing&, Transaction& transaction, const Request& request) {
     return show_dataset(transaction, request.param("name"), 200);
 }
 
-Result<Response> patch_dataset(Transaction& transaction, const Request& request) {
+Result<Response> patch_dataset(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const DatasetPatch patch, parse_patch(body));
     ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
@@ -84,7 +82,7 @@ Result<Response> same_version(const Json& existing, const VersionSpec& spec) {
     return with_etag(200, existing, 1);
 }
 
-Result<Response> create_version(Transaction& transaction, const Request& request, const std::string& topic) {
+Result<Response> post_version(Routing& routing, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const VersionSpec spec, parse_version(body));
     ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
@@ -94,11 +92,11 @@ Result<Response> create_version(Transaction& transaction, const Request& request
     const std::int64_t number = dataset.latest_version + 1;
     ATOLL_RETURN_IF_ERROR(insert_version(transaction, name, number, spec, request.principal->subject));
     ATOLL_TRY(const Json version, find_version(transaction, name, number));
-    ATOLL_RETURN_IF_ERROR(announce(transaction, topic, dataset.spec, version));
+    ATOLL_RETURN_IF_ERROR(announce(transaction, routing.topic, dataset.spec, version));
     return with_etag(201, version, 1).with("Location", "versions/" + std::to_string(number));
 }
 
-Result<Response> get_versions(Transaction& transaction, const Request& request) {
+Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
     std::int64_t after = 0;
     if (!page.after.empty()) {
@@ -114,25 +112,26 @@ Result<Response> get_versions(Transaction& transaction, const Request& request) 
     return service::list(std::move(items), page, "version");
 }
 
-Result<Response> get_version(Transaction& transaction, const Request& request) {
+Result<Response> get_version(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_TRY(const Json version, find_version(transaction, request.param("name"), number));
     return with_etag(200, version, 1);
 }
 
-Result<Response> register_copy(Transaction& transaction, const Request& request) {
+Result<Response> put_copy(Routing&, Transaction& transaction, const Request& request) {
     const std::string& facility = request.param("facility");
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const std::string path, parse_copy(body));
     const std::string& name = request.param("name");
-    ATOLL_TRY(const bool created, put_copy(transaction, name, number, facility, path, request.principal->subject));
+    ATOLL_TRY(const bool created,
+              registry::put_copy(transaction, name, number, facility, path, request.principal->subject));
     ATOLL_TRY(const Json copy, find_copy(transaction, name, number, facility));
     return Response::json(created ? 201 : 200, copy);
 }
 
-Result<Response> get_copies(Transaction& transaction, const Request& request) {
+Result<Response> get_copies(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(find_version(transaction, request.param("name"), number));
@@ -140,7 +139,7 @@ Result<Response> get_copies(Transaction& transaction, const Request& request) {
     return service::list(std::move(items), page, "facility");
 }
 
-Result<Response> get_croissant(Transaction& transaction, const Request& request) {
+Result<Response> get_croissant(Routing&, Transaction& transaction, const Request& request) {
     std::int64_t number = 0;
     if (const auto wanted = request.query.find("version"); wanted != request.query.end()) {
         ATOLL_TRY(number, parse_version_number(wanted->second));
@@ -158,31 +157,20 @@ Result<Response> get_croissant(Transaction& transaction, const Request& request)
 
 }  // namespace
 
-void add_routes(http::Server& server, pg::Pool& pool, const Settings& settings) {
-    const auto readers = http::Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer});
-    const auto writers = http::Access::roles({Role::kAdmin, Role::kOperator});
-    using Function = std::function<Result<Response>(Transaction&, const Request&)>;
-    const auto add = [&](Method method, const char* pattern, http::Access access, const Function& function) {
-        using Run = Response (*)(pg::Pool&, const Request&, const service::Work&);
-        const Run run = method == Method::kPost ? Run{service::idempotent} : Run{service::in_transaction};
-        server.route(method, pattern, access, [&pool, run, function](const Request& request) {
-            return run(pool, request, [&](Transaction& transaction) { return function(transaction, request); });
-        });
-    };
-    const std::string topic = settings.topic_prefix + "atoll.datasets";
-    add(Method::kPost, "/v1/datasets", writers, create_dataset);
-    add(Method::kGet, "/v1/datasets", readers, get_datasets);
-    add(Method::kGet, "/v1/datasets/:name", readers, get_dataset);
-    add(Method::kPatch, "/v1/datasets/:name", writers, patch_dataset);
-    add(Method::kPost, "/v1/datasets/:name/versions", writers,
-        [topic](Transaction& transaction, const Request& request) {
-            return create_version(transaction, request, topic);
-        });
-    add(Method::kGet, "/v1/datasets/:name/versions", readers, get_versions);
-    add(Method::kGet, "/v1/datasets/:name/versions/:version", readers, get_version);
-    add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers, register_copy);
-    add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers, get_copies);
-    add(Method::kGet, "/v1/datasets/:name/croissant", readers, get_croissant);
+void add_routes(http::Server& server, Routing& routing) {
+    using service::readers;
+    using service::writers;
+    const service::Routes routes(server, routing);
+    routes.add(Method::kPost, "/v1/datasets", writers(), post_dataset);
+    routes.add(Method::kGet, "/v1/datasets", readers(), get_datasets);
+    routes.add(Method::kGet, "/v1/datasets/:name", readers(), get_dataset);
+    routes.add(Method::kPatch, "/v1/datasets/:name", writers(), patch_dataset);
+    routes.add(Method::kPost, "/v1/datasets/:name/versions", writers(), post_version);
+    routes.add(Method::kGet, "/v1/datasets/:name/versions", readers(), get_versions);
+    routes.add(Method::kGet, "/v1/datasets/:name/versions/:version", readers(), get_version);
+    routes.add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers(), put_copy);
+    routes.add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers(), get_copies);
+    routes.add(Method::kGet, "/v1/datasets/:name/croissant", readers(), get_croissant);
 }
 
 }  // namespace atl::registry

@@ -1,12 +1,18 @@
 #pragma once
 
-#include "services/registry/settings.h"
+#include <string>
+
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
 namespace atl::registry {
 
-// Adds the registry's routes. `pool` outlives the server.
-void add_routes(http::Server& server, pg::Pool& pool, const Settings& settings);
+// What the handlers work with; outlives the server.
+struct Routing {
+    pg::Pool& pool;
+    std::string topic;  // of what they announce
+};
+
+void add_routes(http::Server& server, Routing& routing);
 
 }  // namespace atl::registry

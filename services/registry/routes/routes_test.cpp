@@ -45,7 +45,8 @@ class RegistryTest : public StackTest {
         const Status migrated = pg::migrate(connection, "registry", definition().migrations);
         ASSERT_TRUE(migrated.ok()) << migrated.error().message;
         pool_.emplace(conninfo_, "registry", 8);
-        server_.emplace([&](http::Server& server) { add_routes(server, *pool_, {}); });
+        routing_.emplace(*pool_, "atoll.datasets");
+        server_.emplace([&](http::Server& server) { add_routes(server, *routing_); });
     }
 
     // The answer, which must be as the OpenAPI document says.
@@ -74,6 +75,7 @@ class RegistryTest : public StackTest {
 
     std::string conninfo_;
     std::optional<pg::Pool> pool_;
+    std::optional<Routing> routing_;
     std::optional<http::TestServer> server_;
     service::ResponseCheck answers_{definition().openapi};
 };

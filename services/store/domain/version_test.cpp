@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "services/store/routes/blob_routes.h"
+#include "services/store/domain/byte_range.h"
 #include "shared/json/json.h"
 
 namespace atl::store {

@@ -1,5 +1,3 @@
-#include "services/store/routes/blob_routes.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "services/store/routes/routes.h"
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
 #include "shared/http/testing/test_server.h"
@@ -30,8 +29,8 @@ class BlobRoutesTest : public testing::Test {
     Settings settings_{.root = temporary_.path(), .accel_prefix = "", .put_concurrency = 1, .topic_prefix = ""};
     pg::Pool pool_{"host=/nonexistent", "store", 1};
     metrics::Registry metrics_;
-    BlobRoutes routes_{pool_, *blobs_, settings_, metrics_};
-    http::TestServer server_{[this](http::Server& server) { routes_.add_to(server); }};
+    Routing routing_{pool_, *blobs_, settings_, metrics_};
+    http::TestServer server_{[this](http::Server& server) { add_blob_routes(server, routing_); }};
 };
 
 TEST_F(BlobRoutesTest, ABodyTooManyIsRefusedWithRetryAfterAndTakenLater) {

@@ -41,10 +41,10 @@ TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {
     blobs->set_write_hook([left = 3]() mutable { return left-- > 0 ? ENOSPC : 0; });
     metrics::Registry metrics;
     const Settings settings{.root = temporary_.path() / "full", .accel_prefix = "", .topic_prefix = ""};
-    BlobRoutes routes(store_->pool(), *blobs, settings, metrics);
+    Routing routing(store_->pool(), *blobs, settings, metrics);
     http::ServerOptions server_options;
     server_options.request_bytes_max = 65U << 20;
-    http::TestServer server([&](http::Server& to) { routes.add_to(to); }, server_options);
+    http::TestServer server([&](http::Server& to) { add_blob_routes(to, routing); }, server_options);
     http::Client site = facility(server, {base}, "out");
     const auto upload = [&](const std::string& body, const std::string& name) {
         return call(site, Method::kPut, "/v1/blobs/" + name, body).status;
