@@ -46,6 +46,12 @@ echo '#include "trainer/parallel/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a
 echo '#include "shared/events/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: includes a layer above'
 mkdir -p "$tree/services/store/domain" && echo '#include "services/store/db/x.h"' >"$tree/services/store/domain/a.cpp" &&
     expect 'a.cpp:1: includes a layer above'
+mkdir -p "$tree/services/store/work" && echo '#include "services/store/service.h"' >"$tree/services/store/work/a.cpp" &&
+    expect 'work/a.cpp:1: includes a layer above'
+echo '#include "services/store/work/x.h"' >"$tree/services/store/settings.h" && expect 'settings.h:1: includes a layer above'
+mkdir -p "$tree/services/cli" && echo '#include "services/cli/commands/x.h"' >"$tree/services/cli/output.cpp" &&
+    expect 'output.cpp:1: includes a layer above'
+echo '#include "services/store/domain/x.h"' >"$tree/services/store/misc.cpp" && expect 'misc.cpp:1: includes a layer above'
 mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tree/services/store/work/a.cpp" &&
     expect "work/a.cpp:1: a service's SQL"
 echo 'FILES ../registry/x.json)' >"$tree/services/store/CMakeLists.txt" && expect 'CMakeLists.txt:1: a module.s CMake'
