@@ -46,6 +46,10 @@ const char* to_string(ErrorCode code) {
     return "internal";
 }
 
+bool is_transient(ErrorCode code) {
+    return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted;
+}
+
 std::string describe(const Error& error) {
     if (error.field.empty() || names_field(error.message, error.field)) return error.message;
     return error.field + ": " + error.message;

@@ -27,6 +27,9 @@ enum class ErrorCode {
 // The code's name as it stands in logs and in problem+json "type": "invalid-argument", "not-found", …
 const char* to_string(ErrorCode code);
 
+// Whether the same may succeed later, without anybody changing anything: kUnavailable and kResourceExhausted.
+bool is_transient(ErrorCode code);
+
 struct Error {
     ErrorCode code = ErrorCode::kInternal;
     std::string message;  // one sentence for people: what is wrong and what to do; it does not begin with the field

@@ -47,5 +47,14 @@ TEST(ResultDeathTest, ReadingTheValueOfAFailureAborts) {
     EXPECT_DEATH((void)parse_even(1).value(), "must be even");
 }
 
+TEST(ResultTest, OnlyWhatMaySucceedLaterUnchangedIsTransient) {
+    EXPECT_TRUE(is_transient(ErrorCode::kUnavailable));
+    EXPECT_TRUE(is_transient(ErrorCode::kResourceExhausted));
+    for (const ErrorCode code : {ErrorCode::kInvalidArgument, ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied,
+                                 ErrorCode::kNotFound, ErrorCode::kConflict, ErrorCode::kPreconditionFailed,
+                                 ErrorCode::kTooLarge, ErrorCode::kInternal})
+        EXPECT_FALSE(is_transient(code)) << to_string(code);
+}
+
 }  // namespace
 }  // namespace atl

@@ -17,10 +17,6 @@ constexpr milliseconds kPollTimeout{200};  // also how long stopping may take
 constexpr std::chrono::hours kPruneInterval{1};
 constexpr std::chrono::seconds kCountInterval{5};
 
-bool passing(const Error& error) {
-    return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted;
-}
-
 }  // namespace
 
 class InboxLoop {
@@ -89,7 +85,7 @@ class InboxLoop {
     bool deliver(const kafka::Message& message, const std::stop_token& stop) {
         for (int failures = 1; !stop.stop_requested(); ++failures) {
             Status status = contained([&] { return handle(message); });
-            if (!status.ok() && !passing(status.error()))
+            if (!status.ok() && !is_transient(status.error().code))
                 status = contained([&, why = describe(status.error())] { return keep_dead_letter(message, why); });
             if (status.ok()) return true;
             spdlog::warn("inbox of {}: will try again: {}", name_, describe(status.error()));

@@ -125,8 +125,7 @@ Response Response::problem(const Error& error, const std::string& request_id) {
     Response response = json(status, body);
     response.content_type = "application/problem+json";
     if (error.code == ErrorCode::kUnauthenticated) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
-        response.headers.emplace_back("Retry-After", "1");
+    if (is_transient(error.code)) response.headers.emplace_back("Retry-After", "1");
     return response;
 }
 

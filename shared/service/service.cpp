@@ -64,8 +64,8 @@ Result<bool> prepare_database(const Settings& settings, const Definition& defini
     for (;;) {
         const Status status = migrate(settings, definition);
         if (status.ok()) return true;
-        const bool wait_longer = status.error().code == ErrorCode::kUnavailable &&
-                                 std::chrono::steady_clock::now() + kDatabasePause < deadline;
+        const bool wait_longer =
+            is_transient(status.error().code) && std::chrono::steady_clock::now() + kDatabasePause < deadline;
         if (!wait_longer) return status.error();
         spdlog::warn("waiting for the database: {}", describe(status.error()));
         if (stop.wait_for(kDatabasePause)) return false;

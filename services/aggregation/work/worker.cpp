@@ -15,7 +15,8 @@ constexpr std::chrono::milliseconds kIdleWait{1000};  // leases that ran out not
 constexpr std::int64_t kAttemptsMax = 10;
 constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
 
-// The updates themselves are at fault, or what was asked for: trying again changes nothing.
+// The updates themselves are at fault, or what was asked for: trying again changes nothing. More is tried again than
+// what is_transient(): a token that was refused is read from its file again, and a fault of ours may be one worker's.
 bool is_final(const Error& error) {
     switch (error.code) {
         case ErrorCode::kInvalidArgument:

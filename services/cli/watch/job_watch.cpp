@@ -68,9 +68,7 @@ Result<json> get_patiently(http::Client& client, const std::string& path, Displa
     bool told = false;
     for (;;) {
         auto page = client.get_json(path);
-        const bool passes = !page.ok() && (page.error().code == ErrorCode::kUnavailable ||
-                                           page.error().code == ErrorCode::kResourceExhausted);
-        if (!passes || Clock::now() > deadline) return page;
+        if (page.ok() || !is_transient(page.error().code) || Clock::now() > deadline) return page;
         if (!told) display.note("the coordinator does not answer; waiting for it");
         told = true;
         std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -103,7 +103,7 @@ Status EventFeed::answer_ready(pg::Connection& connection, bool all) {
     for (std::size_t i = 0; i < due.size(); ++i) {
         Query& query = due[i];
         auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
-        if (!page.ok() && page.error().code == ErrorCode::kUnavailable) {
+        if (!page.ok() && is_transient(page.error().code)) {
             put_back({std::make_move_iterator(due.begin() + static_cast<std::ptrdiff_t>(i)),
                       std::make_move_iterator(due.end())});
             return page.error();

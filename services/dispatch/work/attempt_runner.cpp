@@ -111,7 +111,7 @@ Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int6
     if (outcome.ok()) return std::move(outcome).value();
     const ErrorCode code = outcome.error().code;
     std::string why = printable_reason(outcome.error());
-    if (code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted) return Unreachable{std::move(why)};
+    if (is_transient(code)) return Unreachable{std::move(why)};
     return Rejected{std::move(why), code == ErrorCode::kInvalidArgument};
 }
 

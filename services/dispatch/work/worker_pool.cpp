@@ -197,7 +197,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         return transaction.commit();
     };
     Status status = contained(once);
-    for (int tries = 1; !status.ok() && status.error().code == ErrorCode::kUnavailable && tries < kSaveTries; ++tries) {
+    for (int tries = 1; !status.ok() && is_transient(status.error().code) && tries < kSaveTries; ++tries) {
         std::this_thread::sleep_for(backoff_delay(tries, kSaveWait, kSaveWaitMax));
         status = contained(once);
     }

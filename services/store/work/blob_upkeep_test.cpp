@@ -4,7 +4,7 @@
 #include <fstream>
 #include <thread>
 
-#include "services/store/routes/blob_routes.h"
+#include "services/store/routes/routes.h"
 #include "services/store/testing/store_fixture.h"
 #include "services/store/work/sweep.h"
 
