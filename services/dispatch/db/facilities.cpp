@@ -1,6 +1,7 @@
 #include "services/dispatch/db/facilities.h"
 
 #include "services/dispatch/db/sql.h"
+#include "shared/base/backoff.h"
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
 
@@ -129,11 +130,17 @@ Status note_answer(pg::Connection& connection, const std::string& name, bool is_
             {name}));
         return {};
     }
-    ATOLL_RETURN_IF_ERROR(connection.query(
-        "UPDATE facilities SET unknown_answers = unknown_answers + 1, "
-        "retry_at = now() + least($2 * 2 ^ least(unknown_answers, 20), $3) * (0.75 + random() / 2) * interval '1 ms' "
-        "WHERE name = $1",
-        {name, retry_ms, retry_ms_max}));
+    ATOLL_TRY(const pg::Rows rows, connection.query("UPDATE facilities SET unknown_answers = unknown_answers + 1 WHERE "
+                                                    "name = $1 RETURNING unknown_answers",
+                                                    {name}));
+    if (rows.empty()) return {};
+    const std::chrono::milliseconds pause =
+        backoff_delay(rows.integer(0, "unknown_answers"), std::chrono::milliseconds(retry_ms),
+                      std::chrono::milliseconds(retry_ms_max));
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE facilities SET retry_at = now() + $2::double precision * (0.75 + "
+                         "random() / 2) * interval '1 ms' WHERE name = $1",
+                         {name, static_cast<std::int64_t>(pause.count())}));
     return {};
 }
 
