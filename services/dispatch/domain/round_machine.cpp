@@ -207,11 +207,10 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
 }
 
 // Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
-void refuse_updates(JobDecision& decision, const JobView& job, Round& round,
-                    const std::vector<RefusedUpdate>& refused) {
+void refuse_updates(JobDecision& decision, const JobView& job, Round& round, const std::vector<Refusal>& refused) {
     for (const Task* task : handed_in_updates(job)) {
         const auto why = std::find_if(refused.begin(), refused.end(),
-                                      [&](const RefusedUpdate& update) { return update.task == task->id; });
+                                      [&](const Refusal& update) { return update.task == task->id; });
         if (why == refused.end() || std::erase(round.accepted, task->id) == 0) continue;
         round.refused.push_back(*why);
         add_event(decision, job, "atoll.task.refused.v1",
@@ -226,8 +225,8 @@ void refuse_updates(JobDecision& decision, const JobView& job, Round& round,
 
 }  // namespace
 
-Result<std::vector<RefusedUpdate>> parse_refused(const Json& list, const std::string& path) {
-    std::vector<RefusedUpdate> refused;
+Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& path) {
+    std::vector<Refusal> refused;
     for (const Json& item : list) {
         json::ObjectReader reader(item, path);
         refused.push_back({reader.required_string("task"), reader.required_string("reason")});

@@ -19,12 +19,12 @@
 namespace atl::dispatch {
 
 // An update that the aggregation left out, as it cannot be used.
-struct RefusedUpdate {
+struct Refusal {
     std::string task;
     std::string reason;
 };
 // From the aggregation's answer or the database; an error names the field `path`.
-Result<std::vector<RefusedUpdate>> parse_refused(const json::Json& list, const std::string& path);
+Result<std::vector<Refusal>> parse_refused(const json::Json& list, const std::string& path);
 
 struct Round {
     std::int64_t number = 0;
@@ -37,7 +37,7 @@ struct Round {
     std::optional<std::int64_t> evaluate_by_ms;  // once closed: evaluations are waited for until then
     std::optional<std::int64_t> ask_again_ms;    // while aggregating: when its closing is told once more
     std::vector<std::string> accepted;           // once training closed: the tasks whose updates count
-    std::vector<RefusedUpdate> refused;          // those that turned out not to; no longer accepted
+    std::vector<Refusal> refused;                // those that turned out not to; no longer accepted
 };
 
 // How long an answer of the aggregation is waited for before atoll.round.closed.v1 is sent again. Both sides count a
@@ -68,7 +68,7 @@ struct AggregationResult {
     std::int64_t round = 0;
     std::string version;  // empty: it failed
     std::string error;
-    std::vector<RefusedUpdate> refused = {};
+    std::vector<Refusal> refused = {};
 };
 
 // A job's first decision: rounds 0 and 1.
