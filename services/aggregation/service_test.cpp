@@ -111,7 +111,7 @@ TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     ASSERT_TRUE(commit(save_failure, planning, "a fault", std::vector{RefusedUpdate{round.updates[0], "NaN"}}));
     ASSERT_TRUE(take(closed(3)).ok());
     query(
-        "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
+        "INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
     service::ResponseCheck answers(definition().openapi);
     for (const char* path : {"/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/dead-letters",
@@ -151,7 +151,7 @@ TEST_F(AggregationTest, WrongRequestsAreRefusedByName) {
 
 TEST_F(AggregationTest, DeadLettersAreShownAndOnlyWritersReplayThem) {
     query(
-        "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
+        "INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
     auto viewer = server_->client(auth::Role::kViewer);
     const Json letters = viewer.get_json("/v1/dead-letters").value();

@@ -49,8 +49,8 @@ class Relay {
 class InboxLoop;
 
 // Consumes topics; each event's handler runs inside a transaction that also records the event's id in the inbox, so
-// that a redelivery has no effect. A handler's is_transient() error is retried with back-off; another error keeps the event
-// as a dead letter in `inbox_failed`, with its message, and goes on.
+// that a redelivery has no effect. A handler's is_transient() error is retried with back-off; another error keeps the
+// event as a dead letter in `dead_letters`, with its message, and goes on.
 //
 // The service that changes its state writes the event in the same transaction, and a Relay brings it to Kafka:
 //

@@ -171,7 +171,7 @@ TEST_F(EventsTest, AnUnavailableHandlerIsTriedAgainAndItsChangesAreRolledBack) {
     });
     add_committed("a", 1);
     EXPECT_TRUE(eventually([&] { return count("effect") == 1 && calls == 3; }));
-    EXPECT_EQ(count("inbox_failed"), 0);
+    EXPECT_EQ(count("dead_letters"), 0);
 }
 
 TEST_F(EventsTest, PoisonBecomesADeadLetterAndTheRestGoesOn) {
@@ -187,8 +187,8 @@ TEST_F(EventsTest, PoisonBecomesADeadLetterAndTheRestGoesOn) {
     });
     for (const int n : {1, 2, 3}) add_committed("a", n);
     EXPECT_TRUE(eventually([&] { return effects_of("a") == std::vector{3}; }));
-    EXPECT_EQ(count("inbox_failed"), 3);
-    EXPECT_EQ(count("inbox_failed WHERE error LIKE 'n: must not be 1'"), 1);
+    EXPECT_EQ(count("dead_letters"), 3);
+    EXPECT_EQ(count("dead_letters WHERE error LIKE 'n: must not be 1'"), 1);
 }
 
 TEST_F(EventsTest, AnEventThatTheDatabaseCannotHoldIsADeadLetterAndTheRestGoesOn) {
@@ -204,9 +204,9 @@ TEST_F(EventsTest, AnEventThatTheDatabaseCannotHoldIsADeadLetterAndTheRestGoesOn
     });
     for (const int n : {2, 3}) add_committed("a", n);
     EXPECT_TRUE(eventually([&] { return effects_of("a") == std::vector{3}; }));
-    EXPECT_EQ(count("inbox_failed"), 2);
-    EXPECT_EQ(count("inbox_failed WHERE event_id = '" + topic_ + "/0/0'"), 1) << "by its place in the topic";
-    EXPECT_EQ(count("inbox_failed WHERE error LIKE 'no thing ab%'"), 1);
+    EXPECT_EQ(count("dead_letters"), 2);
+    EXPECT_EQ(count("dead_letters WHERE event_id = '" + topic_ + "/0/0'"), 1) << "by its place in the topic";
+    EXPECT_EQ(count("dead_letters WHERE error LIKE 'no thing ab%'"), 1);
 }
 
 TEST_F(EventsTest, ADeadLetterIsReplayedOnce) {
@@ -217,7 +217,7 @@ TEST_F(EventsTest, ADeadLetterIsReplayedOnce) {
         return refuses ? Status(invalid_argument("n", "n: not yet")) : Status();
     });
     add_committed("a", 1);
-    ASSERT_TRUE(eventually([&] { return count("inbox_failed") == 1; }));
+    ASSERT_TRUE(eventually([&] { return count("dead_letters") == 1; }));
     auto& gauge = metrics_.gauge("atoll_inbox_dead_letters", "", {{"consumer", group_}});
     EXPECT_TRUE(eventually([&] { return gauge.Value() == 1; }));
     const auto letters = dead_letters(*pool_->acquire().value(), 10).value();
@@ -225,12 +225,12 @@ TEST_F(EventsTest, ADeadLetterIsReplayedOnce) {
     EXPECT_EQ(letters[0].at("error"), "n: not yet");
     const std::string id = letters[0].at("id");
     EXPECT_EQ(consumer_->replay(id).error().field, "n") << "it stays while its handler refuses it";
-    EXPECT_EQ(count("inbox_failed"), 1);
+    EXPECT_EQ(count("dead_letters"), 1);
     EXPECT_EQ(count("effect"), 0);
     refuses = false;
     EXPECT_TRUE(consumer_->replay(id).ok());
     EXPECT_EQ(effects_of("a"), std::vector{1});
-    EXPECT_EQ(count("inbox_failed"), 0);
+    EXPECT_EQ(count("dead_letters"), 0);
     EXPECT_EQ(consumer_->replay(id).error().code, ErrorCode::kNotFound);
 }
 

@@ -48,7 +48,7 @@ class InboxLoop {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
         ATOLL_TRY(const auto letter,
-                  transaction.query("DELETE FROM inbox_failed WHERE consumer = $1 AND event_id = $2 RETURNING value",
+                  transaction.query("DELETE FROM dead_letters WHERE consumer = $1 AND event_id = $2 RETURNING value",
                                     {name_, event_id}));
         if (letter.empty()) return not_found("there is no dead letter " + event_id, "id");
         ATOLL_TRY(const auto value, json::parse(letter.text(0, "value")));
@@ -125,7 +125,7 @@ class InboxLoop {
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
         ATOLL_RETURN_IF_ERROR(record(transaction, id));
         ATOLL_RETURN_IF_ERROR(transaction.query(
-            "INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ($1, $2, $3, $4, $5, $6)"
+            "INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ($1, $2, $3, $4, $5, $6)"
             " ON CONFLICT DO NOTHING",
             {name_, id, message.topic, shown(message.key), shown(message.value), json::printable(why)}));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
@@ -165,7 +165,7 @@ class InboxLoop {
         next_count_ = Clock::now() + kCountInterval;
         auto lease = pool_.acquire();
         if (!lease.ok()) return;
-        const auto rows = (*lease)->query("SELECT count(*) AS n FROM inbox_failed WHERE consumer = $1", {name_});
+        const auto rows = (*lease)->query("SELECT count(*) AS n FROM dead_letters WHERE consumer = $1", {name_});
         if (rows.ok()) waiting_.Set(static_cast<double>(rows->integer(0, "n")));
     }
 
@@ -200,8 +200,8 @@ Status InboxConsumer::replay(const std::string& event_id) {
 Result<std::vector<json::Json>> dead_letters(pg::Connection& connection, std::int64_t limit) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT consumer, event_id, topic, key, value, error, " + pg::rfc3339("failed_at") +
-                                   " AS failed_at FROM inbox_failed"
-                                   " ORDER BY inbox_failed.failed_at, event_id LIMIT $1",
+                                   " AS failed_at FROM dead_letters"
+                                   " ORDER BY dead_letters.failed_at, event_id LIMIT $1",
                                {limit}));
     std::vector<json::Json> events;
     for (int i = 0; i < rows.size(); ++i) {

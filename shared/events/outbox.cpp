@@ -27,7 +27,7 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_handled_at ON inbox (handled_at);
 -- Events that their handler refused, for a person to look at.
-CREATE TABLE inbox_failed (
+CREATE TABLE dead_letters (
     consumer text NOT NULL,
     event_id text NOT NULL,
     topic text NOT NULL,

@@ -72,7 +72,7 @@ Result<std::map<std::string, std::string>> parse_environment(const Json& value) 
     for (const auto& [key, text] : value.items()) {
         const std::string field = "environment." + key;
         if (!is_variable_name(key)) return invalid_argument(field, "is not the name of an environment variable");
-        if (key == "ATOLL_OPERATION") return invalid_argument(field, "is set by dispatch itself");
+        if (key == "ATOLL_BATCH_JOB") return invalid_argument(field, "is set by dispatch itself");
         if (!text.is_string()) return invalid_argument(field, "must be a string");
         environment[key] = text.get<std::string>();
         if (environment[key].find('\0') != std::string::npos) return invalid_argument(field, "must not hold a NUL");

@@ -119,8 +119,8 @@ Task cleaning_task(const std::string& facility) {
     return task;
 }
 
-std::string operation_name(const Task& task) {
-    check(task.attempt.has_value(), "operation_name() of a task without an attempt");
+std::string batch_job_name(const Task& task) {
+    check(task.attempt.has_value(), "batch_job_name() of a task without an attempt");
     return "atoll-" + task.id + "-" + std::to_string(task.attempt->number);
 }
 

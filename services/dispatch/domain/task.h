@@ -31,7 +31,7 @@ RoundState parse_round_state(const std::string& word);
 bool is_finished(TaskState state);
 bool is_finished(JobState state);
 
-// One try of a task: at most one batch submission, under the name operation_name().
+// One try of a task: at most one batch submission, under the name batch_job_name().
 struct Attempt {
     std::int64_t number = 1;
     std::int64_t continues = 0;      // the attempt whose training state this one goes on from; 0: none
@@ -80,7 +80,7 @@ struct Task {
 Task cleaning_task(const std::string& facility);
 
 // "atoll-<task>-<attempt>": the batch job's name at the site.
-std::string operation_name(const Task& task);
+std::string batch_job_name(const Task& task);
 
 // Something that happened to a job, for its event list and for Kafka.
 struct DomainEvent {

@@ -89,7 +89,7 @@ TEST(TaskMachineTest, ARunWithoutAStepInItsTimeFails) {
 
 TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     Task task = train_task();
-    EXPECT_EQ(operation_name(task), "atoll-t1-1");
+    EXPECT_EQ(batch_job_name(task), "atoll-t1-1");
     task = apply(task, Staged{}, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kSubmitting);
     task = apply(task, Submitted{"123"}, kPollPolicy, 0).task;
@@ -122,7 +122,7 @@ TEST(TaskMachineTest, AFailedAttemptMakesANewOneUntilTheMaximum) {
     EXPECT_EQ(first.events[0].type, "atoll.task.retrying.v1");
     EXPECT_EQ(first.events[0].data.at("attempt"), 1);
     Task second = begin_attempt(first.task).task;
-    EXPECT_EQ(operation_name(second), "atoll-t1-2");
+    EXPECT_EQ(batch_job_name(second), "atoll-t1-2");
     second.attempt->step = Step::kRunning;
     Observed with_tail = ended(1);
     with_tail.stderr_tail = "out of luck";

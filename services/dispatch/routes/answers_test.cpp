@@ -26,7 +26,7 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     ASSERT_TRUE(reaches(job, "completed"));
     auto connection = connect();
     ASSERT_TRUE(connection
-                    .query("INSERT INTO inbox_failed (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', "
+                    .query("INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', "
                            "'t', 'k', '{}', 'why')")
                     .ok());
     for (const std::string& list :

@@ -93,7 +93,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_TRY(stored, find_facility(*connection, request.param("name")));
     }
-    const auto found = routing.steps.check_facility(stored.facility);
+    const auto found = routing.runner.check_facility(stored.facility);
     Json checks = Json::array();
     checks.push_back({{"name", "transport"},
                       {"ok", found.ok()},

@@ -115,7 +115,7 @@ void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::
               std::vector<LogSource>& sources) {
     const Task& task = place.task;
     const auto read = [&routing, place, lines, bytes](const std::string& file) -> Result<std::string> {
-        Site site = routing.steps.site(place.facility);
+        Site site = routing.runner.site(place.facility);
         const std::string directory = site.task_directory(place.task.id, place.task.attempt->number);
         ATOLL_TRY(const std::string text, site.tail(directory + "/" + file, bytes));
         return last_lines(text, lines);

@@ -16,7 +16,7 @@ struct Routing {
     pg::Pool& pool;
     const Catalog& catalog;
     const Topics& topics;
-    AttemptRunner& steps;
+    AttemptRunner& runner;
     EventFeed& feed;
     std::function<void()> wake;  // there is new work for the workers
 };

@@ -87,7 +87,7 @@ CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE kind = 'pr
 CREATE TABLE attempts (
     task_id text NOT NULL REFERENCES tasks,
     number integer NOT NULL,
-    operation text NOT NULL UNIQUE,      -- the batch job's name, written before anything is submitted under it
+    batch_job_name text NOT NULL UNIQUE,  -- written before anything is submitted under it
     step text NOT NULL,
     batch_id text NOT NULL DEFAULT '',
     exit_code integer,

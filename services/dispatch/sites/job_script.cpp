@@ -47,7 +47,7 @@ std::string render_exports(const std::map<std::string, std::string>& environment
 
 std::string render_job_script(const BatchJob& job) {
     std::string script = "#!/bin/sh\n# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
-                         " || exit 1\nexport ATOLL_OPERATION=" + shell_quote(job.ref.name) + "\n" +
+                         " || exit 1\nexport ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
                          render_exports(job.environment) + "job() {\n";
     if (!job.run_json.is_null())
         script += "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";

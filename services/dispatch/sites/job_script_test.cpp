@@ -25,7 +25,7 @@ TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
 # Attempt atoll-t-1
 umask 077
 cd '/work/it'\''s' || exit 1
-export ATOLL_OPERATION='atoll-t-1'
+export ATOLL_BATCH_JOB='atoll-t-1'
 export CA='/etc/$ca.pem'
 export KEY='it'\''s'
 job() {
@@ -45,7 +45,7 @@ TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheStateThatItGoesOnFro
 # Attempt atoll-t-2
 umask 077
 cd '/work/tasks/t/2' || exit 1
-export ATOLL_OPERATION='atoll-t-2'
+export ATOLL_BATCH_JOB='atoll-t-2'
 job() {
 cat >run.json <<'ATOLL_RUN_JSON'
 {
@@ -64,7 +64,7 @@ TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
 # Attempt atoll-t-1
 umask 077
 cd '/work' || exit 1
-export ATOLL_OPERATION='atoll-t-1'
+export ATOLL_BATCH_JOB='atoll-t-1'
 job() {
 most=$((16 * $(nproc)))
 [ 2 -le "$most" ] || {

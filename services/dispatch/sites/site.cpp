@@ -112,12 +112,12 @@ Result<std::string> Site::submit(const BatchSubmission& submission) {
     return batch_->submit(*transport_, submission);
 }
 
-Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchJobRef>& operations) {
-    return batch_->poll(*transport_, operations);
+Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchJobRef>& jobs) {
+    return batch_->poll(*transport_, jobs);
 }
 
-Status Site::cancel(const BatchJobRef& operation) {
-    return batch_->cancel(*transport_, operation);
+Status Site::cancel(const BatchJobRef& job) {
+    return batch_->cancel(*transport_, job);
 }
 
 Status Site::stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,

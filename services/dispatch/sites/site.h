@@ -50,9 +50,9 @@ class Site {
     std::string model_directory(const std::string& digest) const;
 
     Result<std::string> submit(const BatchSubmission& submission);
-    // One state an operation, by one query.
-    Result<std::vector<BatchState>> ask_batch(const std::vector<BatchJobRef>& operations);
-    Status cancel(const BatchJobRef& operation);
+    // One state a job, by one query.
+    Result<std::vector<BatchState>> ask_batch(const std::vector<BatchJobRef>& jobs);
+    Status cancel(const BatchJobRef& job);
 
     // Brings the versions into models/, pinned by `pin` until clean(pin). The token never enters a command line.
     Status stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,

@@ -47,7 +47,7 @@ fi
 constexpr const char* kFakeTrainer = R"sh(#!/bin/sh
 here=$(dirname "$0")
 verb=$1
-echo "$ATOLL_OPERATION $*" >>"$here/runs"
+echo "$ATOLL_BATCH_JOB $*" >>"$here/runs"
 while [ $# -gt 0 ]; do
     case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; --resume) resume=1 ;; esac
     shift

@@ -45,7 +45,7 @@ const std::string& owner(const Task& task) {
 }
 
 BatchJobRef batch_job_ref(const Task& task, const Site& site) {
-    return {operation_name(task), site.task_directory(task.id, task.attempt->number)};
+    return {batch_job_name(task), site.task_directory(task.id, task.attempt->number)};
 }
 
 BatchJob describe_batch_job(const Task& task, const Site& site) {
@@ -195,15 +195,15 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
 // One query about all attempts that the facility's batch system may know serves them all.
 Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t now_ms) {
     const std::string& facility = site.facility().name;
-    const auto operations = [&]() -> Result<std::vector<BatchJobRef>> {
+    const auto live_jobs = [&]() -> Result<std::vector<BatchJobRef>> {
         ATOLL_TRY(auto connection, pool_.acquire());
         ATOLL_TRY(const auto tasks, tasks_in_queue(*connection, facility));
         std::vector<BatchJobRef> live;
         for (const Task& one : tasks) live.push_back(batch_job_ref(one, site));
         return live;
     };
-    return queue_status_.find({facility, operation_name(task), task.attempt->batch_asked_ms,
-                               poll_policy(site.facility()).batch_poll_ms, now_ms, operations,
+    return queue_status_.find({facility, batch_job_name(task), task.attempt->batch_asked_ms,
+                               poll_policy(site.facility()).batch_poll_ms, now_ms, live_jobs,
                                [&](const auto& live) { return site.ask_batch(live); }});
 }
 

@@ -47,7 +47,7 @@ class JobLifecycleTest : public DispatchTest {
         EXPECT_TRUE(eventually([&] { return get(path).at("state") == state; })) << get(path).dump(2);
         return path;
     }
-    // How often each operation's trainer was started.
+    // How often each name's trainer was started.
     std::map<std::string, int> trainings() const {
         std::map<std::string, int> starts;
         for (const auto& line : lines("runs"))
@@ -87,7 +87,7 @@ TEST_F(JobLifecycleTest, AJobRunsThroughItsRounds) {
     ASSERT_EQ(closed.size(), 2U);
     EXPECT_EQ(closed[0].at("updates").at(0).at("facility"), "leonardo");
     EXPECT_EQ(closed[0].at("updates").at(0).at("samples"), 48);
-    for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
+    for (const auto& [name, starts] : trainings()) EXPECT_EQ(starts, 1) << name;
 }
 
 TEST_F(JobLifecycleTest, AFinishedJobLeavesItsLogsAndNoModels) {
@@ -136,7 +136,7 @@ TEST_F(JobLifecycleTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmis
     ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
     EXPECT_GE(lost_.size(), 8U) << "beginning, staging, submitting and collecting of two tasks";
     ASSERT_EQ(trainings().size(), 2U);
-    for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
+    for (const auto& [name, starts] : trainings()) EXPECT_EQ(starts, 1) << name;
     EXPECT_EQ(count(event_types(job), "atoll.task.done.v1"), 2U);
 }
 
@@ -156,7 +156,7 @@ TEST_F(JobLifecycleTest, ATrainingThatRunsOutOfTimeGoesOnFromItsState) {
     for (const char* facility : {"leonardo", "karolina"})
         EXPECT_EQ(steps[facility], (std::vector{1, 2, 3})) << facility;
     EXPECT_EQ(trainings().size(), 6U) << "three submissions a task";
-    for (const auto& [operation, starts] : trainings()) EXPECT_EQ(starts, 1) << operation;
+    for (const auto& [name, starts] : trainings()) EXPECT_EQ(starts, 1) << name;
     for (const auto& line : lines("runs"))
         EXPECT_EQ(line.find("--resume") != std::string::npos, !line.substr(0, line.find(' ')).ends_with("-1")) << line;
     EXPECT_EQ(aggregation_->closed_rounds()[0].at("updates")[0].at("samples"), 48) << "of the whole run";

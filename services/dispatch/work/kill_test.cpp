@@ -111,7 +111,7 @@ TEST_P(KillInstantTest, AJobGoesOnAndTrainsOnce) {
     std::map<std::string, int> starts;
     for (const auto& line : lines("runs")) ++starts[line.substr(0, line.find(' '))];
     EXPECT_EQ(starts.size(), 2U) << "no attempt was lost";
-    for (const auto& [operation, count] : starts) EXPECT_EQ(count, 1) << operation;
+    for (const auto& [name, count] : starts) EXPECT_EQ(count, 1) << name;
     const auto closed = aggregation_->closed_rounds();
     ASSERT_EQ(closed.size(), 1U);
     EXPECT_EQ(closed[0].at("updates").size(), 2U);
@@ -160,7 +160,7 @@ TEST_F(KillTest, AJobSurvivesKillsAtRandomInstantsAndTrainsEachAttemptOnce) {
     for (const auto& line : lines("runs"))
         if (line.find(" train ") != std::string::npos) ++starts[line.substr(0, line.find(' '))];
     EXPECT_EQ(starts.size(), 4U) << "two participants, two rounds, no attempt was lost";
-    for (const auto& [operation, count] : starts) EXPECT_EQ(count, 1) << operation;
+    for (const auto& [name, count] : starts) EXPECT_EQ(count, 1) << name;
     EXPECT_EQ(aggregation_->closed_rounds().size(), 2U) << "each round closed once";
     std::cout << kills << " kills\n";
 }

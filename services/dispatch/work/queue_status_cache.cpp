@@ -13,16 +13,16 @@ Result<QueueStatus> QueueStatusCache::find(const Query& query) {
     Facility& known = facility(query.facility);
     const std::lock_guard lock(known.mutex);
     const bool is_fresh = known.asked_ms > query.seen_ms && query.now_ms - known.asked_ms < query.age_ms_max;
-    if (!is_fresh || !known.states.contains(query.operation)) {
-        ATOLL_TRY(const auto operations, query.operations());
-        ATOLL_TRY(const auto states, query.ask(operations));
-        check(states.size() == operations.size(), "a batch system answers for each operation");
+    if (!is_fresh || !known.states.contains(query.batch_job_name)) {
+        ATOLL_TRY(const auto jobs, query.list_jobs());
+        ATOLL_TRY(const auto states, query.ask(jobs));
+        check(states.size() == jobs.size(), "a batch system answers for each job");
         known.states.clear();
-        for (std::size_t i = 0; i < operations.size(); ++i) known.states[operations[i].name] = states[i];
+        for (std::size_t i = 0; i < jobs.size(); ++i) known.states[jobs[i].name] = states[i];
         known.asked_ms = query.now_ms;
     }
-    const auto found = known.states.find(query.operation);
-    if (found == known.states.end()) return unavailable("nobody asks about " + query.operation);
+    const auto found = known.states.find(query.batch_job_name);
+    if (found == known.states.end()) return unavailable("nobody asks about " + query.batch_job_name);
     return QueueStatus{found->second, known.asked_ms};
 }
 

@@ -23,14 +23,14 @@ class QueueStatusCache {
   public:
     struct Query {
         std::string facility;
-        std::string operation;        // its name
+        std::string batch_job_name;
         std::int64_t seen_ms = 0;     // when the newest answer that its task has seen was asked for
         std::int64_t age_ms_max = 0;  // of an answer that still counts
         std::int64_t now_ms = 0;
-        std::function<Result<std::vector<BatchJobRef>>()> operations;  // all that are worth asking about
+        std::function<Result<std::vector<BatchJobRef>>()> list_jobs;  // all that are worth asking about
         std::function<Result<std::vector<BatchState>>(const std::vector<BatchJobRef>&)> ask;
     };
-    // From an answer that the task has not seen, or by asking now. kUnavailable: no answer, or the operations do not
+    // From an answer that the task has not seen, or by asking now. kUnavailable: no answer, or the jobs do not
     // hold this one.
     Result<QueueStatus> find(const Query& query);
 
@@ -38,7 +38,7 @@ class QueueStatusCache {
     struct Facility {
         std::mutex mutex;
         std::int64_t asked_ms = 0;
-        std::map<std::string, BatchState> states;  // of the last query, by operation
+        std::map<std::string, BatchState> states;  // of the last query, by name
     };
     Facility& facility(const std::string& name);
 

@@ -7,23 +7,23 @@ namespace {
 
 class BatchAnswersTest : public testing::Test {
   protected:
-    Result<QueueStatus> ask(const std::string& operation, std::int64_t seen_ms, std::int64_t now_ms) {
-        return answers_.find({"leonardo", operation, seen_ms, 1000, now_ms,
-                              [this]() -> Result<std::vector<BatchJobRef>> { return operations_; },
-                              [this](const auto& operations) -> Result<std::vector<BatchState>> {
+    Result<QueueStatus> ask(const std::string& name, std::int64_t seen_ms, std::int64_t now_ms) {
+        return answers_.find({"leonardo", name, seen_ms, 1000, now_ms,
+                              [this]() -> Result<std::vector<BatchJobRef>> { return jobs_; },
+                              [this](const auto& jobs) -> Result<std::vector<BatchState>> {
                                   ++questions_;
                                   if (is_silent_) return unavailable("no answer");
-                                  return std::vector(operations.size(), BatchState::kRunning);
+                                  return std::vector(jobs.size(), BatchState::kRunning);
                               }});
     }
 
     QueueStatusCache answers_;
-    std::vector<BatchJobRef> operations_ = {{"one", "/1"}, {"two", "/2"}};
+    std::vector<BatchJobRef> jobs_ = {{"one", "/1"}, {"two", "/2"}};
     bool is_silent_ = false;
     int questions_ = 0;
 };
 
-TEST_F(BatchAnswersTest, OneQuestionServesEveryOperationOfTheFacility) {
+TEST_F(BatchAnswersTest, OneQuestionServesEveryJobOfTheFacility) {
     EXPECT_EQ(ask("one", 0, 5000)->state, BatchState::kRunning);
     EXPECT_EQ(ask("two", 0, 5400)->asked_ms, 5000) << "when it was asked, not when it is told";
     EXPECT_EQ(questions_, 1);
@@ -39,7 +39,7 @@ TEST_F(BatchAnswersTest, NobodyGetsOneAnswerTwiceOrAnOldOne) {
 
 TEST_F(BatchAnswersTest, WhatWasSubmittedAfterAQuestionIsAskedFor) {
     ASSERT_TRUE(ask("one", 0, 5000).ok());
-    operations_.push_back({"three", "/3"});
+    jobs_.push_back({"three", "/3"});
     EXPECT_EQ(ask("three", 0, 5100)->asked_ms, 5100);
     EXPECT_EQ(questions_, 2);
     EXPECT_EQ(ask("four", 0, 5200).error().code, ErrorCode::kUnavailable);

@@ -62,12 +62,12 @@ Task cleaning_after(const Task& preparation) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& steps,
+WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& runner,
                        metrics::Registry& metrics, WorkerSeams seams)
     : pool_(pool),
       settings_(settings),
       topics_(topics),
-      runner_(steps),
+      runner_(runner),
       metrics_(metrics),
       seams_(std::move(seams)),
       workers_(pool, options()) {}

@@ -24,7 +24,7 @@ struct WorkerSeams {
 // leases, watches deadlines and counts. Any number of processes may run such a pool on one database.
 class WorkerPool {
   public:
-    WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& steps,
+    WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& runner,
                metrics::Registry& metrics, WorkerSeams seams = {});
     ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 

@@ -78,7 +78,7 @@ class SchemaChecker {
         const Json properties = schema.value("properties", Json::object());
         for (const auto& member : properties.items()) named.insert(member.key());
         bool speaks_of_others = schema.contains("additionalProperties");
-        for (const Json& part : parts_of(schema)) {
+        for (const Json& part : find_parts(schema)) {
             is_open(part, named);
             speaks_of_others = speaks_of_others || part.contains("additionalProperties");
         }
@@ -86,7 +86,7 @@ class SchemaChecker {
     }
 
     // The schemas that stand for the same value as this one.
-    std::vector<Json> parts_of(const Json& schema) const {
+    std::vector<Json> find_parts(const Json& schema) const {
         std::vector<Json> parts;
         if (schema.contains("$ref"))
             if (const Json* target = resolve_reference(document_, schema)) parts.push_back(*target);

@@ -11,14 +11,14 @@
 
 namespace atl::dispatch {
 
-// One attempt as a batch system knows it. The operation is the job's name there and never used twice.
+// One attempt as a batch system knows it. Its name there is never used twice.
 struct BatchJobRef {
     std::string name;       // "atoll-<task>-<attempt>", charset [A-Za-z0-9._-]
     std::string directory;  // at the site; holds job.sh, jobid, stdout.jsonl, stderr.log, exit.json
 };
 
 struct BatchSubmission {
-    BatchJobRef operation;
+    BatchJobRef job;
     std::string job_script;  // becomes job.sh; writes `started` and exit.json itself
 };
 
@@ -33,11 +33,11 @@ class BatchSystem {
     // kConflict: it was cancelled before.
     virtual Result<std::string> submit(Transport& transport, const BatchSubmission& submission) = 0;
 
-    // One state an operation, in order, by one query to the scheduler.
-    virtual Result<std::vector<BatchState>> poll(Transport& transport, const std::vector<BatchJobRef>& operations) = 0;
+    // One state a job, in order, by one query to the scheduler.
+    virtual Result<std::vector<BatchState>> poll(Transport& transport, const std::vector<BatchJobRef>& jobs) = 0;
 
     // Ends the job wherever it stands and makes a later submission of that name impossible. Ok: it is gone.
-    virtual Status cancel(Transport& transport, const BatchJobRef& operation) = 0;
+    virtual Status cancel(Transport& transport, const BatchJobRef& job) = 0;
 };
 
 // Processes of the login machine itself, at most `slots` jobs at once, the others queue.

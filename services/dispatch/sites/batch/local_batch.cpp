@@ -19,23 +19,22 @@ class LocalBatch : public BatchSystem {
     LocalBatch(std::int64_t slots, std::string work_dir) : slots_(slots), locks_(std::move(work_dir) + "/slots") {}
 
     Result<std::string> submit(Transport& transport, const BatchSubmission& submission) override {
-        const auto& operation = submission.operation;
-        ATOLL_TRY(
-            const CommandResult result,
-            transport.run({std::string(kSitesBatchScriptsLocalSubmitSh),
-                           {operation.directory, operation.name, std::to_string(slots_), locks_,
-                            std::to_string(submission.job_script.size()), std::string(kSitesBatchScriptsLocalRunnerSh)},
-                           submission.job_script}));
+        const auto& job = submission.job;
+        ATOLL_TRY(const CommandResult result, transport.run({std::string(kSitesBatchScriptsLocalSubmitSh),
+                                                             {job.directory, job.name, std::to_string(slots_), locks_,
+                                                              std::to_string(submission.job_script.size()),
+                                                              std::string(kSitesBatchScriptsLocalRunnerSh)},
+                                                             submission.job_script}));
         if (result.exit_code != 0) return refused("the local batch system's submission", result);
         std::string id = json::printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kIdBytesMax));
-        if (id == "cancelled") return conflict(operation.name + " was cancelled before it was submitted");
+        if (id == "cancelled") return conflict(job.name + " was cancelled before it was submitted");
         if (id.empty()) return unavailable("the local batch system gave no job id");
         return id;
     }
 
-    Result<std::vector<BatchState>> poll(Transport& transport, const std::vector<BatchJobRef>& operations) override {
+    Result<std::vector<BatchState>> poll(Transport& transport, const std::vector<BatchJobRef>& jobs) override {
         std::vector<std::string> directories;
-        for (const auto& operation : operations) directories.push_back(operation.directory);
+        for (const auto& job : jobs) directories.push_back(job.directory);
         ATOLL_TRY(const CommandResult result,
                   transport.run({std::string(kSitesBatchScriptsLocalPollSh), directories, {}}));
         if (result.exit_code != 0) return refused("the local batch system's poll", result);
@@ -46,14 +45,13 @@ class LocalBatch : public BatchSystem {
             if (line == "running") states.push_back(BatchState::kRunning);
             if (line == "absent") states.push_back(BatchState::kUnknownToQueue);
         }
-        if (states.size() != operations.size()) return unavailable("the local batch system's answer is incomplete");
+        if (states.size() != jobs.size()) return unavailable("the local batch system's answer is incomplete");
         return states;
     }
 
-    Status cancel(Transport& transport, const BatchJobRef& operation) override {
-        ATOLL_TRY(
-            const CommandResult result,
-            transport.run({std::string(kSitesBatchScriptsLocalCancelSh), {operation.directory, operation.name}, {}}));
+    Status cancel(Transport& transport, const BatchJobRef& job) override {
+        ATOLL_TRY(const CommandResult result,
+                  transport.run({std::string(kSitesBatchScriptsLocalCancelSh), {job.directory, job.name}, {}}));
         return result.exit_code == 0 ? Status() : Status(refused("the local batch system's cancel", result));
     }
 

@@ -41,13 +41,13 @@ class BabblingTransport : public Transport {
 
 class LocalBatchTest : public testing::Test {
   protected:
-    BatchJobRef operation(const std::string& name) const {
+    BatchJobRef job_ref(const std::string& name) const {
         return {"atoll-" + work_.path().filename().string() + "-" + name,
                 (work_.path() / "tasks" / name / "1").string()};
     }
     // A job that adds a line to `runs` and then waits until the file `go` is there.
     BatchSubmission submission(const std::string& name) const {
-        const auto job = operation(name);
+        const auto job = job_ref(name);
         const std::string path = work_.path().string();
         return {job, "echo " + name + " >>" + path + "/runs\n: >started\nwhile [ ! -e " + path +
                          "/go ]; do sleep 0.02; done\necho " + name + " >>" + path + "/ended\n"};
@@ -56,7 +56,7 @@ class LocalBatchTest : public testing::Test {
         const auto text = read_file(work_.path() / file);
         return text.ok() ? *text : "";
     }
-    BatchState state(const std::string& name) { return batch_->poll(transport_, {operation(name)}).value().at(0); }
+    BatchState state(const std::string& name) { return batch_->poll(transport_, {job_ref(name)}).value().at(0); }
     template <class Condition>
     bool eventually(Condition condition) {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -69,7 +69,7 @@ class LocalBatchTest : public testing::Test {
     void let_go() { ASSERT_TRUE(write_file_atomic(work_.path() / "go", "").ok()); }
 
     void TearDown() override {
-        for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(batch_->cancel(transport_, operation(name)).ok());
+        for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(batch_->cancel(transport_, job_ref(name)).ok());
     }
 
     TemporaryDirectory work_;
@@ -114,7 +114,7 @@ TEST_F(LocalBatchTest, TwoSlotsRunTwoJobs) {
     batch_ = make_local_batch(2, work_.path().string());
     for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(batch_->submit(transport_, submission(name)).ok());
     const auto count = [&](BatchState wanted) {
-        const auto states = batch_->poll(transport_, {operation("a"), operation("b"), operation("c")}).value();
+        const auto states = batch_->poll(transport_, {job_ref("a"), job_ref("b"), job_ref("c")}).value();
         return std::count(states.begin(), states.end(), wanted);
     };
     EXPECT_TRUE(eventually([&] { return count(BatchState::kRunning) == 2; }));
@@ -124,7 +124,7 @@ TEST_F(LocalBatchTest, TwoSlotsRunTwoJobs) {
 TEST_F(LocalBatchTest, ACancelledJobIsGoneWithItsChildren) {
     ASSERT_TRUE(batch_->submit(transport_, submission("a")).ok());
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
-    ASSERT_TRUE(batch_->cancel(transport_, operation("a")).ok());
+    ASSERT_TRUE(batch_->cancel(transport_, job_ref("a")).ok());
     EXPECT_EQ(state("a"), BatchState::kUnknownToQueue);
     EXPECT_EQ(lines("ended"), "");
     ASSERT_TRUE(batch_->submit(transport_, submission("b")).ok());
@@ -132,7 +132,7 @@ TEST_F(LocalBatchTest, ACancelledJobIsGoneWithItsChildren) {
 }
 
 TEST_F(LocalBatchTest, ASubmissionThatComesAfterItsCancellationStartsNothing) {
-    ASSERT_TRUE(batch_->cancel(transport_, operation("a")).ok());
+    ASSERT_TRUE(batch_->cancel(transport_, job_ref("a")).ok());
     EXPECT_EQ(batch_->submit(transport_, submission("a")).error().code, ErrorCode::kConflict);
     EXPECT_EQ(state("a"), BatchState::kUnknownToQueue);
     EXPECT_EQ(lines("runs"), "");
@@ -144,7 +144,7 @@ TEST_F(LocalBatchTest, AnOperationNobodySubmittedIsAbsent) {
 
 TEST_F(LocalBatchTest, WhatASiteSaysIsKeptAsText) {
     BabblingTransport babbling;
-    const Status refused = batch_->cancel(babbling, operation("a"));
+    const Status refused = batch_->cancel(babbling, job_ref("a"));
     EXPECT_TRUE(refused.error().message.ends_with(": \xef\xbf\xbd")) << refused.error().message;
     babbling.exit_code = 0;
     EXPECT_EQ(batch_->submit(babbling, submission("a")).value(), "\xef\xbf\xbd");
@@ -154,7 +154,7 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
     const auto trainer = work_.path() / "atoll-trainer";
     ASSERT_TRUE(
         write_file_atomic(trainer, "#!/bin/sh\necho \"$@\"; echo $WORD >&2; cat run.json; exit 7\n", 0755).ok());
-    const auto job = operation("a");
+    const auto job = job_ref("a");
     const std::string script = render_job_script({.ref = job,
                                                   .environment = {{"WORD", "it's"}},
                                                   .commands = {{trainer.string(), "train", "--model", "models/m m"}},
@@ -172,7 +172,7 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
     const auto trainer = work_.path() / "atoll-trainer";
     ASSERT_TRUE(write_file_atomic(trainer, "#!/bin/sh\necho \"of $OMPI_COMM_WORLD_SIZE\"\n", 0755).ok());
     const unsigned ranks = 2 * std::thread::hardware_concurrency();
-    const auto job = operation("a");
+    const auto job = job_ref("a");
     const std::string script = render_job_script({.ref = job, .commands = {{trainer.string()}}, .ranks = ranks});
     ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;
@@ -183,7 +183,7 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
 }
 
 TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
-    const auto job = operation("a");
+    const auto job = job_ref("a");
     const std::string script = render_job_script({.ref = job, .commands = {{"atoll-trainer"}}, .ranks = 100'000});
     ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
     const std::filesystem::path directory = job.directory;

@@ -143,18 +143,18 @@ TEST_F(SshTransportTest, AConnectionThatBreaksInTheMiddleIsUnknown) {
 
 TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     const auto batch = make_local_batch(1, file("work"));
-    const BatchJobRef operation{"atoll-a-1", file("work") + "/tasks/a/1"};
+    const BatchJobRef job{"atoll-a-1", file("work") + "/tasks/a/1"};
     const std::string script = "echo run >>" + file("runs") + "\nwhile [ ! -e " + file("go") +
                                " ]; do sleep 0.02; done\n: >" + file("ended") + "\n";
-    ASSERT_TRUE(batch->submit(*transport_, {operation, script}).ok());
+    ASSERT_TRUE(batch->submit(*transport_, {job, script}).ok());
     ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("runs")); }));
     stop_sshd();
     start_sshd();
-    ASSERT_TRUE(batch->submit(*transport_, {operation, script}).ok());
+    ASSERT_TRUE(batch->submit(*transport_, {job, script}).ok());
     write("go", "");
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("ended")); }));
     EXPECT_EQ(read_file(file("runs")).value(), "run\n");
-    EXPECT_TRUE(batch->cancel(*transport_, operation).ok());
+    EXPECT_TRUE(batch->cancel(*transport_, job).ok());
 }
 
 }  // namespace

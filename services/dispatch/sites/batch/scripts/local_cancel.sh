@@ -1,4 +1,4 @@
-# $1 directory, $2 operation. Exit 0: no process of the operation lives and none will start. Exit 75: not known.
+# $1 directory, $2 the job's name. Exit 0: no process of the job lives and none will start. Exit 75: not known.
 umask 077
 mkdir -p "$1" && cd "$1" || exit 75
 # Taking the id's place makes a submission that is still on its way come too late.
@@ -7,9 +7,9 @@ if [ ! -s jobid ]; then
     ln "jobid.$$" jobid 2>/dev/null || :
     rm -f "jobid.$$"
 fi
-# Every process of the job carries the operation's name in its environment.
+# Every process of the job carries its name in its environment.
 processes() {
-    grep -lszxF "ATOLL_OPERATION=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+    grep -lszxF "ATOLL_BATCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
 }
 signal=TERM
 tries=0

@@ -1,5 +1,5 @@
 # The local batch system's job: runs in a session of its own, in the attempt's directory. $1 slots, $2 slot locks.
-# Whoever links `jobid` first is the operation's one job, also after a submission that was killed half way.
+# Whoever links `jobid` first is the one job of its name, also after a submission that was killed half way.
 stat=$(cat "/proc/$$/stat")
 slots=$1
 locks=$2
