@@ -13,7 +13,7 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/kafka/testing/test_topics.h"
-#include "tests/integration/test_stack.h"
+#include "shared/pg/testing/database_test.h"
 
 namespace atl::events {
 namespace {
@@ -22,18 +22,16 @@ using std::chrono::milliseconds;
 
 constexpr char kSchema[] = "thing";
 
-class EventsTest : public StackTest {
+class EventsTest : public pg::DatabaseTest {
   protected:
     void SetUp() override {
-        StackTest::SetUp();
+        DatabaseTest::SetUp();
         if (IsSkipped()) return;
-        conninfo_ = stack().create_database();
         topic_ = stack().unique("test-events");
-        auto connection = pg::connect(conninfo_).value();
         const std::string sql =
             std::string(kTablesSql) + "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, n int);";
         const std::array<pg::Migration, 1> migrations{{{1, sql}}};
-        ASSERT_TRUE(pg::migrate(connection, kSchema, migrations).ok());
+        ASSERT_TRUE(pg::migrate(*connection_, kSchema, migrations).ok());
         pool_.emplace(conninfo_, kSchema, 8);
     }
 
@@ -84,7 +82,6 @@ class EventsTest : public StackTest {
         return numbers;
     }
 
-    std::string conninfo_;
     std::string topic_;
     std::string group_;
     metrics::Registry metrics_;

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "shared/pg/lease_workers.h"
-#include "tests/integration/test_stack.h"
+#include "shared/pg/testing/database_test.h"
 
 namespace atl::pg {
 namespace {
@@ -13,19 +13,16 @@ using std::chrono::seconds;
 const LeaseTable kWork{
     .name = "work", .key = {"kind", "number"}, .joins = "", .due = "NOT t.done", .order = "t.number"};
 
-class LeaseTest : public StackTest {
+class LeaseTest : public DatabaseTest {
   protected:
     void SetUp() override {
-        StackTest::SetUp();
+        DatabaseTest::SetUp();
         if (IsSkipped()) return;
-        conninfo_ = stack().create_database();
-        connection_.emplace(connect(conninfo_).value());
         query(
             "CREATE TABLE work (kind text, number integer, done boolean NOT NULL DEFAULT false, "
             "lease_until timestamptz NOT NULL DEFAULT '-infinity', lease_holder text NOT NULL DEFAULT '', "
             "fence bigint NOT NULL DEFAULT 0, PRIMARY KEY (kind, number))");
     }
-    Rows query(const std::string& sql) { return connection_->query(sql).value(); }
     std::optional<LeasedRow> take(const std::string& holder = {}) {
         return take_lease(*connection_, kWork, {seconds(60), holder}).value();
     }
@@ -56,8 +53,6 @@ class LeaseTest : public StackTest {
         return eventually([&] { return query("SELECT 1 FROM work WHERE NOT done").empty(); });
     }
 
-    std::string conninfo_;
-    std::optional<Connection> connection_;
     std::optional<Pool> pool_;
     std::atomic<bool> fail_next_ = false;
 };

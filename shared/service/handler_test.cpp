@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "shared/pg/testing/database_test.h"
 #include "shared/service/routes.h"
-#include "tests/integration/test_stack.h"
 
 namespace atl::service {
 namespace {
@@ -35,17 +35,15 @@ TEST(ListTest, TheItemBeyondThePageBecomesTheCursor) {
     EXPECT_TRUE(whole["next"].is_null());
 }
 
-class AnswerOnceTest : public StackTest {
+class AnswerOnceTest : public pg::DatabaseTest {
   protected:
     void SetUp() override {
-        StackTest::SetUp();
+        DatabaseTest::SetUp();
         if (IsSkipped()) return;
-        const std::string conninfo = stack().create_database();
-        auto connection = pg::connect(conninfo).value();
         const std::string sql = std::string(kIdempotencyTableSql) + "CREATE TABLE effects (name text);";
         const pg::Migration migrations[] = {{1, sql}};
-        ASSERT_TRUE(pg::migrate(connection, "thing", migrations).ok());
-        pool_.emplace(conninfo, "thing", 8);
+        ASSERT_TRUE(pg::migrate(*connection_, "thing", migrations).ok());
+        pool_.emplace(conninfo_, "thing", 8);
     }
 
     static http::Request request(const std::string& key, const std::string& body, const std::string& subject = "ann") {

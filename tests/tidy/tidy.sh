@@ -62,7 +62,7 @@ check_libraries() {
 # base <- shared/* <- services/x; the trainer uses only some of shared; services never include one another.
 check_layers() {
     local service
-    in_code '^#include "(services|trainer|tests)/' "${code[@]}" | grep '^shared/' | grep -v '_test\.cpp:' |
+    in_code '^#include "(services|trainer|tests)/' "${code[@]}" | grep '^shared/' | grep -vE '_test\.cpp:|/testing/' |
         report "shared/ includes nothing above it"
     in_code '^#include "' "${code[@]}" | grep '^shared/base/' | grep -v '"shared/base/' |
         report "shared/base includes nothing of ours"

@@ -7,10 +7,8 @@
 #include <thread>
 
 #include "services/registry/service.h"
-#include "shared/http/testing/test_server.h"
 #include "shared/service/testing/openapi_check.h"
-#include "shared/service/testing/response_check.h"
-#include "tests/integration/test_stack.h"
+#include "shared/service/testing/routes_fixture.h"
 
 namespace atl::registry {
 namespace {
@@ -35,31 +33,14 @@ Json version_of(char fingerprint) {
             {"statistics", {{"p50", 40}}}};
 }
 
-class RegistryTest : public StackTest {
+class RegistryTest : public service::RoutesFixture {
   protected:
-    void SetUp() override {
-        StackTest::SetUp();
-        if (IsSkipped()) return;
-        conninfo_ = stack().create_database();
-        auto connection = pg::connect(conninfo_).value();
-        const Status migrated = pg::migrate(connection, "registry", definition().migrations);
-        ASSERT_TRUE(migrated.ok()) << migrated.error().message;
-        pool_.emplace(conninfo_, "registry", 8);
+    RegistryTest() : RoutesFixture(definition()) {}
+    void add_routes(http::Server& server) override {
         routing_.emplace(*pool_, "atoll.datasets");
-        server_.emplace([&](http::Server& server) { add_routes(server, *routing_); });
+        registry::add_routes(server, *routing_);
     }
-
-    // The answer, which must be as the OpenAPI document says.
-    ClientResponse call(Method method, const std::string& path, const Json& body = nullptr, Role role = Role::kOperator,
-                        const std::vector<std::pair<std::string, std::string>>& headers = {}) {
-        http::CallOptions options;
-        options.headers = headers;
-        auto client = server_->client(role);
-        auto answer = client.call(method, path, body.is_null() ? "" : body.dump(), options).value();
-        for (const std::string& fault : answers_.faults(method, path, answer)) ADD_FAILURE() << fault;
-        return answer;
-    }
-    Json get(const std::string& path) { return call(Method::kGet, path, nullptr, Role::kViewer).json().value(); }
+    Json get(const std::string& path) { return RoutesFixture::get(path).value(); }
 
     // The answer is this problem and names this field.
     static void expect_problem(const ClientResponse& answer, int status, const std::string& field) {
@@ -73,11 +54,7 @@ class RegistryTest : public StackTest {
         return connection->query("SELECT count(*) AS n FROM " + table).value().integer(0, "n");
     }
 
-    std::string conninfo_;
-    std::optional<pg::Pool> pool_;
     std::optional<Routing> routing_;
-    std::optional<http::TestServer> server_;
-    service::ResponseCheck answers_{definition().openapi};
 };
 
 TEST_F(RegistryTest, ADatasetIsRegisteredShownAndListed) {
