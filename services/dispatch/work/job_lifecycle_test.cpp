@@ -269,7 +269,7 @@ TEST_F(JobLifecycleTest, ATrainerThatKeepsFailingFailsTheJobWithItsLastWords) {
     const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "failed"));
     const std::string error = error_of(job);
-    EXPECT_NE(error.find("attempt 2: exit code 1: made to fail"), std::string::npos) << error;
+    EXPECT_NE(error.find("made to fail"), std::string::npos) << error;
 }
 
 TEST_F(JobLifecycleTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
@@ -298,8 +298,7 @@ TEST_F(JobLifecycleTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheS
         connection.query("UPDATE facilities SET spec = spec || '{\"colour\": \"red\"}' WHERE name = 'karolina'").ok());
     ASSERT_TRUE(reaches(job, "failed"));
     const std::string error = error_of(job);
-    EXPECT_NE(error.find("karolina: "), std::string::npos) << error;
-    EXPECT_NE(error.find("colour"), std::string::npos) << error;
+    for (const char* said : {"karolina", "colour"}) EXPECT_NE(error.find(said), std::string::npos) << error;
     const auto shown = client().get_json("/v1/facilities/karolina");
     EXPECT_EQ(shown.error().code, ErrorCode::kInternal);
     std::filesystem::remove(fake("train.waits"));
@@ -326,7 +325,7 @@ TEST_F(JobLifecycleTest, NumbersThatATrainingCannotHaveMadeWeighNothing) {
     const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "failed"));
     const std::string error = error_of(job);
-    for (const char* count : {" 49 samples", " 48 "}) EXPECT_NE(error.find(count), std::string::npos) << error;
+    for (const char* count : {"49", "48"}) EXPECT_NE(error.find(count), std::string::npos) << error;
     EXPECT_TRUE(lines("push").empty()) << "nothing travelled";
 }
 
@@ -335,8 +334,9 @@ TEST_F(JobLifecycleTest, BadInputIsTriedOnce) {
     set("train.exits", "2");
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(reaches(job, "failed"));
-    const std::string error = error_of(job);
-    EXPECT_NE(error.find("attempt 1: exit code 2"), std::string::npos) << error;
+    const pg::Rows made = connect().query("SELECT max(number) AS n, max(exit_code) AS code FROM attempts").value();
+    EXPECT_EQ(made.integer(0, "n"), 1);
+    EXPECT_EQ(made.integer(0, "code"), 2);
 }
 
 TEST_F(JobLifecycleTest, ACancelledJobKillsWhatRuns) {
