@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "services/dispatch/db/jobs.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
 
@@ -21,16 +22,29 @@ Json text_or_null(const pg::Rows& rows, int row, const char* column) {
     return rows.is_null(row, column) ? Json() : Json(rows.text(row, column));
 }
 
+// Null where a row has been damaged and there is no such member.
+const Json& find_member(const Json& object, const char* key) {
+    static const Json kNone;
+    const auto found = object.find(key);
+    return found == object.end() ? kNone : *found;
+}
+
+// A job whose specification cannot be read is shown too, with the reason as its error.
 Json read_job(const pg::Rows& rows, int row) {
     const Json spec = rows.json(row, "spec");
+    json::ObjectReader reader(spec);
+    const std::int64_t rounds = reader.required_integer("rounds", 0, INT64_MAX);
+    const std::string output_model = reader.required_string("output_model");
+    reader.allow_unknown();
+    const Status read = reader.finish();
     return {{"id", rows.text(row, "id")},
             {"name", rows.text(row, "name")},
             {"state", rows.text(row, "state")},
             {"round", rows.integer(row, "current_round")},
-            {"rounds", spec.at("rounds")},
-            {"error", rows.text(row, "error")},
+            {"rounds", rounds},
+            {"error", read.ok() ? rows.text(row, "error") : "the job cannot be read: " + describe(read.error())},
             {"base", rows.text(row, "base_digest")},
-            {"output_model", spec.at("output_model")},
+            {"output_model", output_model},
             {"version", rows.text(row, "version")},
             {"created_by", rows.text(row, "created_by")},
             {"created_at", rows.text(row, "created_at")},
@@ -71,7 +85,7 @@ Json task_view(const Task& task) {
         view["models_done"] = task.attempt ? task.attempt->results.size() : 0;
     }
     if (task.kind() == TaskKind::kTrain && task.state == TaskState::kDone)
-        for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = task.result.at(key);
+        for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = find_member(task.result, key);
     return view;
 }
 
@@ -79,10 +93,10 @@ Json task_view(const Task& task) {
 constexpr std::int64_t kPageEntriesMax = 20'000;
 
 // How many rounds of a job make a page.
-std::int64_t rounds_of_page(const Json& spec, std::int64_t limit) {
-    const auto participants = static_cast<std::int64_t>(spec.at("participants").size());
-    const auto sites = static_cast<std::int64_t>(spec.at("evaluation").at("at").size());
-    const std::int64_t models = spec.at("evaluation").at("models") == "all" ? participants + 1 : 1;
+std::int64_t rounds_of_page(const JobSpec& spec, std::int64_t limit) {
+    const auto participants = static_cast<std::int64_t>(spec.participants.size());
+    const auto sites = static_cast<std::int64_t>(spec.evaluation_copies.size());
+    const std::int64_t models = spec.evaluate_updates ? participants + 1 : 1;
     return std::clamp<std::int64_t>(kPageEntriesMax / (participants + sites * (1 + models)), 1, limit);
 }
 
@@ -91,6 +105,7 @@ const std::string kPreparationQuery =
 
 Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
     Json view = rows.json(row, "spec");
+    if (!view.is_object()) view = Json::object();
     view["id"] = rows.text(row, "id");
     view["created_by"] = rows.text(row, "created_by");
     view["created_at"] = rows.text(row, "created_at");
@@ -98,7 +113,7 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
     view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
     view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
     view["error"] = task.error;
-    view["version"] = task.result.is_object() ? task.result.at("dataset_version") : Json();
+    view["version"] = find_member(task.result, "dataset_version");
     view["result"] = task.result;
     return view;
 }
@@ -125,7 +140,8 @@ Result<std::vector<Json>> job_list(pg::Connection& connection, const std::string
 Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std::int64_t after, std::int64_t limit) {
     ATOLL_TRY(const pg::Rows jobs, connection.query("SELECT spec FROM jobs WHERE id = $1", {job}));
     if (jobs.empty()) return not_found("no job " + job);
-    const std::int64_t count = rounds_of_page(jobs.json(0, "spec"), limit);
+    ATOLL_TRY(const JobSpec spec, read_job_spec(jobs, job));
+    const std::int64_t count = rounds_of_page(spec, limit);
     ATOLL_TRY(const pg::Rows rows,
               connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
                                    pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
@@ -140,8 +156,10 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
               load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3",
                          {job, after, last}));
     std::map<std::string, std::string> refused;  // why updates were left out, by task
-    for (int i = 0; i < rows.size(); ++i)
-        for (const Json& update : rows.json(i, "refused")) refused[update.at("task")] = update.at("reason");
+    for (int i = 0; i < rows.size(); ++i) {
+        ATOLL_TRY(const auto refusals, read_refusals(rows, i));
+        for (const Refusal& refusal : refusals) refused[refusal.task] = refusal.reason;
+    }
     std::map<std::int64_t, Json::array_t> task_lists;
     std::map<std::int64_t, Json::array_t> evaluations;
     for (const auto& task : tasks) {
@@ -153,9 +171,10 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         }
         task_lists[task.round].push_back(std::move(view));
         if (task.kind() != TaskKind::kEvaluate || task.state != TaskState::kDone) continue;
-        for (Json item : task.result.at("evaluations")) {
+        for (Json item : find_member(task.result, "evaluations")) {
+            if (!item.is_object()) continue;
             item["facility"] = task.facility;
-            item["dataset"] = task.result.at("dataset");
+            item["dataset"] = find_member(task.result, "dataset");
             evaluations[task.round].push_back(std::move(item));
         }
     }

@@ -28,9 +28,7 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
         if (!rows.is_null(i, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(i, "evaluate_by_ms");
         if (!rows.is_null(i, "ask_again_ms")) round.ask_again_ms = rows.integer(i, "ask_again_ms");
         round.accepted = rows.json(i, "accepted").get<std::vector<std::string>>();
-        auto refused = parse_refused(rows.json(i, "refused"), "refused");
-        if (!refused.ok()) return internal_error("round " + rows.text(i, "number") + ": " + describe(refused.error()));
-        round.refused = std::move(refused).value();
+        ATOLL_TRY(round.refused, read_refusals(rows, i));
         if (round.number == current) job.round = round;
         if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
     }
@@ -69,6 +67,19 @@ Status resume(pg::Transaction& transaction, const std::string& job) {
 
 }  // namespace
 
+Result<JobSpec> read_job_spec(const pg::Rows& rows, const std::string& id) {
+    auto spec = parse_job_spec(rows.json(0, "spec"), JobSource::kDatabase);
+    if (!spec.ok()) return internal_error("the job " + id + " cannot be read: " + describe(spec.error()));
+    return spec;
+}
+
+Result<std::vector<Refusal>> read_refusals(const pg::Rows& rows, int row) {
+    auto refusals = parse_refused(rows.json(row, "refused"), "refused");
+    if (!refusals.ok())
+        return internal_error("round " + rows.text(row, "number") + " cannot be read: " + describe(refusals.error()));
+    return refusals;
+}
+
 Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (rows.empty()) return not_found("there is no job " + id, "id");
@@ -82,9 +93,7 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
     if (rows.empty()) return not_found("no job " + id);
     JobView job;
     job.id = id;
-    auto spec = parse_job_spec(rows.json(0, "spec"), JobSource::kDatabase);
-    if (!spec.ok()) return internal_error("the job " + id + " cannot be read: " + describe(spec.error()));
-    job.spec = std::move(spec).value();
+    ATOLL_TRY(job.spec, read_job_spec(rows, id));
     job.state = parse_job_state(rows.text(0, "state"));
     job.base = rows.text(0, "base_digest");
     ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));
@@ -127,9 +136,8 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
                                 "spec->>'output_model' = $1 LIMIT 1",
                                 {model}));
     if (rows.empty()) return {};
-    return conflict("output_model: the job \"" + rows.text(0, "name") + "\" (" + rows.text(0, "id") +
-                        ") is writing the model \"" + model +
-                        "\"; give this job an output_model of its own, or wait until that one has ended",
+    return conflict("output_model: the job \"" + rows.text(0, "name") + "\" (" + rows.text(0, "id") + ") is writing the model \"" +
+                        model + "\"; give this job an output_model of its own, or wait until that one has ended",
                     "output_model");
 }
 

@@ -11,6 +11,10 @@
 
 namespace atl::dispatch {
 
+// The column `spec` of a job's row, `refused` of a round's. kInternal: it has been damaged.
+Result<JobSpec> read_job_spec(const pg::Rows& rows, const std::string& id);
+Result<std::vector<Refusal>> read_refusals(const pg::Rows& rows, int row);
+
 // Locks the job's row and reads what a decision needs. kNotFound: no such job.
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
 

@@ -141,5 +141,34 @@ TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEvent
     EXPECT_LT(round.dump().size(), 16U << 20);
 }
 
+TEST_F(JobsTest, AJobThatCannotBeReadIsShownAndHidesNoOther) {
+    add_facilities(1);
+    const std::string job = add_job(1);
+    for (const char* damage : {"'7'", "'{}'", "jsonb_set(spec, '{rounds}', '\"many\"')", "spec - 'output_model'"}) {
+        query(std::string("UPDATE jobs SET spec = ") + damage);
+        const Json view = job_view(*connection_, job).value();
+        EXPECT_NE(view.at("error"), "") << damage;
+        EXPECT_TRUE(view.at("rounds").is_number_integer() && view.at("output_model").is_string()) << view;
+        EXPECT_EQ(job_list(*connection_, "", 10).value().at(0).at("error"), view.at("error"));
+        const auto rounds = rounds_view(*connection_, job, -1, 10);
+        ASSERT_FALSE(rounds.ok()) << damage;
+        EXPECT_EQ(rounds.error().code, ErrorCode::kInternal);
+    }
+}
+
+TEST_F(JobsTest, RoundsAreShownWhateverTheirTasksHandedIn) {
+    add_facilities(1);
+    const std::string job = add_job(1);
+    ASSERT_TRUE(finish_all().ok());
+    for (const char* damage : {"NULL", "'7'", "'{}'", "'{\"evaluations\": 7}'", "'{\"evaluations\": [7]}'"}) {
+        query(std::string("UPDATE tasks SET state = 'done', result = ") + damage);
+        const auto rounds = rounds_view(*connection_, job, -1, 10);
+        ASSERT_TRUE(rounds.ok()) << damage;
+        EXPECT_FALSE(rounds->at("items").empty());
+    }
+    query("UPDATE rounds SET refused = '[7]'");
+    EXPECT_EQ(rounds_view(*connection_, job, -1, 10).error().code, ErrorCode::kInternal);
+}
+
 }  // namespace
 }  // namespace atl::dispatch
