@@ -17,8 +17,8 @@ using Labels = std::map<std::string, std::string>;
 // Thread-safe. Asking again for the same name and labels gives the same metric.
 //
 //   metrics::Registry metrics;
-//   auto& jobs = metrics.counter("atoll_dispatch_jobs_total", "Jobs that were submitted.");
-//   jobs.Increment();
+//   auto& parts = metrics.counter("atoll_aggregation_parts_total", "Parts that were averaged and stored");
+//   parts.Increment();
 class Registry {
   public:
     prometheus::Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
