@@ -72,6 +72,9 @@ echo 'std::thread t;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: threads are s
 echo '    exit(1);' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: return an error'
 echo 'return invalid_argument("after", "after: must be a cursor");' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: a message does'
 echo 'return invalid_argument(field, field + ": must be a name");' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: a message does'
+printf 'return invalid_argument(path + ".at",\n    path + ".at: stands here twice");\n' >"$tree/services/store/a.cpp" &&
+    expect 'a.cpp:1: a message does'
+echo 'return conflict("name: is taken by " + other, "name");' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: a message does'
 echo 'spdlog::warn("no: {}", status.error().message);' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: a log shows'
 echo 'file(GLOB sources *.cpp)' >"$tree/shared/pg/a.cmake" && expect 'a.cmake:1: sources are listed'
 echo 'int x; ' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: white space'

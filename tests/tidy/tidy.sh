@@ -175,6 +175,16 @@ check_sizes() {
     ' "${code[@]}" | report "a function of more than $function_lines_max lines"
 }
 
+# "file:line:" of errors whose message begins with the field that they name, on however many lines they stand:
+# invalid_argument(F + ".x", F + ".x: …"), conflict("x: …", "x").
+repeated_fields() {
+    perl -0777 -ne '
+        while (/\binvalid_argument\(\s*(?:((?:(?!;\n).)*?)",\s*\1: |([a-z_]+),\s*\2 \+ ": )|\b(?:conflict|not_found)\(\s*"([\w.]+): (?:(?!;\n).)*?"\3"\)/gs) {
+            my $line = 1 + (substr($_, 0, $-[0]) =~ tr/\n//);
+            print "$ARGV:$line:\n";
+        }' $(printf '%s\n' "${code[@]}" | grep -E '^(shared|services)/' | grep -v '_test\.cpp$') /dev/null
+}
+
 check_habits() {
     local file
     for file in "${headers[@]}"; do
@@ -185,8 +195,7 @@ check_habits() {
     in_code 'std::thread[ ({&>]' "${code[@]}" | report "threads are std::jthread"
     in_code '(^|[^_a-zA-Z:.])(exit|abort) *\(' "${code[@]}" | grep -vE '_test\.cpp:|^shared/base/check\.|::_?exit' |
         report "return an error; check() is for programmers' errors"
-    in_code '\binvalid_argument\((("[^"]+)", *\2|([a-z_]+), *\3 \+ "): ' "${code[@]}" | grep -E '^(shared|services)/' |
-        grep -v '_test\.cpp:' | report "a message does not repeat its field: describe() puts it in front"
+    repeated_fields | report "a message does not repeat its field: describe() puts it in front"
     in_code 'spdlog::.*\.error\(\)\.message' "${code[@]}" | report "a log shows describe(error), with the field"
     grep -HnE '^[^#]*(^| )\.\./' $(find . -name CMakeLists.txt -not -path './build/*') /dev/null | sed 's#^\./##' |
         report "a module's CMake reaches into another module"

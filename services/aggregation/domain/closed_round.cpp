@@ -48,7 +48,7 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
         const std::string path = "updates[" + std::to_string(i) + "]";
         ATOLL_TRY(Update update, parse_update(values[i], path));
         if (!tasks.insert(update.task).second)
-            return invalid_argument(path + ".task", path + ".task: task " + update.task + " counts twice");
+            return invalid_argument(path + ".task", "task " + update.task + " counts twice");
         updates.push_back(std::move(update));
     }
     std::sort(updates.begin(), updates.end(), [](const Update& a, const Update& b) {

@@ -102,6 +102,8 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
     data = closed_round();
     data["updates"][1]["task"] = data["updates"][0]["task"];
     EXPECT_EQ(field_of_error(data), "updates[1].task");
+    EXPECT_FALSE(parse_closed_round(data).error().message.starts_with("updates[1].task"))
+        << "the field stands beside it";
 }
 
 TEST(ClosedRoundTest, WeightsFollowTheStrategy) {

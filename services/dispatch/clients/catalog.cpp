@@ -63,17 +63,15 @@ Error no_copy_error(const DatasetCopy& data, const std::map<std::int64_t, Datase
     const std::string facility = "facility \"" + data.facility + "\" holds ";
     const std::string dataset = " of dataset \"" + data.dataset + "\"";
     if (held.empty())
-        return invalid_argument(path + ".dataset", path + ".dataset: " + facility + "no version" + dataset +
-                                                       ": `atoll dataset show " + data.dataset +
-                                                       "` says where its copies are");
+        return invalid_argument(path + ".dataset", facility + "no version" + dataset + ": `atoll dataset show " +
+                                                       data.dataset + "` says where its copies are");
     std::string numbers;
     int named = 0;
     for (auto one = held.rbegin(); one != held.rend() && named < kNamedMax; ++one, ++named)
         numbers += (named > 0 ? ", " : "") + std::to_string(one->first);
     if (static_cast<std::size_t>(named) < held.size()) numbers += ", …";
-    return invalid_argument(path + ".dataset_version", path + ".dataset_version: " + facility +
-                                                           (held.size() == 1 ? "version " : "versions ") + numbers +
-                                                           dataset + ", not " + std::to_string(data.version));
+    return invalid_argument(path + ".dataset_version", facility + (held.size() == 1 ? "version " : "versions ") +
+                                                           numbers + dataset + ", not " + std::to_string(data.version));
 }
 
 }  // namespace

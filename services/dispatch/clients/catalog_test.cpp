@@ -41,5 +41,16 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
     }
 }
 
+TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
+    answer_ = {{"items", Json::array()}, {"next", nullptr}};
+    for (const std::int64_t version : {0, 7}) {
+        DatasetCopy copy{"leonardo", "it", version, ""};
+        const auto shape = catalog_.resolve(copy, "participants[0]");
+        ASSERT_FALSE(shape.ok());
+        EXPECT_EQ(shape.error().field, "participants[0].dataset");
+        EXPECT_FALSE(shape.error().message.starts_with("participants[0]")) << shape.error().message;
+    }
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -77,7 +77,7 @@ Status require_own_place(pg::Transaction& transaction, const Facility& facility)
                                 "spec->'transport'->>'kind' = $3 AND coalesce(spec->'transport'->>'host', '') = $4",
                                 {facility.name, facility.work_dir, facility.transport.kind, facility.transport.host}));
     if (rows.empty()) return {};
-    return conflict("work_dir: the facility \"" + rows.text(0, "name") + "\" has this directory already" +
+    return conflict("the facility \"" + rows.text(0, "name") + "\" has this directory already" +
                         (facility.transport.host.empty() ? "" : " at " + facility.transport.host) +
                         "; each needs one of its own",
                     "work_dir");

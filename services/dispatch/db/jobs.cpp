@@ -136,7 +136,7 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
                                 "spec->>'output_model' = $1 LIMIT 1",
                                 {model}));
     if (rows.empty()) return {};
-    return conflict("output_model: the job \"" + rows.text(0, "name") + "\" (" + rows.text(0, "id") + ") is writing the model \"" +
+    return conflict("the job \"" + rows.text(0, "name") + "\" (" + rows.text(0, "id") + ") is writing the model \"" +
                         model + "\"; give this job an output_model of its own, or wait until that one has ended",
                     "output_model");
 }

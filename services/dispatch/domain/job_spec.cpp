@@ -86,8 +86,7 @@ Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list, JobSo
             return s.facility == copy.facility && s.dataset == copy.dataset;
         };
         if (std::any_of(copies.begin(), copies.end(), same))
-            return invalid_argument(path + ".dataset",
-                                    path + ".dataset: " + copy.dataset + " at " + copy.facility + " stands here twice");
+            return invalid_argument(path + ".dataset", copy.dataset + " at " + copy.facility + " stands here twice");
         copies.push_back(std::move(copy));
     }
     return copies;

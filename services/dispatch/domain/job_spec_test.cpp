@@ -102,6 +102,7 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         const auto spec = parse_job_spec(value);
         ASSERT_FALSE(spec.ok()) << wrong.pointer << " = " << wrong.value;
         EXPECT_EQ(spec.error().field, wrong.field) << spec.error().message;
+        EXPECT_FALSE(spec.error().message.starts_with(std::string(wrong.field) + ":")) << spec.error().message;
         EXPECT_EQ(spec.error().code, ErrorCode::kInvalidArgument);
     }
 }

@@ -76,6 +76,7 @@ TEST_F(RoutesTest, TwoFacilitiesCannotHaveOnePlace) {
         EXPECT_EQ(answer.status, 409) << same;
         EXPECT_EQ(Json::parse(answer.body).value("field", ""), "work_dir");
         EXPECT_NE(answer.body.find("leonardo"), std::string::npos) << "the other one is named: " << answer.body;
+        EXPECT_FALSE(answer.json().error().message.starts_with("work_dir")) << answer.body;
     }
     EXPECT_EQ(count("facilities"), 2);
     EXPECT_EQ(post("/v1/facilities", facility("third", {{"kind", "ssh"}, {"host", "login"}}, taken)).status, 201);
