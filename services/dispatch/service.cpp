@@ -23,6 +23,13 @@ namespace {
 constexpr const char* kSchema = "dispatch";
 constexpr std::chrono::seconds kBrokerPatience{2};
 
+std::span<const pg::Migration> migrations() {
+    static const std::string first =
+        std::string(kSchema0001InitSql) + std::string(service::kIdempotencyTableSql) + std::string(events::kTablesSql);
+    static const pg::Migration all[] = {{1, first}};
+    return all;
+}
+
 class Service : public service::Running {
   public:
     Service(service::Context& context, Settings settings, const auth::Issuer& issuer, WorkerSeams seams)
@@ -102,13 +109,6 @@ service::Definition definition() {
             .migrations = migrations(),
             .openapi = kOpenapiJson,
             .configure = service::configure_with(parse_settings, start)};
-}
-
-std::span<const pg::Migration> migrations() {
-    static const std::string first =
-        std::string(kSchema0001InitSql) + std::string(service::kIdempotencyTableSql) + std::string(events::kTablesSql);
-    static const pg::Migration all[] = {{1, first}};
-    return all;
 }
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {

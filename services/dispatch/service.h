@@ -11,9 +11,6 @@ namespace atl::dispatch {
 // What main() runs.
 service::Definition definition();
 
-// The schema "dispatch", with the tables of the outbox, the inbox and the idempotency keys.
-std::span<const pg::Migration> migrations();
-
 // Adds the routes and starts the relay, the consumer of aggregation's answers, the event feed and the workers.
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings);
 // The same with a test's seams.

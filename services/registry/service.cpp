@@ -1,6 +1,5 @@
 #include "services/registry/service.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -16,7 +15,7 @@ namespace {
 std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(kSchema0001InitSql) + std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql);
-    static const std::array<pg::Migration, 1> all = {{{1, first}}};
+    static const pg::Migration all[] = {{1, first}};
     return all;
 }
 

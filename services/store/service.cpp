@@ -9,6 +9,13 @@
 namespace atl::store {
 namespace {
 
+std::span<const pg::Migration> migrations() {
+    static const std::string first =
+        std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
+    static const pg::Migration all[] = {{1, first}};
+    return all;
+}
+
 class RunningStore : public service::Running {
   public:
     RunningStore(service::Context& context, const Settings& settings, std::unique_ptr<BlobStore> blobs)
@@ -28,13 +35,6 @@ class RunningStore : public service::Running {
 };
 
 }  // namespace
-
-std::span<const pg::Migration> migrations() {
-    static const std::string first =
-        std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
-    static const pg::Migration all[] = {{1, first}};
-    return all;
-}
 
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
     ATOLL_TRY(auto blobs, BlobStore::open(settings.root));

@@ -246,7 +246,7 @@ void DispatchTest::begin(WorkerSeams seams, const std::string& brokers) {
 
 void DispatchTest::make_schema() {
     auto connection = pg::connect(conninfo_).value();
-    const auto migrated = pg::migrate(connection, "dispatch", migrations());
+    const auto migrated = pg::migrate(connection, "dispatch", definition().migrations);
     ASSERT_TRUE(migrated.ok()) << migrated.error().message;
 }
 

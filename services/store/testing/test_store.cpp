@@ -10,7 +10,7 @@ TestStore::TestStore(const std::string& postgres, const std::string& kafka, cons
     settings_.kafka_brokers = kafka;
     settings_.own = {{"root", root.string()}, {"accel_prefix", "/internal/blobs/"}, {"topic_prefix", topic_prefix}};
     auto connection = pg::connect(settings_.postgres).value();
-    const Status migrated = pg::migrate(connection, "store", migrations());
+    const Status migrated = pg::migrate(connection, "store", definition().migrations);
     check(migrated.ok(), migrated.ok() ? "" : migrated.error().message);
     start();
 }
