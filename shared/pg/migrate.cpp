@@ -11,11 +11,6 @@ std::string quoted(const std::string& schema) {
     return "\"" + schema + "\"";
 }
 
-void check_numbering(std::span<const Migration> migrations) {
-    for (std::size_t i = 0; i < migrations.size(); ++i)
-        check(migrations[i].version == static_cast<int>(i) + 1, "migrations are numbered 1, 2, 3 … without gaps");
-}
-
 // Takes the lock that lets one program migrate at a time, and makes the schema and its list of versions.
 Result<int> prepare(Transaction& transaction, const std::string& schema) {
     ATOLL_RETURN_IF_ERROR(transaction.query("SET LOCAL statement_timeout = 0"));
@@ -33,7 +28,8 @@ Result<int> prepare(Transaction& transaction, const std::string& schema) {
 }  // namespace
 
 Status migrate(Connection& connection, const std::string& schema, std::span<const Migration> migrations) {
-    check_numbering(migrations);
+    for (std::size_t i = 0; i < migrations.size(); ++i)
+        check(migrations[i].version == static_cast<int>(i) + 1, "migrations are numbered 1, 2, 3 … without gaps");
     ATOLL_TRY(Transaction transaction, Transaction::begin(connection));
     ATOLL_TRY(const int current, prepare(transaction, schema));
     const int newest = static_cast<int>(migrations.size());

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "shared/base/text.h"
+
 namespace atl::dispatch {
 
 // A timestamptz column as Unix milliseconds, and back.
@@ -15,9 +17,7 @@ inline std::string sql_from_ms(const std::string& parameter) {
 
 // Identifiers of ours (letters, digits, ".", "_" and "-" only) as a text[] parameter.
 inline std::string sql_array(const std::vector<std::string>& words) {
-    std::string text = "{";
-    for (const auto& word : words) text += (text.size() == 1 ? "" : ",") + word;
-    return text + "}";
+    return "{" + join(words, ",") + "}";
 }
 
 }  // namespace atl::dispatch
