@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "shared/base/mapped_file.h"
-#include "trainer/checkpoint/weights_io.h"
 #include "trainer/comm/comm.h"
+#include "trainer/model_io/weights_io.h"
 #include "trainer/train/prepare.h"
 
 namespace {
@@ -86,7 +86,7 @@ double warm_page_cache(const std::filesystem::path& directory) {
     return cached / pages;
 }
 
-Times load_once(const checkpoint::ModelDirectory& directory, kernels::Backend& backend) {
+Times load_once(const model_io::ModelDirectory& directory, kernels::Backend& backend) {
     auto arena = tensor::Arena::measuring();
     parallel::ParameterStore::lay_out(arena, directory.model, parallel::ParallelLayout{}, nullptr);
     const std::int64_t bytes = arena.peak_bytes();
@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
     if (argc < 2) return std::fprintf(stderr, "load_bench MODEL [ROUNDS]\n"), 2;
     const int rounds = std::max(kRoundsMin, argc > 2 ? std::atoi(argv[2]) : kRoundsMin);
     const auto backend = kernels::make_cpu_backend(1).value();
-    auto directory = checkpoint::open_model(argv[1]);
+    auto directory = model_io::open_model_directory(argv[1]);
     if (!directory.ok()) return std::fprintf(stderr, "%s\n", describe(directory.error()).c_str()), 2;
     const std::vector<char> bytes(static_cast<std::size_t>(bytes_of(*directory->weights)), 1);
     std::vector<Times> copies, loads;

@@ -95,13 +95,8 @@ Result<ForeignTensor> join_parts(weights::TensorSpec spec, std::vector<Part> par
 Result<ExpectedModel> expected_model(const std::string& config, const std::filesystem::path& config_path) {
     const auto parsed = model::parse_config(config);
     if (!parsed.ok()) return in_file(config_path, parsed.error().field + " " + parsed.error().message);
-    const model::Model model = model::make_model(*parsed);
-    ExpectedModel expected;
-    for (const auto& unit : model.units) {
-        for (const auto& parameter : unit.parameters) expected.tensors.push_back({parameter.name, parameter.shape});
-    }
-    expected.ignorable = model::ignorable_tensors(*parsed);
-    return expected;
+    return ExpectedModel{.tensors = weights::tensor_specs(model::make_model(*parsed), false),
+                         .ignorable = model::ignorable_tensors(*parsed)};
 }
 
 Status read_rows(const ForeignTensor& tensor, std::int64_t begin, std::int64_t end, std::span<float> out) {

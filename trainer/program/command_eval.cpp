@@ -1,5 +1,5 @@
-#include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
+#include "trainer/model_io/model_directory.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/memory_check.h"
@@ -15,10 +15,10 @@ class EvalCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
-        ATOLL_TRY(checkpoint::ModelDirectory directory, train::open_model(config_, *comm));
+        ATOLL_TRY(model_io::ModelDirectory directory, train::open_model(config_, *comm));
         if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
-                                                                    config_.broadcast_from_rank0));
+            ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
+                                                                  config_.broadcast_from_rank0));
         train::set_precision(directory.model, config_);
         ATOLL_TRY(const train::CheckedData data, train::open_data(evaluation_data(), directory, *comm));
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
@@ -43,7 +43,7 @@ class EvalCommand final : public Command {
                 .join_documents = config_.cross_document_attention == run_settings::OnOff::kOn};
     }
 
-    Result<std::unique_ptr<parallel::RunMemory>> prepare(const checkpoint::ModelDirectory& directory,
+    Result<std::unique_ptr<parallel::RunMemory>> prepare(const model_io::ModelDirectory& directory,
                                                          const train::CheckedData& data, kernels::Backend& backend,
                                                          comm::Comm& comm) {
         ATOLL_RETURN_IF_ERROR(comm.agree(train::check_micro_step(micro(data), data.dataset.seq_len())));
@@ -58,7 +58,7 @@ class EvalCommand final : public Command {
         };
         ATOLL_RETURN_IF_ERROR(train::check_fits(micro(data), need_bytes, comm));
         ATOLL_TRY(auto memory, comm::agreed(comm, parallel::RunMemory::allocate(backend, directory.model, options)));
-        const auto load = config_.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
+        const auto load = config_.broadcast_from_rank0 ? model_io::load_weights_from_rank0 : model_io::load_weights;
         ATOLL_RETURN_IF_ERROR(load(directory, memory->store(), backend, comm));
         return memory;
     }

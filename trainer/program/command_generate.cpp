@@ -1,7 +1,7 @@
 #include "shared/host/node.h"
-#include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/generate.h"
+#include "trainer/model_io/model_directory.h"
 #include "trainer/parallel/gathered_weight_source.h"
 #include "trainer/parallel/process_groups.h"
 #include "trainer/program/commands.h"
@@ -29,10 +29,10 @@ class GenerateCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
-        ATOLL_TRY(checkpoint::ModelDirectory directory, train::open_model(config_, *comm));
+        ATOLL_TRY(model_io::ModelDirectory directory, train::open_model(config_, *comm));
         if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
-                                                                    config_.broadcast_from_rank0));
+            ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
+                                                                  config_.broadcast_from_rank0));
         train::set_precision(directory.model, config_);
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
@@ -51,7 +51,7 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
         ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeightSource::allocate(
                                                               *backend, directory.model, layout, ranks.shard_group())));
-        const auto load = config_.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
+        const auto load = config_.broadcast_from_rank0 ? model_io::load_weights_from_rank0 : model_io::load_weights;
         ATOLL_RETURN_IF_ERROR(load(directory, weights->store(), *backend, *comm));
         return print_continuation(directory.model, *backend, *weights, *tokenizer, prompt, *comm);
     }

@@ -1,7 +1,7 @@
 #include <array>
 
 #include "shared/log/warn.h"
-#include "trainer/checkpoint/base_digest.h"
+#include "trainer/model_io/model_directory.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/adapters.h"
 #include "trainer/train/input_paths.h"
@@ -49,8 +49,8 @@ class MergeCommand final : public Command {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
-        ATOLL_TRY(checkpoint::ModelDirectory directory, open_both());
-        ATOLL_RETURN_IF_ERROR(checkpoint::warn_of_other_weights(directory, base, *comm::make_self(), false));
+        ATOLL_TRY(model_io::ModelDirectory directory, open_both());
+        ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, base, *comm::make_self(), false));
         if (format) model::quantize_layers(directory.model, *format);
         ATOLL_RETURN_IF_ERROR(weights::merge_adapter(options_, directory.model));
         say_what_was_merged(trained_on);
@@ -59,13 +59,13 @@ class MergeCommand final : public Command {
 
   private:
     // As every command opens a model with an adapter.
-    Result<checkpoint::ModelDirectory> open_both() const {
+    Result<model_io::ModelDirectory> open_both() const {
         run_settings::RunConfig config;
         config.adapter = options_.adapter;
-        ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(options_.model));
-        ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, *comm::make_self(), false));
+        ATOLL_TRY(model_io::ModelDirectory directory, model_io::open_model_directory(options_.model));
+        ATOLL_RETURN_IF_ERROR(model_io::check_tied_head(directory, *comm::make_self(), false));
         ATOLL_TRY(auto adapters, train::choose_adapters(config));
-        ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
+        ATOLL_RETURN_IF_ERROR(model_io::add_adapters(directory, std::move(*adapters)));
         return directory;
     }
 

@@ -3,8 +3,8 @@
 
 #include "shared/host/node.h"
 #include "shared/log/warn.h"
-#include "trainer/checkpoint/base_digest.h"
 #include "trainer/comm/launch.h"
+#include "trainer/model_io/model_directory.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/memory_check.h"
 #include "trainer/train/output.h"
@@ -62,10 +62,10 @@ class TrainCommand final : public Command {
 
     static Status read_base(train::PreparedRun& prepared, comm::Comm& comm) {
         ATOLL_TRY(prepared.base_sha256,
-                  checkpoint::base_digest(prepared.directory, comm, prepared.config.broadcast_from_rank0));
+                  model_io::base_digest(prepared.directory, comm, prepared.config.broadcast_from_rank0));
         if (prepared.directory.adapters)
-            checkpoint::warn_of_other_weights(prepared.directory, prepared.directory.adapters->trained_on,
-                                              prepared.base_sha256, comm);
+            model_io::warn_of_other_weights(prepared.directory, prepared.directory.adapters->trained_on,
+                                            prepared.base_sha256, comm);
         return {};
     }
 

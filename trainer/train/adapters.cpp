@@ -57,8 +57,8 @@ std::string base_text(const std::string& quantize) {
 
 }  // namespace
 
-Result<std::optional<checkpoint::AdapterSource>> choose_adapters(const RunConfig& config) {
-    checkpoint::AdapterSource source;
+Result<std::optional<model_io::AdapterSource>> choose_adapters(const RunConfig& config) {
+    model_io::AdapterSource source;
     source.seed = static_cast<std::uint64_t>(config.seed);
     if (!config.adapter.empty()) {
         ATOLL_TRY(source.options, weights::load_adapter_config(config.adapter));
@@ -77,7 +77,7 @@ Result<std::optional<checkpoint::AdapterSource>> choose_adapters(const RunConfig
             return invalid_argument("--" + std::string(flag), "means nothing without --lora-rank");
         }
     }
-    return std::optional<checkpoint::AdapterSource>();
+    return std::optional<model_io::AdapterSource>();
 }
 
 std::string other_format_warning(const weights::AdapterBase& trained_on, const std::string& quantize) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "shared/run_settings/run_settings.h"
-#include "trainer/checkpoint/adapter_source.h"
+#include "trainer/model_io/model_directory.h"
 
 namespace atl::train {
 
@@ -12,7 +12,7 @@ using run_settings::RunConfig;
 
 // What --adapter and the --lora flags ask for, absent when nothing. kInvalidArgument names the flag: --lora flags that
 // contradict the adapter, or that mean nothing without --lora-rank.
-Result<std::optional<checkpoint::AdapterSource>> choose_adapters(const RunConfig& config);
+Result<std::optional<model_io::AdapterSource>> choose_adapters(const RunConfig& config);
 
 // One line for a user whose adapter was trained on the model in another format than this one; empty: it was not, or
 // nothing says so.

@@ -70,9 +70,8 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
     options.engine.recompute = settings.activation_checkpointing;
     options.offload_optimizer = settings.offload_optimizer == run_settings::Offload::kNvme;
     plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);
-    plan.program_bytes +=
-        prepared.unseen_bytes +
-        checkpoint::save_buffer_bytes(prepared.directory.model, prepared.directory.adapters.has_value());
+    plan.program_bytes += prepared.unseen_bytes + model_io::save_buffer_bytes(prepared.directory.model,
+                                                                              prepared.directory.adapters.has_value());
     return plan;
 }
 

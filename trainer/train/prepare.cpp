@@ -18,7 +18,7 @@
 namespace atl::train {
 namespace {
 
-Status check_tokenizer(const dataset::Dataset& dataset, const checkpoint::ModelDirectory& directory) {
+Status check_tokenizer(const dataset::Dataset& dataset, const model_io::ModelDirectory& directory) {
     if (dataset.info().tokenizer_sha256.empty()) return {};
     const auto tokenizer = tokenizer::Tokenizer::open(directory.path);
     if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256());
@@ -43,7 +43,7 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     return false;
 }
 
-Result<CheckedData> open_and_check(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
+Result<CheckedData> open_and_check(const DataSelection& choice, const model_io::ModelDirectory& directory,
                                    const comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
@@ -102,10 +102,10 @@ Status check_trainable(const RunConfig& config) {
                                               "--lora-rank or --adapter, or leave it out");
 }
 
-Result<checkpoint::ModelDirectory> open_with_adapters(const RunConfig& config) {
-    ATOLL_TRY(checkpoint::ModelDirectory directory, checkpoint::open_model(std::filesystem::path(config.model)));
+Result<model_io::ModelDirectory> open_with_adapters(const RunConfig& config) {
+    ATOLL_TRY(model_io::ModelDirectory directory, model_io::open_model_directory(std::filesystem::path(config.model)));
     ATOLL_TRY(auto adapters, choose_adapters(config));
-    if (adapters) ATOLL_RETURN_IF_ERROR(checkpoint::add_adapters(directory, std::move(*adapters)));
+    if (adapters) ATOLL_RETURN_IF_ERROR(model_io::add_adapters(directory, std::move(*adapters)));
     if (const auto format = weights::storage_dtype(config.quantize)) model::quantize_layers(directory.model, *format);
     return directory;
 }
@@ -177,13 +177,13 @@ void set_precision(model::Model& model, const RunConfig& config) {
     }
 }
 
-Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
+Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_model_path(config.model, "--model")));
     if (!config.adapter.empty()) {
         ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
     }
-    ATOLL_TRY(checkpoint::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
-    ATOLL_RETURN_IF_ERROR(checkpoint::check_tied_head(directory, comm, config.broadcast_from_rank0));
+    ATOLL_TRY(model_io::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
+    ATOLL_RETURN_IF_ERROR(model_io::check_tied_head(directory, comm, config.broadcast_from_rank0));
     if (!directory.adapters || comm.rank() != 0) return directory;
     const std::string warning =
         other_format_warning(directory.adapters->trained_on, std::string(to_string(config.quantize)));
@@ -206,7 +206,7 @@ DataSelection validation_data(const RunConfig& config) {
             .join_documents = config.cross_document_attention == run_settings::OnOff::kOn};
 }
 
-Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
+Result<CheckedData> open_data(const DataSelection& choice, const model_io::ModelDirectory& directory,
                               comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
     ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(choice, directory, comm)));
@@ -234,7 +234,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 
 Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
-    ATOLL_TRY(checkpoint::ModelDirectory directory, open_model(config, comm));
+    ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm));
     digest::sha256("");  // loads what digests take of the program, a few MB, so that a plan counts it
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;

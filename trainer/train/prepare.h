@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "shared/run_settings/run_settings.h"
-#include "trainer/checkpoint/weights_io.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset/dataset.h"
+#include "trainer/model_io/weights_io.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/parallel/run_memory.h"
@@ -34,13 +34,12 @@ struct DataSelection {
 // --data with --train-samples, or --val-data with --val-samples.
 DataSelection training_data(const RunConfig& config);
 DataSelection validation_data(const RunConfig& config);
-Result<CheckedData> open_data(const DataSelection& choice, const checkpoint::ModelDirectory& directory,
-                              comm::Comm& comm);
+Result<CheckedData> open_data(const DataSelection& choice, const model_io::ModelDirectory& directory, comm::Comm& comm);
 
 // A training run, everything about it decided and checked.
 struct PreparedRun {
     RunConfig config;
-    checkpoint::ModelDirectory directory;
+    model_io::ModelDirectory directory;
     CheckedData data;
     std::optional<CheckedData> validation;
     run_settings::BatchPlan batch = {};
@@ -85,6 +84,6 @@ std::span<const std::string_view> built_devices();
 Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
 
 // Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
-Result<checkpoint::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
+Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
 
 }  // namespace atl::train

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "trainer/checkpoint/base_digest.h"
+#include "trainer/model_io/model_directory.h"
 
 namespace atl::train {
 namespace {
@@ -84,14 +84,14 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
 }
 
 Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm) {
-    const checkpoint::ModelDirectory& directory = prepared.directory;
+    const model_io::ModelDirectory& directory = prepared.directory;
     ATOLL_TRY(const std::string rows, data_fingerprint(prepared.data.dataset, comm));
     nlohmann::json model = mathematics_json(directory.model.config);
     model["parameters"] = directory.model.parameter_count();
     model["sha256"] = prepared.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
     if (directory.adapters && directory.adapters->weights) {
-        ATOLL_TRY(adapter["sha256"], checkpoint::adapter_digest(directory, comm, prepared.config.broadcast_from_rank0));
+        ATOLL_TRY(adapter["sha256"], model_io::adapter_digest(directory, comm, prepared.config.broadcast_from_rank0));
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", prepared.data.rows}, {"seq_len", prepared.seq_len()}};
     return nlohmann::json{{"flags", flags_json(prepared)}, {"model", model}, {"adapter", adapter}, {"data", data}}

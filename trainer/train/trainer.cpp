@@ -44,7 +44,7 @@ bool is_of_values(const Status& failed) {
     return !failed.ok() && failed.error().code == ErrorCode::kInvalidArgument;
 }
 
-checkpoint::SaveWhere save_where(const PreparedRun& prepared) {
+model_io::SaveWhere save_where(const PreparedRun& prepared) {
     const RunConfig& config = prepared.config;
     return {config.model,
             config.out,
@@ -83,10 +83,10 @@ Status Trainer::run() {
 Status Trainer::start() {
     const double began = now_s();
     const auto load =
-        prepared_.config.broadcast_from_rank0 ? checkpoint::load_weights_from_rank0 : checkpoint::load_weights;
+        prepared_.config.broadcast_from_rank0 ? model_io::load_weights_from_rank0 : model_io::load_weights;
     ATOLL_RETURN_IF_ERROR(load(prepared_.directory, memory_.store(), backend_, comm_));
     took_.save_s = now_s() - began;
-    ATOLL_TRY(saver_, checkpoint::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
+    ATOLL_TRY(saver_, model_io::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     prepared_.directory.close_files();
     memory_.store().clear_moments(backend_);

@@ -73,7 +73,7 @@ class Trainer {
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     checkpoint::Progress progress_;
-    std::optional<checkpoint::WeightSaver> saver_;
+    std::optional<model_io::WeightSaver> saver_;
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<std::int64_t> saved_steps_;  // of the state that is there

@@ -54,13 +54,10 @@ Status init_model(const InitOptions& options) {
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer, *config));
     const model::Model model = model::make_model(*config);
     const DType dtype = options.dtype.value_or(file_dtype(config->dtype));
-    std::vector<TensorSpec> specs;
-    for (const auto& unit : model.units)
-        for (const auto& parameter : unit.parameters) specs.push_back({parameter.name, parameter.shape, dtype});
     SaveOptions save;
     save.base = options.tokenizer;
     save.config = options.config;
-    ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, std::move(specs), save));
+    ATOLL_TRY(WeightWriter writer, WeightWriter::create(options.out, tensor_specs(model, false, dtype), save));
     log::Progress progress("init");
     const auto all = static_cast<double>(model.parameter_count());
     double written = 0;

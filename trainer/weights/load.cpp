@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
-#include "trainer/model/model.h"
 #include "trainer/weights/adapter.h"
 #include "trainer/weights/convert.h"
 #include "trainer/weights/names.h"
@@ -37,6 +36,16 @@ Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& ex
 }
 
 }  // namespace
+
+std::vector<TensorSpec> tensor_specs(const model::Model& model, bool adapters, DType dtype) {
+    std::vector<TensorSpec> specs;
+    for (const model::FsdpUnit& unit : model.units) {
+        if (unit.is_adapter != adapters) continue;
+        for (const model::Parameter& parameter : unit.parameters)
+            specs.push_back({parameter.name, parameter.shape, dtype});
+    }
+    return specs;
+}
 
 WeightReader::WeightReader(std::filesystem::path directory, safetensors::Model model, const char* config)
     : directory_(std::move(directory)), config_(config), model_(std::move(model)) {}

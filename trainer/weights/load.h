@@ -9,6 +9,7 @@
 
 #include "shared/base/result.h"
 #include "shared/safetensors/file.h"
+#include "trainer/model/model.h"
 
 namespace atl::weights {
 
@@ -20,6 +21,9 @@ struct TensorSpec {
     std::vector<std::int64_t> shape;
     DType dtype = DType::kF32;  // on disk; ignored where a function doesn't mention it
 };
+
+// Of the model's own tensors, or of its adapters'.
+std::vector<TensorSpec> tensor_specs(const model::Model& model, bool adapters, DType dtype = DType::kF32);
 
 // The weights of a Hugging Face model directory, read in place: reading a slice touches only that slice, so that each
 // rank reads its own part and no rank holds the model. Immutable after open(); any number of threads may read.

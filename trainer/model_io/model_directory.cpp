@@ -1,25 +1,21 @@
-#include "trainer/checkpoint/base_digest.h"
+#include "trainer/model_io/model_directory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
+#include "trainer/model/config.h"
 
-namespace atl::checkpoint {
+namespace atl::model_io {
 namespace {
 
 constexpr std::size_t kDigestChars = 64;
 
-// Of the model's own tensors, or of its adapters'.
-std::vector<std::string> tensor_names(const model::Model& model, bool adapters) {
+std::vector<std::string> sorted_names(const model::Model& model, bool adapters) {
     std::vector<std::string> names;
-    for (const model::FsdpUnit& unit : model.units) {
-        if (unit.is_adapter != adapters) continue;
-        for (const model::Parameter& parameter : unit.parameters) names.push_back(parameter.name);
-    }
+    for (weights::TensorSpec& spec : weights::tensor_specs(model, adapters)) names.push_back(std::move(spec.name));
     std::ranges::sort(names);
     return names;
 }
@@ -61,12 +57,44 @@ Result<std::string> hash_tensors(const weights::WeightReader& weights, const std
 
 }  // namespace
 
+void ModelDirectory::close_files() {
+    weights.reset();
+    if (adapters) adapters->weights.reset();
+}
+
+Result<ModelDirectory> open_model_directory(const std::filesystem::path& directory) {
+    ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
+    model::Model built = model::make_model(config);
+    ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
+    const std::vector<std::string> ignorable = model::ignorable_tensors(config);
+    ATOLL_RETURN_IF_ERROR(weights.check_tensors(weights::tensor_specs(built, false), ignorable));
+    return ModelDirectory{directory, std::move(built), std::move(weights), {}};
+}
+
+Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
+    if (!directory.model.config.tie_word_embeddings) return {};
+    const std::string& table = directory.model.units.front().parameters.front().name;
+    const int reading = from_rank0 ? 1 : comm.size();  // ranks
+    return comm.agree(comm.rank() < reading ? directory.weights->check_tied_head(table, comm.rank(), reading)
+                                            : Status());
+}
+
+Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
+    ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
+    static const std::vector<std::string> kOfTheBase = {"*.base_layer.weight"};  // of lm_head, which peft saves as well
+    if (adapters.weights)
+        ATOLL_RETURN_IF_ERROR(
+            adapters.weights->check_tensors(weights::tensor_specs(directory.model, true), kOfTheBase));
+    directory.adapters = std::move(adapters);
+    return {};
+}
+
 Result<std::string> base_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
-    return hash_tensors(*directory.weights, tensor_names(directory.model, false), comm, from_rank0);
+    return hash_tensors(*directory.weights, sorted_names(directory.model, false), comm, from_rank0);
 }
 
 Result<std::string> adapter_digest(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
-    return hash_tensors(*directory.adapters->weights, tensor_names(directory.model, true), comm, from_rank0);
+    return hash_tensors(*directory.adapters->weights, sorted_names(directory.model, true), comm, from_rank0);
 }
 
 void warn_of_other_weights(const ModelDirectory& directory, const weights::AdapterBase& trained_on,
@@ -85,4 +113,4 @@ Status warn_of_other_weights(const ModelDirectory& directory, const weights::Ada
     return {};
 }
 
-}  // namespace atl::checkpoint
+}  // namespace atl::model_io

@@ -3,34 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "trainer/checkpoint/adapter_source.h"
+#include "trainer/model_io/model_directory.h"
 #include "trainer/parallel/parameter_store.h"
-#include "trainer/weights/load.h"
 #include "trainer/weights/save.h"
 
-namespace atl::checkpoint {
-
-// A model directory: what it is and where its weights are.
-struct ModelDirectory {
-    std::filesystem::path path;
-    model::Model model;
-    std::optional<weights::WeightReader> weights;  // until close_files()
-    std::optional<AdapterSource> adapters;         // what the model was given beside its own weights
-
-    // Once the weights are loaded: mapped files count as memory.
-    void close_files();
-};
-
-// Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
-Result<ModelDirectory> open_model(const std::filesystem::path& directory);
-// Where a tied model's files hold the head too: that it is the embedding. The ranks share the reading, or with
-// from_rank0 leave it to rank 0; all get the same outcome.
-Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);
-// Freezes the model and adds adapters to it. kInvalidArgument: they are not for this model.
-Status add_adapters(ModelDirectory& directory, AdapterSource adapters);
+namespace atl::model_io {
 
 // Reads what this rank keeps of the weights; only those bytes of the files are touched. New adapters get their initial
 // values. Every rank takes part and gets the same outcome.
@@ -66,4 +44,4 @@ class WeightSaver {
 // What WeightSaver takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.
 std::int64_t save_buffer_bytes(const model::Model& model, bool adapters);
 
-}  // namespace atl::checkpoint
+}  // namespace atl::model_io

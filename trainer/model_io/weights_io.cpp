@@ -1,33 +1,19 @@
-#include "trainer/checkpoint/weights_io.h"
+#include "trainer/model_io/weights_io.h"
 
 #include <algorithm>
 #include <functional>
 #include <utility>
 
-#include "trainer/model/config.h"
 #include "trainer/model/initialize.h"
 #include "trainer/parallel/gather_to_rank0.h"
-#include "trainer/weights/adapter.h"
 #include "trainer/weights/quantize.h"
 #include "trainer/weights/storage.h"
 
-namespace atl::checkpoint {
+namespace atl::model_io {
 namespace {
 
 // Elements loaded at a time: read, checked and put in their place while they are in the second-level cache.
 constexpr std::int64_t kPieceElements = 1 << 16;
-
-// Of the model's own tensors, or of its adapters'.
-std::vector<weights::TensorSpec> tensor_specs(const model::Model& model, bool adapters) {
-    std::vector<weights::TensorSpec> specs;
-    for (const model::FsdpUnit& unit : model.units) {
-        if (unit.is_adapter != adapters) continue;
-        for (const model::Parameter& parameter : unit.parameters) {
-            specs.push_back({parameter.name, parameter.shape, weights::DType::kF32});
-        }
-    }
-    return specs;
-}
 
 Error beyond_range(const std::string& name) {
     return invalid_argument("--precision", "'" + name + "' has a value beyond the range of this format");
@@ -208,7 +194,7 @@ bool broadcast_quantized(const ModelDirectory& directory, const parallel::Parame
 }
 
 Result<std::vector<weights::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
-    std::vector<weights::TensorSpec> specs = tensor_specs(model, false);
+    std::vector<weights::TensorSpec> specs = weights::tensor_specs(model, false);
     if (where.dtype) return specs;
     ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
     for (weights::TensorSpec& spec : specs) {
@@ -234,43 +220,12 @@ Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, con
         const auto is_first = [&](const auto& tensor) { return tensor.dtype == tensors.front().dtype; };
         if (std::ranges::all_of(tensors, is_first)) dtype = tensors.front().dtype;
     }
-    std::vector<weights::TensorSpec> specs = tensor_specs(model, true);
+    std::vector<weights::TensorSpec> specs = weights::tensor_specs(model, true);
     for (weights::TensorSpec& spec : specs) spec.dtype = dtype;
     return weights::create_adapter(where.out, std::move(specs), *where.adapters, where.trained_on);
 }
 
 }  // namespace
-
-void ModelDirectory::close_files() {
-    weights.reset();
-    if (adapters) adapters->weights.reset();
-}
-
-Result<ModelDirectory> open_model(const std::filesystem::path& directory) {
-    ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
-    model::Model built = model::make_model(config);
-    ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
-    const std::vector<std::string> ignorable = model::ignorable_tensors(config);
-    ATOLL_RETURN_IF_ERROR(weights.check_tensors(tensor_specs(built, false), ignorable));
-    return ModelDirectory{directory, std::move(built), std::move(weights), {}};
-}
-
-Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
-    if (!directory.model.config.tie_word_embeddings) return {};
-    const std::string& table = directory.model.units.front().parameters.front().name;
-    const int reading = from_rank0 ? 1 : comm.size();  // ranks
-    return comm.agree(comm.rank() < reading ? directory.weights->check_tied_head(table, comm.rank(), reading)
-                                            : Status());
-}
-
-Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
-    ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
-    static const std::vector<std::string> kOfTheBase = {"*.base_layer.weight"};  // of lm_head, which peft saves as well
-    if (adapters.weights)
-        ATOLL_RETURN_IF_ERROR(adapters.weights->check_tensors(tensor_specs(directory.model, true), kOfTheBase));
-    directory.adapters = std::move(adapters);
-    return {};
-}
 
 Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
                     comm::Comm& comm) {
@@ -341,4 +296,4 @@ std::int64_t save_buffer_bytes(const model::Model& model, bool adapters) {
     return kWidth * (piece + 2 * std::min(piece, largest)) + std::min(kWriter, kWidth * all);
 }
 
-}  // namespace atl::checkpoint
+}  // namespace atl::model_io

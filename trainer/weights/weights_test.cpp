@@ -79,12 +79,12 @@ class WithModels {
     TemporaryDirectory directory_;
 };
 
-class CheckpointTest : public testing::TestWithParam<const char*>, protected WithModels {
+class WeightsTest : public testing::TestWithParam<const char*>, protected WithModels {
   protected:
     std::filesystem::path fixture() const { return kFixtures / GetParam(); }
 };
 
-TEST_P(CheckpointTest, ValuesAreThoseThatTheReferenceWrote) {
+TEST_P(WeightsTest, ValuesAreThoseThatTheReferenceWrote) {
     const WeightReader reader = open(fixture());
     const auto values = nlohmann::json::parse(read_file(fixture() / "values.json").value());
     ASSERT_EQ(reader.tensors().size(), 3U);
@@ -96,7 +96,7 @@ TEST_P(CheckpointTest, ValuesAreThoseThatTheReferenceWrote) {
     }
 }
 
-TEST_P(CheckpointTest, ARoundTripGivesTheReferencesBytes) {
+TEST_P(WeightsTest, ARoundTripGivesTheReferencesBytes) {
     const auto out = directory_.path() / "out";
     const Status status = copy(fixture(), out, from_base(fixture()));
     ASSERT_TRUE(status.ok()) << status.error().message;
@@ -105,7 +105,7 @@ TEST_P(CheckpointTest, ARoundTripGivesTheReferencesBytes) {
     EXPECT_EQ(names_in(out), (std::vector<std::string>{"config.json", "model.safetensors"}));
 }
 
-TEST_P(CheckpointTest, ASliceIsPartOfTheWhole) {
+TEST_P(WeightsTest, ASliceIsPartOfTheWhole) {
     const WeightReader reader = open(fixture());
     const TensorSpec spec = reader.tensors()[1];
     const auto whole = read(reader, spec);
@@ -118,15 +118,15 @@ TEST_P(CheckpointTest, ASliceIsPartOfTheWhole) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, CheckpointTest, testing::Values("float32", "float16", "bfloat16"),
+INSTANTIATE_TEST_SUITE_P(Dtypes, WeightsTest, testing::Values("float32", "float16", "bfloat16"),
                          [](const auto& dtype) { return std::string(dtype.param); });
 
-class CheckpointFileTest : public testing::Test, protected WithModels {
+class WeightFilesTest : public testing::Test, protected WithModels {
   protected:
     static std::filesystem::path fixture() { return kFixtures / "float32"; }
 };
 
-TEST_F(CheckpointFileTest, ShardsHoldTheSameModelAndAnIndex) {
+TEST_F(WeightFilesTest, ShardsHoldTheSameModelAndAnIndex) {
     const auto out = directory_.path() / "out";
     SaveOptions options = from_base(fixture());
     options.shard_bytes_max = 40;
@@ -141,7 +141,7 @@ TEST_F(CheckpointFileTest, ShardsHoldTheSameModelAndAnIndex) {
     EXPECT_EQ(index["metadata"]["total_size"], (15 + 6 + 7) * 4);
 }
 
-TEST_F(CheckpointFileTest, AnOlderModelInThePlaceIsReplacedEntirelyAndOtherFilesStay) {
+TEST_F(WeightFilesTest, AnOlderModelInThePlaceIsReplacedEntirelyAndOtherFilesStay) {
     const auto out = directory_.path() / "out";
     SaveOptions shards = from_base(fixture());
     shards.shard_bytes_max = 40;
@@ -160,7 +160,7 @@ TEST_F(CheckpointFileTest, AnOlderModelInThePlaceIsReplacedEntirelyAndOtherFiles
     }
 }
 
-TEST_F(CheckpointFileTest, TheConfigSaysTheDtypeOfTheWeights) {
+TEST_F(WeightFilesTest, TheConfigSaysTheDtypeOfTheWeights) {
     const auto base = write_model("base", {1.0F, 2.0F});
     SaveOptions options = from_base(base);
     options.dtype = DType::kBF16;
@@ -174,7 +174,7 @@ TEST_F(CheckpointFileTest, TheConfigSaysTheDtypeOfTheWeights) {
     EXPECT_EQ(nlohmann::json::parse(read_file(out / "config.json").value())["dtype"], "float32");
 }
 
-TEST_F(CheckpointFileTest, TokenizerFilesGoAlong) {
+TEST_F(WeightFilesTest, TokenizerFilesGoAlong) {
     const auto base = write_model("base", {1.0F});
     const std::vector<std::string> expected = {
         "added_tokens.json", "generation_config.json", "merges.txt", "special_tokens_map.json", "tokenizer.json",
@@ -190,7 +190,7 @@ TEST_F(CheckpointFileTest, TokenizerFilesGoAlong) {
     for (const std::string& name : expected) EXPECT_EQ(read_file(out / name).value(), name);
 }
 
-TEST_F(CheckpointFileTest, AnUnfinishedSaveLeavesTheOldModel) {
+TEST_F(WeightFilesTest, AnUnfinishedSaveLeavesTheOldModel) {
     const auto out = write_model("out", {1.0F, 2.0F});
     const auto before = names_in(out);
     {
@@ -205,7 +205,7 @@ TEST_F(CheckpointFileTest, AnUnfinishedSaveLeavesTheOldModel) {
     EXPECT_EQ(read(open(out), {"w", {2}, DType::kF32}), (std::vector<float>{1.0F, 2.0F}));
 }
 
-TEST_F(CheckpointFileTest, AModelThatIsHalfInPlaceIsNone) {
+TEST_F(WeightFilesTest, AModelThatIsHalfInPlaceIsNone) {
     const auto base = write_model("base", {3.0F});
     const auto out = write_model("out", {1.0F});
     std::filesystem::remove(out / "model.safetensors");
@@ -214,7 +214,7 @@ TEST_F(CheckpointFileTest, AModelThatIsHalfInPlaceIsNone) {
     EXPECT_EQ(names_in(out), std::vector<std::string>{"model.safetensors"}) << "no configuration of either";
 }
 
-TEST_F(CheckpointFileTest, WhatAKilledProcessLeftIsRemoved) {
+TEST_F(WeightFilesTest, WhatAKilledProcessLeftIsRemoved) {
     const auto base = write_model("base", {1.0F, 2.0F});
     const auto out = directory_.path() / "out";
     const pid_t child = ::fork();
@@ -230,7 +230,7 @@ TEST_F(CheckpointFileTest, WhatAKilledProcessLeftIsRemoved) {
     EXPECT_EQ(names_in(out), (std::vector<std::string>{"config.json", "model.safetensors"}));
 }
 
-TEST_F(CheckpointFileTest, TwoDoNotWriteIntoOneDirectory) {
+TEST_F(WeightFilesTest, TwoDoNotWriteIntoOneDirectory) {
     const auto base = write_model("base", {1.0F, 2.0F});
     const auto out = directory_.path() / "out";
     auto writer = WeightWriter::create(out, {{"w", {2}, DType::kF32}}, from_base(base));
@@ -244,7 +244,7 @@ TEST_F(CheckpointFileTest, TwoDoNotWriteIntoOneDirectory) {
 }
 
 // A limit on the size of files stands in for a full disk: writes fail in the same way.
-TEST_F(CheckpointFileTest, AFullDiskLeavesTheOldModelAndAnErrorThatNamesTheFile) {
+TEST_F(WeightFilesTest, AFullDiskLeavesTheOldModelAndAnErrorThatNamesTheFile) {
     const auto out = write_model("out", {1.0F, 2.0F});
     const auto large = write_model("large", std::vector<float>(2'000'000, 0.5F));
     const auto before = names_in(out);
@@ -262,7 +262,7 @@ TEST_F(CheckpointFileTest, AFullDiskLeavesTheOldModelAndAnErrorThatNamesTheFile)
     EXPECT_EQ(read(open(out), {"w", {2}, DType::kF32}), (std::vector<float>{1.0F, 2.0F}));
 }
 
-TEST_F(CheckpointFileTest, ValuesThatTheDtypeCannotHoldAreNotSaved) {
+TEST_F(WeightFilesTest, ValuesThatTheDtypeCannotHoldAreNotSaved) {
     const auto base = write_model("base", {1.0F, 70000.0F});
     SaveOptions options = from_base(base);
     options.dtype = DType::kF16;
@@ -272,7 +272,7 @@ TEST_F(CheckpointFileTest, ValuesThatTheDtypeCannotHoldAreNotSaved) {
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "out/model.safetensors"));
 }
 
-TEST_F(CheckpointFileTest, WeightsThatDoNotFitTheModelAreNamedWithTheirFile) {
+TEST_F(WeightFilesTest, WeightsThatDoNotFitTheModelAreNamedWithTheirFile) {
     const WeightReader reader = open(fixture());
     const std::vector<TensorSpec> good = reader.tensors();
     const auto message = [&](const std::vector<TensorSpec>& expected, std::vector<std::string> ignorable = {}) {
@@ -295,7 +295,7 @@ TEST_F(CheckpointFileTest, WeightsThatDoNotFitTheModelAreNamedWithTheirFile) {
     EXPECT_NE(message(reshaped).find("[3, 5]"), std::string::npos);
 }
 
-TEST_F(CheckpointFileTest, AWeightThatIsNotFiniteIsNamedByItsPlace) {
+TEST_F(WeightFilesTest, AWeightThatIsNotFiniteIsNamedByItsPlace) {
     for (const float bad : {NAN, INFINITY}) {
         std::vector<float> values(1'500'000, 0.5F);
         values[1'200'000] = bad;
@@ -309,7 +309,7 @@ TEST_F(CheckpointFileTest, AWeightThatIsNotFiniteIsNamedByItsPlace) {
     }
 }
 
-TEST_F(CheckpointFileTest, IntegerTensorsAreNoWeights) {
+TEST_F(WeightFilesTest, IntegerTensorsAreNoWeights) {
     const auto path = directory_.path() / "model";
     std::filesystem::create_directories(path);
     auto writer = safetensors::Writer::create(path / "model.safetensors", {{"w", DType::kI32, {1}, 0, 0}});
@@ -322,7 +322,7 @@ TEST_F(CheckpointFileTest, IntegerTensorsAreNoWeights) {
     EXPECT_FALSE(reader.read("w", 0, 1, {&out, 1}).ok());
 }
 
-TEST_F(CheckpointFileTest, NamesOfDtypesAreThoseOfFlagsAndConfigs) {
+TEST_F(WeightFilesTest, NamesOfDtypesAreThoseOfFlagsAndConfigs) {
     EXPECT_EQ(parse_file_dtype("fp16").value(), DType::kF16);
     EXPECT_EQ(parse_file_dtype("bfloat16").value(), DType::kBF16);
     EXPECT_FALSE(parse_file_dtype("int8").ok());
