@@ -55,6 +55,8 @@ echo '#include "services/store/domain/x.h"' >"$tree/services/store/misc.cpp" && 
 mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tree/services/store/work/a.cpp" &&
     expect "work/a.cpp:1: a service's SQL"
 echo 'FILES ../registry/x.json)' >"$tree/services/store/CMakeLists.txt" && expect 'CMakeLists.txt:1: a module.s CMake'
+echo 'SOURCES ${CMAKE_SOURCE_DIR}/shared/json/json.cpp)' >"$tree/services/store/CMakeLists.txt" &&
+    expect 'CMakeLists.txt:1: a module.s CMake'
 echo '#include "shared/json/parser.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: not one of the PUBLIC_HEADERS'
 echo '#include "trainer/model/testing/x.h"' >"$tree/trainer/a.cpp" && expect 'a.cpp:1: not one of the PUBLIC_HEADERS'
 echo 'atoll_module(pg PUBLIC_HEADERS pg.h SOURCES pg.cpp)' >"$tree/shared/pg/CMakeLists.txt" &&

@@ -197,7 +197,7 @@ check_habits() {
         report "return an error; check() is for programmers' errors"
     repeated_fields | report "a message does not repeat its field: describe() puts it in front"
     in_code 'spdlog::.*\.error\(\)\.message' "${code[@]}" | report "a log shows describe(error), with the field"
-    grep -HnE '^[^#]*(^| )\.\./' $(find . -name CMakeLists.txt -not -path './build/*') /dev/null | sed 's#^\./##' |
+    grep -HnE '^[^#]*((^| )\.\./|\$\{CMAKE_SOURCE_DIR\}/[^ )"]*\.(cpp|cu|inl)\b)' $(find . -name CMakeLists.txt -not -path './build/*') /dev/null | sed 's#^\./##' |
         report "a module's CMake reaches into another module"
     in_code '\b(file|FILE)\(GLOB' "${text[@]}" | grep -v '^tests/tidy/' | report "sources are listed, not globbed"
     in_code '[ 	]+$' "${text[@]}" | report "white space at the end of a line"
