@@ -95,7 +95,7 @@ Times load_once(const model_io::ModelDirectory& directory, kernels::Backend& bac
     auto store = parallel::ParameterStore::lay_out(arena, directory.model, parallel::ParallelLayout{}, nullptr);
     const auto alone = comm::make_self();
     return timed(static_cast<double>(bytes),
-                 [&] { check(load_weights(directory, store, backend, *alone).ok(), "cannot load"); });
+                 [&] { check(load_weights(directory, store, backend, *alone, false).ok(), "cannot load"); });
 }
 
 Times copy_once(const std::vector<char>& bytes, kernels::Backend& backend) {

@@ -7,8 +7,8 @@
 #include "trainer/importer/pickle.h"
 #include "trainer/model/config.h"
 #include "trainer/model/model.h"
-#include "trainer/weights/convert.h"
-#include "trainer/weights/names.h"
+#include "trainer/weights/load.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::importer {
 namespace {

@@ -9,7 +9,7 @@
 #include "trainer/importer/foreign_model.h"
 #include "trainer/importer/pickle.h"
 #include "trainer/model/model.h"
-#include "trainer/weights/names.h"
+#include "trainer/weights/load.h"
 
 namespace atl::importer {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "trainer/model/initialize.h"
 #include "trainer/parallel/gather_to_rank0.h"
-#include "trainer/weights/quantize.h"
+#include "trainer/weights/load.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::model_io {
@@ -228,22 +228,15 @@ Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, con
 }  // namespace
 
 Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
-                    comm::Comm& comm) {
+                    comm::Comm& comm, bool from_rank0) {
     std::vector<float> buffer(kPieceElements);
     Status status;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        for (const Target target : targets_of(store, unit)) {
-            if (status.ok()) status = load_flat(directory, store, unit, target, backend, buffer);
+        if (!from_rank0) {
+            for (const Target target : targets_of(store, unit))
+                if (status.ok()) status = load_flat(directory, store, unit, target, backend, buffer);
+            continue;
         }
-    }
-    return comm.agree(parallel::write_outcome(status));
-}
-
-Status load_weights_from_rank0(const ModelDirectory& directory, parallel::ParameterStore& store,
-                               kernels::Backend& backend, comm::Comm& comm) {
-    std::vector<float> buffer(kPieceElements);
-    Status status;
-    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         const bool sent = store.model().units[unit].is_quantized()
                               ? broadcast_quantized(directory, store, unit, backend, comm, status)
                               : broadcast_values(directory, store, unit, backend, comm, buffer, status);

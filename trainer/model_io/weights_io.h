@@ -10,14 +10,11 @@
 
 namespace atl::model_io {
 
-// Reads what this rank keeps of the weights; only those bytes of the files are touched. New adapters get their initial
-// values. Every rank takes part and gets the same outcome.
+// Reads what this rank keeps of the weights; only those bytes of the files are touched. With from_rank0 only rank 0
+// reads the files, and sends all of it to every rank, a piece at a time. New adapters get their initial values. Every
+// rank takes part and gets the same outcome.
 Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
-                    comm::Comm& comm);
-
-// The same where only rank 0 reads the files and sends all of it to every rank, a piece at a time.
-Status load_weights_from_rank0(const ModelDirectory& directory, parallel::ParameterStore& store,
-                               kernels::Backend& backend, comm::Comm& comm);
+                    comm::Comm& comm, bool from_rank0);
 
 struct SaveWhere {
     std::filesystem::path base;  // the model directory that was trained

@@ -1,6 +1,7 @@
 #include "trainer/comm/launch.h"
-#include "trainer/model_io/model_directory.h"
+#include "trainer/model_io/weights_io.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/backend.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/memory_check.h"
 #include "trainer/train/run_fingerprint.h"
@@ -15,11 +16,7 @@ class EvalCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
-        ATOLL_TRY(model_io::ModelDirectory directory, train::open_model(config_, *comm));
-        if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
-                                                                  config_.broadcast_from_rank0));
-        train::set_precision(directory.model, config_);
+        ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_TRY(const train::CheckedData data, train::open_data(evaluation_data(), directory, *comm));
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
@@ -58,8 +55,8 @@ class EvalCommand final : public Command {
         };
         ATOLL_RETURN_IF_ERROR(train::check_fits(micro(data), need_bytes, comm));
         ATOLL_TRY(auto memory, comm::agreed(comm, parallel::RunMemory::allocate(backend, directory.model, options)));
-        const auto load = config_.broadcast_from_rank0 ? model_io::load_weights_from_rank0 : model_io::load_weights;
-        ATOLL_RETURN_IF_ERROR(load(directory, memory->store(), backend, comm));
+        ATOLL_RETURN_IF_ERROR(
+            model_io::load_weights(directory, memory->store(), backend, comm, config_.broadcast_from_rank0));
         return memory;
     }
 

@@ -1,14 +1,14 @@
 #include "shared/host/node.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model/generate.h"
-#include "trainer/model_io/model_directory.h"
+#include "trainer/model_io/weights_io.h"
 #include "trainer/parallel/gathered_weight_source.h"
 #include "trainer/parallel/process_groups.h"
 #include "trainer/program/commands.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/train/backend.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/memory_check.h"
-#include "trainer/train/metrics.h"
-#include "trainer/train/prepare.h"
 
 namespace atl::program {
 namespace {
@@ -29,11 +29,7 @@ class GenerateCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
-        ATOLL_TRY(model_io::ModelDirectory directory, train::open_model(config_, *comm));
-        if (directory.adapters)
-            ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, *comm,
-                                                                  config_.broadcast_from_rank0));
-        train::set_precision(directory.model, config_);
+        ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, tokenizer::Tokenizer::open(config_.model)));
@@ -51,8 +47,8 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
         ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeightSource::allocate(
                                                               *backend, directory.model, layout, ranks.shard_group())));
-        const auto load = config_.broadcast_from_rank0 ? model_io::load_weights_from_rank0 : model_io::load_weights;
-        ATOLL_RETURN_IF_ERROR(load(directory, weights->store(), *backend, *comm));
+        ATOLL_RETURN_IF_ERROR(
+            model_io::load_weights(directory, weights->store(), *backend, *comm, config_.broadcast_from_rank0));
         return print_continuation(directory.model, *backend, *weights, *tokenizer, prompt, *comm);
     }
 

@@ -1,14 +1,10 @@
 #include <array>
 
 #include "shared/log/warn.h"
-#include "trainer/model_io/model_directory.h"
 #include "trainer/program/commands.h"
-#include "trainer/train/adapters.h"
-#include "trainer/train/input_paths.h"
 #include "trainer/train/output.h"
-#include "trainer/weights/adapter.h"
+#include "trainer/train/prepare.h"
 #include "trainer/weights/merge.h"
-#include "trainer/weights/save.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::program {
@@ -38,37 +34,25 @@ class MergeCommand final : public Command {
     }
 
     Status run() override {
-        ATOLL_RETURN_IF_ERROR(train::check_model_path(options_.model, "--model"));
-        ATOLL_RETURN_IF_ERROR(train::check_adapter_path(options_.adapter, "--adapter"));
         const std::array<std::filesystem::path, 2> reads = {options_.model, options_.adapter};
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
-        ATOLL_TRY(const weights::AdapterBase base, weights::load_adapter_base(options_.adapter));
+        as_training_.model = options_.model;
+        as_training_.adapter = options_.adapter;
+        const auto alone = comm::make_self();
+        ATOLL_TRY(const model_io::ModelDirectory directory, train::open_model(as_training_, *alone));
+        const weights::AdapterBase& base = directory.adapters->trained_on;
         const std::string trained_on = weights::other_format(base, quantize_);
-        const auto format = weights::storage_dtype(as_training_.quantize);
-        if (format && !trained_on.empty() && trained_on != weights::kNotQuantized) {
+        if (quantize_ != weights::kNotQuantized && !trained_on.empty() && trained_on != weights::kNotQuantized) {
             return invalid_argument("--quantize", "the adapter was trained on the model in " + trained_on +
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
-        ATOLL_TRY(model_io::ModelDirectory directory, open_both());
-        ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, base, *comm::make_self(), false));
-        if (format) model::quantize_layers(directory.model, *format);
+        ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, base, *alone, false));
         ATOLL_RETURN_IF_ERROR(weights::merge_adapter(options_, directory.model));
         say_what_was_merged(trained_on);
         return {};
     }
 
   private:
-    // As every command opens a model with an adapter.
-    Result<model_io::ModelDirectory> open_both() const {
-        run_settings::RunConfig config;
-        config.adapter = options_.adapter;
-        ATOLL_TRY(model_io::ModelDirectory directory, model_io::open_model_directory(options_.model));
-        ATOLL_RETURN_IF_ERROR(model_io::check_tied_head(directory, *comm::make_self(), false));
-        ATOLL_TRY(auto adapters, train::choose_adapters(config));
-        ATOLL_RETURN_IF_ERROR(model_io::add_adapters(directory, std::move(*adapters)));
-        return directory;
-    }
-
     void say_what_was_merged(const std::string& trained_on) const {
         if (quantize_ != "none") {
             log::warn("merged into what " + quantize_ + " makes of the model's weights" +
@@ -83,7 +67,7 @@ class MergeCommand final : public Command {
     }
 
     weights::MergeOptions options_;
-    run_settings::RunConfig as_training_;  // its quantize
+    run_settings::RunConfig as_training_;
     std::string quantize_ = "none";
     bool overwrite_ = false;
 };

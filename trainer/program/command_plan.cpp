@@ -6,8 +6,9 @@
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/backend.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/memory_check.h"
-#include "trainer/train/metrics.h"
 
 namespace atl::program {
 namespace {

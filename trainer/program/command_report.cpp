@@ -13,9 +13,8 @@
 #include "trainer/kernels/device.h"
 #include "trainer/kernels/visible_gpus.h"
 #include "trainer/program/commands.h"
-#include "trainer/train/metrics.h"
-#include "trainer/train/prepare.h"
-#include "trainer/train/threads.h"
+#include "trainer/train/backend.h"
+#include "trainer/train/json_lines.h"
 
 namespace atl::program {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "trainer/program/commands.h"
 #include "trainer/tokenize/tokenize.h"
-#include "trainer/train/metrics.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/output.h"
 
 namespace atl::program {

@@ -6,6 +6,7 @@
 #include "trainer/comm/launch.h"
 #include "trainer/model_io/model_directory.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/backend.h"
 #include "trainer/train/memory_check.h"
 #include "trainer/train/output.h"
 #include "trainer/train/run_fingerprint.h"

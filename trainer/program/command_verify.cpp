@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/program/commands.h"
-#include "trainer/train/metrics.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/self_check.h"
 
 namespace atl::program {

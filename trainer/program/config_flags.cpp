@@ -4,7 +4,7 @@
 
 #include "shared/base/text.h"
 #include "trainer/program/commands.h"
-#include "trainer/train/prepare.h"
+#include "trainer/train/backend.h"
 
 namespace atl::program {
 namespace {

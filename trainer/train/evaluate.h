@@ -3,7 +3,7 @@
 #include <functional>
 #include <optional>
 
-#include "trainer/train/metrics.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/prepare.h"
 
 namespace atl::train {

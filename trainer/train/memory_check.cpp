@@ -1,6 +1,7 @@
 #include "trainer/train/memory_check.h"
 
 #include "shared/host/node.h"
+#include "trainer/model_io/weights_io.h"
 
 namespace atl::train {
 namespace {

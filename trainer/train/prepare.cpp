@@ -1,19 +1,15 @@
 #include "trainer/train/prepare.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <utility>
 
 #include "shared/digest/digest.h"
-#include "shared/host/node.h"
 #include "shared/log/warn.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/input_paths.h"
-#include "trainer/train/threads.h"
 #include "trainer/weights/save.h"
-#include "trainer/weights/storage.h"
 
 namespace atl::train {
 namespace {
@@ -102,27 +98,6 @@ Status check_trainable(const RunConfig& config) {
                                               "--lora-rank or --adapter, or leave it out");
 }
 
-Result<model_io::ModelDirectory> open_with_adapters(const RunConfig& config) {
-    ATOLL_TRY(model_io::ModelDirectory directory, model_io::open_model_directory(std::filesystem::path(config.model)));
-    ATOLL_TRY(auto adapters, choose_adapters(config));
-    if (adapters) ATOLL_RETURN_IF_ERROR(model_io::add_adapters(directory, std::move(*adapters)));
-    if (const auto format = weights::storage_dtype(config.quantize)) model::quantize_layers(directory.model, *format);
-    return directory;
-}
-
-// Its product has no higher rank than the matrix that it is added to.
-void warn_of_rank(const model::Model& model, std::int64_t rank) {
-    std::int64_t least = rank;  // rows or columns
-    for (const model::FsdpUnit& unit : model.units) {
-        if (!unit.is_adapter) continue;
-        for (const model::Parameter& parameter : unit.parameters)  // [rank, columns] or [rows, rank]
-            least = std::min({least, parameter.shape[0], parameter.shape[1]});
-    }
-    if (least < rank)
-        log::warn("--lora-rank " + std::to_string(rank) + " is more than a matrix of " + std::to_string(least) +
-                  " rows or columns can have: --lora-rank " + std::to_string(least) + " says as much in less");
-}
-
 // What to do that a step takes fewer rows.
 std::string smaller_step(const PreparedRun& prepared) {
     if (prepared.batch.micro * prepared.batch.accumulation == 1) return "start fewer ranks";
@@ -130,30 +105,7 @@ std::string smaller_step(const PreparedRun& prepared) {
     return prepared.config.batch_size > 1 ? "give a lower --batch-size" : "give a lower --grad-accum";
 }
 
-// Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
-Status check_one_kind(const RunConfig& config, const kernels::Backend& backend, comm::Comm& comm) {
-    constexpr std::size_t kLongest = 128;  // of a name
-    std::string mine = backend.name();
-    mine.resize(kLongest);
-    std::string first = mine;
-    comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
-    const Status differs = conflict("rank " + std::to_string(comm.rank()) + " computes with " + mine.c_str() +
-                                        ", rank 0 with " + first.c_str() +
-                                        ", whose sums differ a little: take machines of one kind, or the same "
-                                        "ATOLL_INSTRUCTION_SET on all ranks",
-                                    "--deterministic");
-    const Status seen = comm.agree(first == mine ? Status() : differs);
-    if (seen.ok() || config.deterministic) return seen;
-    if (!seen.error().message.empty()) log::warn(seen.error().message);
-    return {};
-}
-
 }  // namespace
-
-std::span<const std::string_view> built_devices() {
-    static constexpr std::array<std::string_view, 1> kBuilt = {"cpu"};
-    return kBuilt;
-}
 
 Status check_micro_step(std::int64_t rows, std::int64_t seq_len) {
     constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
@@ -168,28 +120,6 @@ Status settle_offload_dir(RunConfig& config) {
     if (const char* const scratch = std::getenv("TMPDIR")) config.offload_dir = scratch;
     if (!config.offload_dir.empty()) return {};
     return invalid_argument("--offload-dir", "is required: name a directory on a local disk, or set TMPDIR");
-}
-
-void set_precision(model::Model& model, const RunConfig& config) {
-    const tensor::DType storage = weights::storage_dtype(config.precision);
-    for (model::FsdpUnit& unit : model.units) {
-        if (!unit.is_adapter && !unit.is_quantized()) unit.storage = storage;
-    }
-}
-
-Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
-    ATOLL_RETURN_IF_ERROR(comm.agree(check_model_path(config.model, "--model")));
-    if (!config.adapter.empty()) {
-        ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
-    }
-    ATOLL_TRY(model_io::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
-    ATOLL_RETURN_IF_ERROR(model_io::check_tied_head(directory, comm, config.broadcast_from_rank0));
-    if (!directory.adapters || comm.rank() != 0) return directory;
-    const std::string warning =
-        other_format_warning(directory.adapters->trained_on, std::string(to_string(config.quantize)));
-    if (!warning.empty()) log::warn(warning);
-    if (!directory.adapters->weights) warn_of_rank(directory.model, config.lora_rank);
-    return directory;
 }
 
 DataSelection training_data(const RunConfig& config) {
@@ -235,6 +165,7 @@ RankCounts rank_counts(comm::Comm& comm) {
 Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm));
+    warn_of_adapters(directory, config, comm);
     digest::sha256("");  // loads what digests take of the program, a few MB, so that a plan counts it
     ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
     std::optional<CheckedData> validation;
@@ -266,13 +197,6 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
     options.offload_optimizer = prepared.config.offload_optimizer == run_settings::Offload::kNvme;
     options.offload_dir = prepared.config.offload_dir;
     return options;
-}
-
-Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm) {
-    const int threads = choose_threads(static_cast<int>(config.threads), comm);
-    ATOLL_TRY(auto backend, comm::agreed(comm, kernels::make_cpu_backend(threads)));
-    ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
-    return backend;
 }
 
 }  // namespace atl::train

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <span>
-#include <string_view>
 
 #include "shared/run_settings/run_settings.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset/dataset.h"
-#include "trainer/model_io/weights_io.h"
+#include "trainer/model_io/model_directory.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/parallel/run_memory.h"
@@ -73,17 +70,18 @@ Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Co
 Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks);
 
+// Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
+// kInvalidArgument names the flag: --lora flags that contradict the adapter, or that mean nothing without --lora-rank.
+Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
+// The same for a command that only reads the model: its weights are to be kept in --precision, and what its adapters
+// were trained on is compared with it.
+Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, comm::Comm& comm);
+
 // Keeps the model's weights in the format that --precision names.
 void set_precision(model::Model& model, const RunConfig& config);
 
-// What --device may name; the others are not built into this program.
-std::span<const std::string_view> built_devices();
-
-// The device a run computes on, with its threads: --threads, or this rank's share of the cores. Ranks with different
-// kernels are told on standard error; kConflict with --deterministic.
-Result<std::unique_ptr<kernels::Backend>> open_backend(const RunConfig& config, comm::Comm& comm);
-
-// Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
-Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
+// Rank 0 says on standard error what of the adapters does not suit the model: they were trained on it in another
+// format, or have a higher rank than its matrices.
+void warn_of_adapters(const model_io::ModelDirectory& directory, const RunConfig& config, const comm::Comm& comm);
 
 }  // namespace atl::train

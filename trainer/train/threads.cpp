@@ -8,6 +8,7 @@
 #include "shared/host/cores.h"
 #include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
+#include "trainer/train/backend.h"
 
 namespace atl::train {
 namespace {

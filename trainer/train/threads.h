@@ -14,9 +14,6 @@ namespace atl::train {
 // So there are never more threads than cores, unless there are more ranks.
 int thread_share(std::span<const std::string> sets, std::size_t rank, double quota);
 
-// That of this rank; `node` has the ranks of its machine, and each takes part.
-int thread_share(comm::Comm& node);
-
 // What to tell when a launcher that may run on `launcher` bound its ranks so tightly that `threads` (0: as many as
 // there are cores) do not get cores that lie idle; else empty. Two processors may be one core.
 std::string idle_cores_warning(std::span<const std::string> sets, const std::string& launcher, int threads);

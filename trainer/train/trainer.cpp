@@ -82,9 +82,8 @@ Status Trainer::run() {
 
 Status Trainer::start() {
     const double began = now_s();
-    const auto load =
-        prepared_.config.broadcast_from_rank0 ? model_io::load_weights_from_rank0 : model_io::load_weights;
-    ATOLL_RETURN_IF_ERROR(load(prepared_.directory, memory_.store(), backend_, comm_));
+    ATOLL_RETURN_IF_ERROR(model_io::load_weights(prepared_.directory, memory_.store(), backend_, comm_,
+                                                 prepared_.config.broadcast_from_rank0));
     took_.save_s = now_s() - began;
     ATOLL_TRY(saver_, model_io::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/model_io/weights_io.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
 #include "trainer/train/stop.h"

@@ -7,8 +7,7 @@
 
 #include "shared/digest/digest.h"
 #include "trainer/weights/adapter.h"
-#include "trainer/weights/convert.h"
-#include "trainer/weights/names.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::weights {
 namespace {
@@ -36,6 +35,18 @@ Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& ex
 }
 
 }  // namespace
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+    std::string text = "[";
+    for (const std::int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
+    return text + "]";
+}
+
+bool is_ignorable(std::string_view name, std::span<const std::string> patterns) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
+        return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name == pattern;
+    });
+}
 
 std::vector<TensorSpec> tensor_specs(const model::Model& model, bool adapters, DType dtype) {
     std::vector<TensorSpec> specs;

@@ -10,6 +10,7 @@
 #include "shared/base/result.h"
 #include "shared/safetensors/file.h"
 #include "trainer/model/model.h"
+#include "trainer/quant/quantizer.h"
 
 namespace atl::weights {
 
@@ -62,5 +63,23 @@ class WeightReader {
     const char* config_;  // the file that says which tensors there are
     safetensors::Model model_;
 };
+
+// A matrix of a model's files in a quantised format, as a unit of bytes keeps it, handed over as it is made. Read a
+// few rows at a time: no form of it is ever whole in memory.
+Status read_quantized(const WeightReader& weights, const model::Parameter& matrix, quant::TakeBytes take);
+// The same, collected.
+Result<std::vector<std::byte>> read_quantized(const WeightReader& weights, const model::Parameter& matrix);
+
+// Of the head that is in the files of a tied model.
+inline constexpr char kDiffersFromTable[] =
+    "differs from the embedding, to which config.json ties it: set \"tie_word_embeddings\" to false if the model has "
+    "this "
+    "head, or take the tensor out";
+
+// "[2, 3]"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+// Whether one of the patterns is the name, or "*suffix" of it.
+bool is_ignorable(std::string_view name, std::span<const std::string> patterns);
 
 }  // namespace atl::weights

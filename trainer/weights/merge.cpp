@@ -9,7 +9,7 @@
 #include "shared/log/progress.h"
 #include "trainer/model/model.h"
 #include "trainer/weights/adapter.h"
-#include "trainer/weights/quantize.h"
+#include "trainer/weights/load.h"
 #include "trainer/weights/save.h"
 #include "trainer/weights/storage.h"
 

@@ -1,9 +1,8 @@
-#include "trainer/weights/quantize.h"
-
 #include <algorithm>
 #include <span>
 #include <utility>
 
+#include "trainer/weights/load.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::weights {

@@ -7,9 +7,9 @@
 
 #include "shared/base/file.h"
 #include "shared/safetensors/file.h"
-#include "trainer/weights/convert.h"
 #include "trainer/weights/model_files.h"
 #include "trainer/weights/staged_directory.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::weights {
 namespace {

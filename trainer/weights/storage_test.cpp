@@ -1,4 +1,4 @@
-#include "trainer/weights/convert.h"
+#include "trainer/weights/storage.h"
 
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ std::vector<float> probes(double largest) {
     return values;
 }
 
-TEST(ConvertTest, EveryHalfWidensToItsValue) {
+TEST(StorageTest, EveryHalfWidensToItsValue) {
     std::vector<std::uint16_t> halves;
     for (int i = 0; i < 65536; ++i)
         if (is_finite_half(static_cast<std::uint16_t>(i))) halves.push_back(static_cast<std::uint16_t>(i));
@@ -85,7 +85,7 @@ TEST(ConvertTest, EveryHalfWidensToItsValue) {
     }
 }
 
-TEST(ConvertTest, HalvesRoundToNearestEven) {
+TEST(StorageTest, HalvesRoundToNearestEven) {
     const auto values = probes(65519.9);
     for (const std::size_t piece : {std::size_t{1}, values.size()}) {
         const auto halves = narrow_all(DType::kF16, values, piece);
@@ -96,7 +96,7 @@ TEST(ConvertTest, HalvesRoundToNearestEven) {
     }
 }
 
-TEST(ConvertTest, Bf16RoundsToNearestEvenAndWidensBack) {
+TEST(StorageTest, Bf16RoundsToNearestEvenAndWidensBack) {
     const auto values = probes(3.3895e38);
     const auto narrowed = narrow_all(DType::kBF16, values, values.size());
     const auto widened = widen_all(DType::kBF16, narrowed, narrowed.size());
@@ -105,7 +105,7 @@ TEST(ConvertTest, Bf16RoundsToNearestEvenAndWidensBack) {
     EXPECT_EQ(narrow_all(DType::kBF16, widened, 1), narrowed);
 }
 
-TEST(ConvertTest, WhatIsNotFiniteIsReported) {
+TEST(StorageTest, WhatIsNotFiniteIsReported) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
         const auto width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
         std::vector<std::byte> bytes(20 * width);

@@ -1,4 +1,4 @@
-#include "trainer/train/metrics.h"
+#include "trainer/train/json_lines.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace atl::train {
 namespace {
 
-TEST(MetricsTest, AShareAboveThePeakIsNotPrinted) {
+TEST(JsonLinesTest, AShareAboveThePeakIsNotPrinted) {
     StepMetrics metrics;
     metrics.mfu = 0.9;
     metrics.hfu = 1.2;
@@ -18,7 +18,7 @@ TEST(MetricsTest, AShareAboveThePeakIsNotPrinted) {
     EXPECT_TRUE(nlohmann::json::parse(to_json_line(metrics))["mfu"].is_null());
 }
 
-TEST(MetricsTest, WithoutTargetsThereIsNoLoss) {
+TEST(JsonLinesTest, WithoutTargetsThereIsNoLoss) {
     EXPECT_TRUE(nlohmann::json::parse(to_json_line(StepMetrics()))["loss"].is_null());
     Summary summary;
     EXPECT_TRUE(nlohmann::json::parse(to_json_line(summary))["loss"].is_null());

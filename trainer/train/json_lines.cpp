@@ -1,7 +1,5 @@
-#include "trainer/train/metrics.h"
+#include "trainer/train/json_lines.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -93,33 +91,6 @@ std::string to_json_line(std::int64_t step, const Perplexity& perplexity) {
 void print_line(const std::string& line) {
     std::fputs((line + "\n").c_str(), stdout);
     std::fflush(stdout);
-}
-
-double measure_peak_flops(kernels::Backend& backend) {
-    constexpr std::int64_t kSide = 512;
-    constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
-    constexpr double kNoticed = 0.99;
-    auto memory = backend.allocate(3 * kSide * kSide * 4);
-    if (!memory.ok()) return 0;
-    tensor::Arena arena(std::move(memory).value());
-    const auto matrix = [&] {
-        return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {kSide, kSide});
-    };
-    const tensor::Tensor a = matrix();
-    const tensor::Tensor b = matrix();
-    const tensor::Tensor c = matrix();
-    backend.zero(a);
-    backend.zero(b);
-    double seconds = 1e30;
-    for (int i = 0, best = 0; i - best < kPatience; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        backend.matmul(a, i % 3 == 1, b, i % 3 == 2, c, false);  // the ways of forward and backward
-        backend.synchronize();
-        const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        if (taken < kNoticed * seconds) best = i;
-        seconds = std::min(seconds, taken);
-    }
-    return seconds > 0 ? 2.0 * kSide * kSide * kSide / seconds : 0;
 }
 
 }  // namespace atl::train

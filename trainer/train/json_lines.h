@@ -4,8 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/kernels/backend.h"
-
+// What a run writes to standard output, a line of JSON each.
 namespace atl::train {
 
 // What a step tells. trainer/README.md says how each number is measured.
@@ -55,9 +54,5 @@ std::string to_exit_json(const Summary& summary, const std::string& out);
 bool is_exit_json_of(const std::string& text, const std::string& out);
 
 void print_line(const std::string& line);  // to standard output, flushed
-
-// The rate of large matrix products that this backend reaches now, in floating-point operations a second: the best of
-// a few products of 512×512 matrices. 0 when there is no memory for it.
-double measure_peak_flops(kernels::Backend& backend);
 
 }  // namespace atl::train

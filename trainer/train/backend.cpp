@@ -1,0 +1,72 @@
+#include "trainer/train/backend.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "shared/log/warn.h"
+#include "trainer/train/threads.h"
+
+namespace atl::train {
+namespace {
+
+// Ranks on different processors have different kernels, of other bits: what --deterministic promises cannot be kept.
+Status check_one_kind(const run_settings::RunConfig& config, const kernels::Backend& backend, comm::Comm& comm) {
+    constexpr std::size_t kLongest = 128;  // of a name
+    std::string mine = backend.name();
+    mine.resize(kLongest);
+    std::string first = mine;
+    comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
+    const Status differs = conflict("rank " + std::to_string(comm.rank()) + " computes with " + mine.c_str() +
+                                        ", rank 0 with " + first.c_str() +
+                                        ", whose sums differ a little: take machines of one kind, or the same "
+                                        "ATOLL_INSTRUCTION_SET on all ranks",
+                                    "--deterministic");
+    const Status seen = comm.agree(first == mine ? Status() : differs);
+    if (seen.ok() || config.deterministic) return seen;
+    if (!seen.error().message.empty()) log::warn(seen.error().message);
+    return {};
+}
+
+}  // namespace
+
+std::span<const std::string_view> built_devices() {
+    static constexpr std::array<std::string_view, 1> kBuilt = {"cpu"};
+    return kBuilt;
+}
+
+Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunConfig& config, comm::Comm& comm) {
+    const int threads = choose_threads(static_cast<int>(config.threads), comm);
+    ATOLL_TRY(auto backend, comm::agreed(comm, kernels::make_cpu_backend(threads)));
+    ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
+    return backend;
+}
+
+double measure_peak_flops(kernels::Backend& backend) {
+    constexpr std::int64_t kSide = 512;
+    constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
+    constexpr double kNoticed = 0.99;
+    auto memory = backend.allocate(3 * kSide * kSide * 4);
+    if (!memory.ok()) return 0;
+    tensor::Arena arena(std::move(memory).value());
+    const auto matrix = [&] {
+        return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {kSide, kSide});
+    };
+    const tensor::Tensor a = matrix();
+    const tensor::Tensor b = matrix();
+    const tensor::Tensor c = matrix();
+    backend.zero(a);
+    backend.zero(b);
+    double seconds = 1e30;
+    for (int i = 0, best = 0; i - best < kPatience; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        backend.matmul(a, i % 3 == 1, b, i % 3 == 2, c, false);  // the ways of forward and backward
+        backend.synchronize();
+        const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (taken < kNoticed * seconds) best = i;
+        seconds = std::min(seconds, taken);
+    }
+    return seconds > 0 ? 2.0 * kSide * kSide * kSide / seconds : 0;
+}
+
+}  // namespace atl::train

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "shared/run_settings/run_settings.h"
+#include "trainer/comm/comm.h"
+#include "trainer/kernels/backend.h"
+
+// What a rank computes with.
+namespace atl::train {
+
+// What --device may name; the others are not built into this program.
+std::span<const std::string_view> built_devices();
+
+// The device a run computes on, with its threads: --threads, or this rank's share of the cores. Ranks with different
+// kernels are told on standard error; kConflict with --deterministic.
+Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunConfig& config, comm::Comm& comm);
+
+// The threads of this rank unless --threads says: its share of the cores. `node` has the ranks of its machine, and each
+// takes part.
+int thread_share(comm::Comm& node);
+
+// The rate of large matrix products that this backend reaches now, in floating-point operations a second: the best of
+// a few products of 512×512 matrices. 0 when there is no memory for it.
+double measure_peak_flops(kernels::Backend& backend);
+
+}  // namespace atl::train

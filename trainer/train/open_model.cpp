@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <utility>
+
+#include "shared/base/spelling.h"
+#include "shared/base/text.h"
+#include "shared/log/warn.h"
+#include "trainer/train/input_paths.h"
+#include "trainer/train/prepare.h"
+#include "trainer/weights/storage.h"
+
+namespace atl::train {
+namespace {
+
+constexpr const char* kDefaultTargets = "q_proj,v_proj";
+
+std::vector<std::string> sorted_list(const std::string& text) {
+    std::vector<std::string> parts = split_list(text);
+    std::ranges::sort(parts);
+    return parts;
+}
+
+Result<model::LoraOptions> from_flags(const RunConfig& config) {
+    model::LoraOptions options;
+    options.rank = config.lora_rank;
+    options.alpha = config.given.contains("lora-alpha") ? config.lora_alpha : static_cast<double>(config.lora_rank);
+    options.dropout = config.lora_dropout;
+    options.targets = sorted_list(config.lora_targets.empty() ? kDefaultTargets : config.lora_targets);
+    if (options.targets.empty()) return invalid_argument("--lora-targets", "names no linear");
+    if (const auto twice = std::ranges::adjacent_find(options.targets); twice != options.targets.end())
+        return invalid_argument("--lora-targets", "names '" + *twice + "' twice");
+    const bool all = std::ranges::find(options.targets, "all-linear") != options.targets.end();
+    if (all && options.targets.size() > 1) {
+        return invalid_argument("--lora-targets", "'all-linear' stands alone (for lm_head too, name all the linears)");
+    }
+    return options;
+}
+
+// A flag may say again what the adapter is; dropout is the run's own.
+Status check_flags(const RunConfig& config, const model::LoraOptions& adapter) {
+    const auto differs = [](const char* flag, const std::string& is) {
+        return invalid_argument(flag, "the adapter that --adapter names has " + is + "; leave the flag out");
+    };
+    if (config.lora_rank > 0 && config.lora_rank != adapter.rank) {
+        return differs("--lora-rank", std::to_string(adapter.rank));
+    }
+    if (config.given.contains("lora-alpha") && config.lora_alpha != adapter.alpha) {
+        return differs("--lora-alpha", number_text(adapter.alpha));
+    }
+    if (!config.lora_targets.empty() && sorted_list(config.lora_targets) != adapter.targets) {
+        return differs("--lora-targets", "others");
+    }
+    return {};
+}
+
+// What --adapter and the --lora flags ask for, absent when nothing.
+Result<std::optional<model_io::AdapterSource>> choose_adapters(const RunConfig& config) {
+    model_io::AdapterSource source;
+    source.seed = static_cast<std::uint64_t>(config.seed);
+    if (!config.adapter.empty()) {
+        ATOLL_TRY(source.options, weights::load_adapter_config(config.adapter));
+        ATOLL_RETURN_IF_ERROR(check_flags(config, source.options));
+        if (config.given.contains("lora-dropout")) source.options.dropout = config.lora_dropout;
+        ATOLL_TRY(source.weights, weights::WeightReader::open_adapter(config.adapter));
+        ATOLL_TRY(source.trained_on, weights::load_adapter_base(config.adapter));
+        return std::optional(std::move(source));
+    }
+    if (config.lora_rank > 0) {
+        ATOLL_TRY(source.options, from_flags(config));
+        return std::optional(std::move(source));
+    }
+    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets"}) {
+        if (config.given.contains(flag)) {
+            return invalid_argument("--" + std::string(flag), "means nothing without --lora-rank");
+        }
+    }
+    return std::optional<model_io::AdapterSource>();
+}
+
+Result<model_io::ModelDirectory> open_with_adapters(const RunConfig& config) {
+    ATOLL_TRY(model_io::ModelDirectory directory, model_io::open_model_directory(std::filesystem::path(config.model)));
+    ATOLL_TRY(auto adapters, choose_adapters(config));
+    if (adapters) ATOLL_RETURN_IF_ERROR(model_io::add_adapters(directory, std::move(*adapters)));
+    if (const auto format = weights::storage_dtype(config.quantize)) model::quantize_layers(directory.model, *format);
+    return directory;
+}
+
+std::string base_text(const std::string& quantize) {
+    return quantize == weights::kNotQuantized ? "the model's own weights" : "the model in " + quantize;
+}
+
+// Its product has no higher rank than the matrix that it is added to.
+void warn_of_rank(const model::Model& model, std::int64_t rank) {
+    std::int64_t least = rank;  // rows or columns
+    for (const model::FsdpUnit& unit : model.units) {
+        if (!unit.is_adapter) continue;
+        for (const model::Parameter& parameter : unit.parameters)  // [rank, columns] or [rows, rank]
+            least = std::min({least, parameter.shape[0], parameter.shape[1]});
+    }
+    if (least < rank)
+        log::warn("--lora-rank " + std::to_string(rank) + " is more than a matrix of " + std::to_string(least) +
+                  " rows or columns can have: --lora-rank " + std::to_string(least) + " says as much in less");
+}
+
+}  // namespace
+
+Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_model_path(config.model, "--model")));
+    if (!config.adapter.empty()) ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
+    ATOLL_TRY(model_io::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
+    ATOLL_RETURN_IF_ERROR(model_io::check_tied_head(directory, comm, config.broadcast_from_rank0));
+    return directory;
+}
+
+Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, comm::Comm& comm) {
+    ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm));
+    warn_of_adapters(directory, config, comm);
+    if (directory.adapters)
+        ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, comm,
+                                                              config.broadcast_from_rank0));
+    set_precision(directory.model, config);
+    return directory;
+}
+
+void set_precision(model::Model& model, const RunConfig& config) {
+    const tensor::DType storage = weights::storage_dtype(config.precision);
+    for (model::FsdpUnit& unit : model.units) {
+        if (!unit.is_adapter && !unit.is_quantized()) unit.storage = storage;
+    }
+}
+
+void warn_of_adapters(const model_io::ModelDirectory& directory, const RunConfig& config, const comm::Comm& comm) {
+    if (!directory.adapters || comm.rank() != 0) return;
+    const std::string quantize(to_string(config.quantize));
+    const std::string format = weights::other_format(directory.adapters->trained_on, quantize);
+    if (!format.empty())
+        log::warn("the adapter was trained on " + base_text(format) + "; this is " + base_text(quantize) +
+                  (quantize == weights::kNotQuantized ? ", which differ" : ", whose weights differ") +
+                  " a little: --quantize " + format + " takes those");
+    if (!directory.adapters->weights) warn_of_rank(directory.model, config.lora_rank);
+}
+
+}  // namespace atl::train
