@@ -23,10 +23,6 @@ Result<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::from_byt
 
 Status SentencePieceTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
     if (words_ != nullptr && words_->encode(text, ids)) return {};
-    return encode_by_library(text, ids);
-}
-
-Status SentencePieceTokenizer::encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const {
     std::vector<int> pieces;
     const auto status = processor_->Encode(text, &pieces);
     if (!status.ok()) return internal_error("SentencePiece cannot encode: " + status.ToString());

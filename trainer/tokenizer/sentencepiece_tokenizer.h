@@ -22,8 +22,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     ~SentencePieceTokenizer() override;
 
     Status encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
-    Status encode_by_library(std::string_view text, std::vector<std::int32_t>& ids) const;
-    bool encodes_by_words() const { return words_ != nullptr; }
     std::string decode(std::span<const std::int32_t> ids) const override;
     std::int32_t vocab_size() const override;
     std::optional<std::int32_t> bos() const override;
