@@ -32,16 +32,18 @@ Progress::Progress(std::string what, std::function<double()> now_s)
       start_s_(now_s_()),
       next_s_(start_s_ + kPause) {}
 
-void Progress::at(double fraction) {
-    if (const auto line = line_at(fraction)) spdlog::info("{}", *line);
+void Progress::at(double fraction, const std::string& what_else) {
+    if (const auto line = line_at(fraction, what_else)) spdlog::info("{}", *line);
 }
 
-std::optional<std::string> Progress::line_at(double fraction) {
+std::optional<std::string> Progress::line_at(double fraction, const std::string& what_else) {
     const double now = now_s_();
     if (now < next_s_) return std::nullopt;
     next_s_ = now + kPause;
     std::string line = fmt::format("{}: {:.0f} % done", what_, 100.0 * fraction);
-    if (fraction > 0) line += ", " + duration_text((now - start_s_) * (1.0 - fraction) / fraction) + " left";
+    if (!what_else.empty()) line += ", " + what_else;
+    const double done = fraction - begun_;
+    if (done > 0) line += ", " + duration_text((now - start_s_) * (1.0 - fraction) / done) + " left";
     return line;
 }
 

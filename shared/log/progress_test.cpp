@@ -28,5 +28,14 @@ TEST(ProgressTest, WhatHasNotBegunHasNoEnd) {
     EXPECT_EQ(progress.line_at(0.5).value_or(""), "init: 50 % done, 4:06:40 left");
 }
 
+TEST(ProgressTest, WhatIsLeftIsJudgedByThisProcess) {
+    double now = 0.0;
+    Progress progress("tokenize", [&] { return now; });
+    progress.begin_at(0.5);
+    now = 10.0;
+    EXPECT_EQ(progress.line_at(0.51, "7 documents").value_or(""), "tokenize: 51 % done, 7 documents, 8:10 left");
+    EXPECT_EQ(progress.elapsed_s(), 10.0);
+}
+
 }  // namespace
 }  // namespace atl::log

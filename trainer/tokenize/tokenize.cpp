@@ -1,5 +1,7 @@
 #include "trainer/tokenize/tokenize.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -7,12 +9,12 @@
 #include "shared/base/file.h"
 #include "shared/host/cores.h"
 #include "shared/log/log.h"
+#include "shared/log/progress.h"
 #include "trainer/text/line_reader.h"
 #include "trainer/text/template.h"
 #include "trainer/tokenize/data_writer.h"
 #include "trainer/tokenize/encoder.h"
 #include "trainer/tokenize/partial_run.h"
-#include "trainer/tokenize/progress.h"
 #include "trainer/tokenize/row_builder.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -73,8 +75,7 @@ class Run {
           blocks_max_(2 * threads_ + 2),
           rows_(rows),
           writer_(writer),
-          partial_(partial),
-          progress_(options.progress) {}
+          partial_(partial) {}
 
     Result<TokenizeReport> execute() {
         ATOLL_RETURN_IF_ERROR(take_up());
@@ -86,8 +87,9 @@ class Run {
             }
             ATOLL_TRY(const EncodedBlock block, pool_.next());
             ATOLL_RETURN_IF_ERROR(take(block));
-            if (progress_.is_due())
-                progress_.show({0, fraction_begun_, fraction_done_, report_.documents, bytes_here_});
+            const double megabytes = static_cast<double>(bytes_here_) / 1e6;  // of text, by this process
+            progress_.at(fraction_done_, fmt::format("{} documents, {:.1f} MB of text, {:.2f} MB/s", report_.documents,
+                                                     megabytes, megabytes / std::max(progress_.elapsed_s(), 1e-9)));
         }
         rows_.finish();
         ATOLL_RETURN_IF_ERROR(write_rows());
@@ -125,8 +127,8 @@ class Run {
         report_.documents = last.documents;
         report_.bytes = last.bytes;
         report_.parts_found = static_cast<std::int64_t>(whole);
-        fraction_begun_ = reader_.fraction_read();
-        if (options_.progress) spdlog::info("tokenize: {} parts are there, goes on behind them", whole);
+        progress_.begin_at(reader_.fraction_read());
+        spdlog::info("tokenize: {} parts are there, goes on behind them", whole);
         return {};
     }
 
@@ -182,9 +184,8 @@ class Run {
     TokenizeReport report_;
     std::int64_t bytes_here_ = 0;  // of text, by this process
     std::int64_t part_bytes_ = 0;  // of lines since the last part
-    double fraction_begun_ = 0;
-    double fraction_done_ = 0;  // of the input, up to the last block that was taken
-    Progress progress_;
+    double fraction_done_ = 0;     // of the input, up to the last block that was taken
+    log::Progress progress_{"tokenize"};
 };
 
 std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,

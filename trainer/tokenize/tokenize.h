@@ -44,7 +44,6 @@ struct TokenizeOptions {
     Split split = Split::kAll;
     int validation_percent = 0;
     int threads = 0;                     // 0: one a core that this process may use
-    bool progress = true;                // lines to standard error once two seconds have passed
     std::int64_t part_bytes = 32 << 20;  // of lines, after which what is done is made safe against a kill
     std::function<void()> on_part;       // called when it is (tests)
 };

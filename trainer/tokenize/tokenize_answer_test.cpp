@@ -21,7 +21,6 @@ class TokenizeAnswerTest : public testing::Test {
         use_tokenizer("small");
         options_.inputs = {directory_.path() / "in.jsonl"};
         options_.out = directory_.path() / "out";
-        options_.progress = false;
         options_.seq_len = 64;
         options_.text_template = "{{q}}\n{{#answer}}{{a}}{{/answer}}";
         write({{"Il treno parte", "alle sette"}, {"Vlak", "v sedm hodin, 1999"}});

@@ -10,7 +10,6 @@
 
 #include "shared/base/file.h"
 #include "trainer/tokenize/partial_run.h"
-#include "trainer/tokenize/progress.h"
 #include "trainer/tokenize/tokenize.h"
 
 namespace atl::tokenize {
@@ -25,7 +24,6 @@ class TokenizeResumeTest : public testing::TestWithParam<const char*> {
         options_.out = directory_.path() / "out";
         options_.seq_len = 48;
         options_.threads = 2;
-        options_.progress = false;
         options_.part_bytes = 1;  // a part a block of 1 MiB
         options_.inputs = {directory_.path() / "a.jsonl", directory_.path() / "b.jsonl"};
         write_input(0, 31000);
@@ -235,18 +233,6 @@ TEST_F(TokenizeResumeTest, OnlyOneProcessMakesADirectory) {
     };
     run();
     EXPECT_NE(message.find("another process is making"), std::string::npos) << message;
-}
-
-TEST(ProgressTest, SaysTheRateAndWhatRemainsOfThisProcess) {
-    EXPECT_EQ(to_string({10.0, 0.0, 0.25, 1200, 20'000'000}),
-              "25 % done, 1200 documents, 20.0 MB of text, 2.00 MB/s, "
-              "0:30 left");
-    EXPECT_EQ(to_string({10.0, 0.5, 0.51, 7, 5'000'000}),
-              "51 % done, 7 documents, 5.0 MB of text, 0.50 MB/s, "
-              "8:10 left");
-    EXPECT_EQ(to_string({100.0, 0.0, 0.01, 7, 5'000'000}),
-              "1 % done, 7 documents, 5.0 MB of text, 0.05 MB/s, "
-              "2:45:00 left");
 }
 
 }  // namespace

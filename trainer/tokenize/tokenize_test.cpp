@@ -29,7 +29,6 @@ class TokenizeTest : public testing::Test {
         options_.out = directory_.path() / "out";
         options_.seq_len = 16;
         options_.threads = 2;
-        options_.progress = false;
     }
 
     void write_input(const std::string& text) {
