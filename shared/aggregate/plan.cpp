@@ -232,14 +232,14 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
     ATOLL_RETURN_IF_ERROR(check_makeable(info, headers, start));
     Tensor tensor;
     tensor.info = info;
-    tensor.makes = is_floating(info.dtype) ? OutputKind::kMean : OutputKind::kCopy;
+    tensor.kind = is_floating(info.dtype) ? TensorKind::kMean : TensorKind::kCopy;
     tensor.begin = begin;
     tensor.end = begin + (info.end - info.begin);
     for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
     if (!start) return tensor;
     tensor.base = headers.base.at(info.name).place;
-    if (!start->server_optimizer || tensor.makes == OutputKind::kCopy) return tensor;
-    tensor.makes = OutputKind::kWeights;
+    if (!start->server_optimizer || tensor.kind == TensorKind::kCopy) return tensor;
+    tensor.kind = TensorKind::kWeights;
     if (start->server_optimizer->momentum && tensor.begin != tensor.end) {
         ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->server_optimizer->momentum));
         tensor.momentum = headers.momentum.at(info.name).place;
@@ -262,7 +262,7 @@ PlannedFile plan_momentum(const PlannedFile& weights) {
     PlannedFile planned;
     std::vector<TensorInfo> infos;
     for (const Tensor& tensor : weights.tensors) {
-        if (tensor.makes != OutputKind::kWeights) continue;
+        if (tensor.kind != TensorKind::kWeights) continue;
         planned.tensors.push_back(tensor);
         infos.push_back({tensor.info.name, DType::kF32, tensor.info.shape, 0, 0});
     }
@@ -271,7 +271,7 @@ PlannedFile plan_momentum(const PlannedFile& weights) {
     for (std::size_t i = 0; i < infos.size(); ++i) {
         Tensor& tensor = planned.tensors[i];
         tensor.info = infos[i];
-        tensor.makes = OutputKind::kMomentum;
+        tensor.kind = TensorKind::kMomentum;
         tensor.begin = end;
         tensor.end = end += infos[i].end - infos[i].begin;
     }

@@ -17,7 +17,7 @@ struct Place {
     safetensors::DType dtype = safetensors::DType::kF32;
 };
 
-enum class OutputKind {
+enum class TensorKind {
     kMean,
     kCopy,      // integers, the same in all inputs
     kWeights,   // the server optimizer's step
@@ -26,7 +26,7 @@ enum class OutputKind {
 
 struct Tensor {
     safetensors::TensorInfo info;  // in the output
-    OutputKind makes = OutputKind::kMean;
+    TensorKind kind = TensorKind::kMean;
     std::uint64_t begin = 0;  // bytes from the start of the output file
     std::uint64_t end = 0;
     std::vector<Place> inputs;      // one an input

@@ -101,14 +101,14 @@ Error blame(const Elements& which, Scratch& scratch) {
         status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
         if (!status.ok()) tell_fault(which.plan.options, i);
     }
-    if (status.ok() && (tensor.makes == OutputKind::kWeights || tensor.makes == OutputKind::kMomentum))
+    if (status.ok() && (tensor.kind == TensorKind::kWeights || tensor.kind == TensorKind::kMomentum))
         status = find_fault(which, which.plan.start->base, tensor.base, scratch);
     if (status.ok() && tensor.momentum)
         status = find_fault(which, *which.plan.start->server_optimizer->momentum, *tensor.momentum, scratch);
     if (!status.ok()) return status.error();
-    return invalid_argument(
-        tensor.info.name, "the " + std::string(tensor.makes == OutputKind::kMean ? "mean" : "step") + " of tensor " +
-                              in_quotes(tensor.info.name) + " overflows " + safetensors::to_string(tensor.info.dtype));
+    return invalid_argument(tensor.info.name, "the " + std::string(tensor.kind == TensorKind::kMean ? "mean" : "step") +
+                                                  " of tensor " + in_quotes(tensor.info.name) + " overflows " +
+                                                  safetensors::to_string(tensor.info.dtype));
 }
 
 Status widen(const Elements& which, const Input& input, const Place& place, std::span<float> into, Scratch& scratch) {
@@ -165,7 +165,7 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
             widen(which, *start.server_optimizer->momentum, *which.tensor.momentum, momentum, scratch));
     best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(start.server_optimizer->rate),
                             static_cast<float>(start.server_optimizer->beta), which.count);
-    const bool weights = which.tensor.makes == OutputKind::kWeights;
+    const bool weights = which.tensor.kind == TensorKind::kWeights;
     const DType dtype = which.tensor.info.dtype;
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
     // Unlike a mean, a step can leave the range of its type.
@@ -218,8 +218,8 @@ Scratch::Scratch(const Plan& plan)
 Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                        Scratch& scratch) {
     const Elements which{plan, tensor, first, into.size() / element_bytes(tensor.info.dtype)};
-    if (tensor.makes == OutputKind::kCopy) return copy(which, into, scratch);
-    if (tensor.makes != OutputKind::kMean) return step(which, into, scratch);
+    if (tensor.kind == TensorKind::kCopy) return copy(which, into, scratch);
+    if (tensor.kind != TensorKind::kMean) return step(which, into, scratch);
     return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : mean(which, into, scratch);
 }
 

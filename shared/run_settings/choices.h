@@ -11,7 +11,7 @@ namespace atl::run_settings {
 
 enum class OnOff : std::uint8_t { kOn, kOff };
 enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
-enum class Decay : std::uint8_t { kConstant, kLinear, kCosine };
+enum class LrSchedule : std::uint8_t { kConstant, kLinear, kCosine };
 enum class Precision : std::uint8_t { kFp32, kBf16, kFp16 };
 enum class MomentsPrecision : std::uint8_t { kFp32, kBf16 };
 enum class Device : std::uint8_t { kCpu, kCuda, kHip };
@@ -35,7 +35,7 @@ constexpr bool is_hybrid(Sharding sharding) {
 
 // Of which layers the backward pass runs the forward pass again instead of keeping what it saved: none, every second
 // one, all.
-enum class Recompute : std::uint8_t { kNone, kSelective, kFull };
+enum class ActivationCheckpointing : std::uint8_t { kNone, kSelective, kFull };
 
 // Their words, in the order of the enumerators.
 template <class Choice>
@@ -45,7 +45,7 @@ inline constexpr std::array<std::string_view, 2> kWords<OnOff> = {"on", "off"};
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<OptimizerKind> = {"adamw", "sgd"};
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Decay> = {"constant", "linear", "cosine"};
+inline constexpr std::array<std::string_view, 3> kWords<LrSchedule> = {"constant", "linear", "cosine"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Precision> = {"fp32", "bf16", "fp16"};
 template <>
@@ -60,7 +60,7 @@ template <>
 inline constexpr std::array<std::string_view, 6> kWords<Sharding> = {
     "none", "shard_optimizer", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"};
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<Recompute> = {"none", "selective", "full"};
+inline constexpr std::array<std::string_view, 3> kWords<ActivationCheckpointing> = {"none", "selective", "full"};
 
 template <class Choice>
 constexpr std::optional<Choice> parse_choice(std::string_view word) {

@@ -36,7 +36,7 @@ struct RunConfig {
 
     OptimizerKind optimizer = OptimizerKind::kAdamW;
     double lr = 3e-4;
-    Decay schedule = Decay::kConstant;
+    LrSchedule schedule = LrSchedule::kConstant;
     std::int64_t warmup_steps = 0;
     double beta1 = 0.9;
     double beta2 = 0.999;
@@ -54,7 +54,7 @@ struct RunConfig {
     Device device = Device::kCpu;
     std::int64_t threads = 0;  // a process; 0: its share of the cores
     bool deterministic = false;
-    Recompute activation_checkpointing = Recompute::kNone;
+    ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
     Offload offload_optimizer = Offload::kNone;
     std::string offload_dir;
     std::int64_t lora_rank = 0;
@@ -87,8 +87,9 @@ enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kGenerate = 8, kAll
 
 template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
-using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, Decay, Precision,
-                        std::optional<Precision>, MomentsPrecision, Sharding, Device, Recompute, Offload, Quantization>;
+using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, LrSchedule, Precision,
+                        std::optional<Precision>, MomentsPrecision, Sharding, Device, ActivationCheckpointing, Offload,
+                        Quantization>;
 
 struct Option {
     std::string_view name;  // with dashes: "warmup-steps"

@@ -30,7 +30,7 @@ TEST(RunConfigTest, FlagsAreTyped) {
     ASSERT_TRUE(set(config, "schedule", "cosine").ok());
     EXPECT_EQ(config.lr, 1e-3);
     EXPECT_EQ(config.steps, 20);
-    EXPECT_EQ(config.schedule, Decay::kCosine);
+    EXPECT_EQ(config.schedule, LrSchedule::kCosine);
     EXPECT_TRUE(config.given.contains("lr"));
     EXPECT_FALSE(config.given.contains("seed"));
 }

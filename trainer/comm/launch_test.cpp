@@ -12,7 +12,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Environment environment_of(const Variables& variables) {
+Environment make_environment(const Variables& variables) {
     return [&](const char* name) -> const char* {
         const auto found = variables.find(name);
         return found == variables.end() ? nullptr : found->second.c_str();
@@ -20,7 +20,7 @@ Environment environment_of(const Variables& variables) {
 }
 
 bool ranks_with(const Variables& variables) {
-    return started_as_ranks(environment_of(variables));
+    return started_as_ranks(make_environment(variables));
 }
 
 TEST(LaunchTest, APlainProcessIsAlone) {
@@ -41,7 +41,7 @@ TEST(LaunchTest, MpirunAndSrunStartRanks) {
 }
 
 TEST(LaunchTest, ALauncherMayStartOneRankAlone) {
-    const auto launched = [](const Variables& variables) { return started_by_launcher(environment_of(variables)); };
+    const auto launched = [](const Variables& variables) { return started_by_launcher(make_environment(variables)); };
     EXPECT_TRUE(launched({{"OMPI_COMM_WORLD_SIZE", "1"}}));
     EXPECT_TRUE(launched({{"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
     EXPECT_TRUE(launched({{"PMIX_RANK", "0"}}));
@@ -50,7 +50,7 @@ TEST(LaunchTest, ALauncherMayStartOneRankAlone) {
 }
 
 TEST(LaunchTest, TheLauncherSaysHowManyItStarted) {
-    const auto size = [](const Variables& variables) { return launcher_size(environment_of(variables)); };
+    const auto size = [](const Variables& variables) { return launcher_size(make_environment(variables)); };
     EXPECT_EQ(size({}), 1);
     EXPECT_EQ(size({{"SLURM_NTASKS", "8"}}), 1) << "a batch script";
     EXPECT_EQ(size({{"SLURM_STEP_NUM_TASKS", "4"}, {"OMPI_COMM_WORLD_SIZE", "2"}}), 2);
@@ -66,7 +66,7 @@ TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheRank) {
         {{{"PMI_SIZE", "4"}, {"PMI_RANK", "2"}}, 2},
         {{{"PMIX_RANK", "5"}}, 5},
     };
-    for (const auto& [variables, rank] : cases) EXPECT_EQ(launcher_rank(environment_of(variables)), rank);
+    for (const auto& [variables, rank] : cases) EXPECT_EQ(launcher_rank(make_environment(variables)), rank);
 }
 
 TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheLocalRank) {
@@ -79,12 +79,12 @@ TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheLocalRank) {
         {{{"SLURM_LOCALID", "0"}, {"MPI_LOCALRANKID", "4"}}, "MPI_LOCALRANKID", 4},
     };
     for (const auto& [variables, variable, rank] : cases) {
-        const auto found = launcher_local_rank(environment_of(variables));
+        const auto found = launcher_local_rank(make_environment(variables));
         ASSERT_TRUE(found) << variable;
         EXPECT_EQ(found->variable, variable);
         EXPECT_EQ(found->rank, rank) << variable;
     }
-    EXPECT_FALSE(launcher_local_rank(environment_of({{"PMIX_RANK", "3"}})));
+    EXPECT_FALSE(launcher_local_rank(make_environment({{"PMIX_RANK", "3"}})));
 }
 
 }  // namespace

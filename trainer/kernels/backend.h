@@ -17,7 +17,7 @@ namespace atl::kernels {
 using tensor::kIgnoredLabel;
 using tensor::Tensor;
 
-// Attention over rows that hold query, key and value side by side: qkv [B, T, (H + 2K)·D].
+// Attention over tokens that hold query, key and value side by side: qkv [B, T, (H + 2K)·D].
 struct AttentionShape {
     std::int64_t batch;          // B
     std::int64_t length;         // T

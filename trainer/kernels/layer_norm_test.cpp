@@ -16,7 +16,7 @@ class LayerNormTest : public ::testing::TestWithParam<std::string> {
     struct Moments {
         double mean, rstd;
     };
-    static Moments moments_of(const double* row) {
+    static Moments compute_moments(const double* row) {
         double mean = 0, variance = 0;
         for (std::int64_t c = 0; c < kNormColumns; ++c) mean += row[c] / kNormColumns;
         for (std::int64_t c = 0; c < kNormColumns; ++c) variance += (row[c] - mean) * (row[c] - mean) / kNormColumns;
@@ -36,7 +36,7 @@ TEST_P(LayerNormTest, ForwardIsThatOfTheDefinition) {
     const std::vector<double> x = values(x_);
     std::vector<double> expected;
     for (std::int64_t row = 0; row < kNormRows; ++row) {
-        const auto moments = moments_of(x.data() + row * kNormColumns);
+        const auto moments = compute_moments(x.data() + row * kNormColumns);
         EXPECT_NEAR(moments_[2 * row], moments.mean, 1e-4);
         for (std::int64_t c = 0; c < kNormColumns; ++c)
             expected.push_back((x_[row * kNormColumns + c] - moments.mean) * moments.rstd * weight_[c] + bias_[c]);
@@ -52,7 +52,7 @@ TEST_P(LayerNormTest, ForwardIsExact) {
     const std::vector<double> x = values(x_);
     std::vector<double> expected;
     for (std::int64_t row = 0; row < kNormRows; ++row) {
-        const auto moments = moments_of(x.data() + row * kNormColumns);
+        const auto moments = compute_moments(x.data() + row * kNormColumns);
         for (std::int64_t c = 0; c < kNormColumns; ++c)
             expected.push_back((x_[row * kNormColumns + c] - moments.mean) * moments.rstd * weight_[c] + bias_[c]);
     }
@@ -66,7 +66,7 @@ TEST_P(LayerNormTest, AnUnbiasedVarianceIsFarOff) {
     const double factor = std::sqrt((kNormColumns - 1.0) / kNormColumns);
     std::vector<double> wrong;
     for (std::int64_t i = 0; i < kNormRows * kNormColumns; ++i) {
-        const auto moments = moments_of(x.data() + i / kNormColumns * kNormColumns);
+        const auto moments = compute_moments(x.data() + i / kNormColumns * kNormColumns);
         wrong.push_back((x_[i] - moments.mean) * moments.rstd * factor * weight_[i % kNormColumns] +
                         bias_[i % kNormColumns]);
     }
@@ -83,7 +83,7 @@ TEST_P(LayerNormTest, BackwardIsTheDerivative) {
     std::vector<double> x = values(x_), expected_dx, expected_dw(kNormColumns, 2.0), expected_db(kNormColumns, 3.0);
     const auto row_loss = [&](std::int64_t row) {
         const double* const xs = x.data() + row * kNormColumns;
-        const auto moments = moments_of(xs);
+        const auto moments = compute_moments(xs);
         double loss = 0;
         for (std::int64_t c = 0; c < kNormColumns; ++c)
             loss += dy[row * kNormColumns + c] * (xs[c] - moments.mean) * moments.rstd * weight_[c];
@@ -94,7 +94,7 @@ TEST_P(LayerNormTest, BackwardIsTheDerivative) {
         const std::int64_t row = i / kNormColumns;
         double& value = x[static_cast<std::size_t>(i)];
         const double before = value;
-        const auto moments = moments_of(x.data() + row * kNormColumns);
+        const auto moments = compute_moments(x.data() + row * kNormColumns);
         value = before + kStep;
         const double above = row_loss(row);
         value = before - kStep;

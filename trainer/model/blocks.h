@@ -14,8 +14,8 @@
 #include "trainer/model/norm.h"
 
 // The blocks of all decoders; ModelConfig::architecture says how families differ. Legend as in kernels/backend.h: N
-// rows, C hidden channels, H query heads, K key/value heads, D head channels, F feed-forward channels, V vocabulary; P
-// channels of the embedding, which are C unless OPT's word_embed_proj_dim says otherwise.
+// tokens, C hidden channels, H query heads, K key/value heads, D head channels, F feed-forward channels, V vocabulary;
+// P channels of the embedding, which are C unless OPT's word_embed_proj_dim says otherwise.
 namespace atl::model {
 
 // x [N, C] = project_in(table [V, P] at input_ids), plus table of positions [T_max + 2, C] at positions + 2 where they
@@ -43,7 +43,7 @@ class EmbeddingBlock final : public Block {
         Tensor tokens, token_gradients;  // [N, P]; with project_in only, as what follows
         Tensor lora_hidden, lora_hidden_gradient;
     };
-    Scratch allocate_scratch(tensor::Arena& arena, std::int64_t rows) const;
+    Scratch allocate_scratch(tensor::Arena& arena, std::int64_t tokens) const;
     // Of this block's units, those that are not of adapters; the table's is the last of them.
     std::size_t own_units() const { return learns_positions_ ? 2 : 1; }
 
@@ -110,8 +110,8 @@ class DecoderBlock final : public Block {
         Tensor up_lora_hidden_gradient, down_lora_hidden_gradient;  // backward only
     };
     Saved allocate_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
-    AttentionScratch allocate_attention(tensor::Arena& arena, std::int64_t rows, bool backward) const;
-    FeedForwardScratch allocate_feed_forward(tensor::Arena& arena, std::int64_t rows, bool backward) const;
+    AttentionScratch allocate_attention(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
+    FeedForwardScratch allocate_feed_forward(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
     kernels::AttentionShape attention_shape(const BatchShape& shape) const;
 
     // `units`: the layer's, then its adapters'.
@@ -133,9 +133,9 @@ class DecoderBlock final : public Block {
     FusedLinear up_, down_;
 };
 
-// losses [N] = cross entropy of lm_head(project_out(norm(x))) [N, V] with the targets, a chunk of rows at a time: the
-// logits of all rows never exist together. With a tied embedding lm_head is the embedding's unit. Without project_out P
-// is C.
+// losses [N] = cross entropy of lm_head(project_out(norm(x))) [N, V] with the targets, a chunk of tokens at a time: the
+// logits of all tokens never exist together. With a tied embedding lm_head is the embedding's unit. Without project_out
+// P is C.
 class HeadBlock final : public Block {
   public:
     // Appends the head's unit; the embedding's is the first.

@@ -7,11 +7,11 @@
 namespace atl::model {
 namespace {
 
-// Logits that exist at a time: 8 MiB stay in most machines' last cache, and a chunk has rows enough for the products.
+// Logits that exist at a time: 8 MiB stay in most machines' last cache, and a chunk has tokens enough for the products.
 constexpr std::int64_t kChunkElements = 2 << 20;
 constexpr std::int64_t kChunkRowsMin = 64;
 
-// What a chunk of rows reads and writes.
+// What a chunk of tokens reads and writes.
 struct Chunk {
     Context context;
     Tensor features, targets, losses, logits, lora_hidden, lora_hidden_gradient;
@@ -19,10 +19,10 @@ struct Chunk {
 
 void for_each_chunk(const Context& context, const Tensor& features, const LossScratch& scratch, const Loss& loss,
                     const std::function<void(const Chunk& chunk)>& handle) {
-    const std::int64_t rows = features.rows(), most = scratch.logits.rows();
-    const Tensor targets = context.batch.targets.reshape({rows, 1}), losses = loss.token_losses.reshape({rows, 1});
-    for (std::int64_t begin = 0; begin < rows; begin += most) {
-        const std::int64_t count = std::min(most, rows - begin);
+    const std::int64_t tokens = features.rows(), most = scratch.logits.rows();
+    const Tensor targets = context.batch.targets.reshape({tokens, 1}), losses = loss.token_losses.reshape({tokens, 1});
+    for (std::int64_t begin = 0; begin < tokens; begin += most) {
+        const std::int64_t count = std::min(most, tokens - begin);
         const auto first = [&](const Tensor& x) { return x.empty() ? x : x.row_range(0, count); };
         const auto part = [&](const Tensor& x) { return x.row_range(begin, count); };
         Chunk chunk{context,
@@ -39,17 +39,17 @@ void for_each_chunk(const Context& context, const Tensor& features, const LossSc
 
 }  // namespace
 
-std::int64_t loss_chunk_rows(const BatchShape& shape, std::int64_t vocabulary) {
+std::int64_t loss_chunk_tokens(const BatchShape& shape, std::int64_t vocabulary) {
     return std::min(shape.tokens(), std::max(kChunkRowsMin, kChunkElements / vocabulary));
 }
 
 LossScratch allocate_loss(tensor::Arena& arena, const FusedLinear& table, const BatchShape& shape,
                           std::int64_t vocabulary) {
     using tensor::Category;
-    const std::int64_t rows = loss_chunk_rows(shape, vocabulary);
-    return {.logits = arena.allocate(Category::kWorkspace, tensor::DType::kF32, {rows, vocabulary}),
-            .lora_hidden = table.allocate_lora_hidden(arena, rows, Category::kWorkspace),
-            .lora_hidden_gradient = table.allocate_lora_hidden(arena, rows, Category::kWorkspace)};
+    const std::int64_t tokens = loss_chunk_tokens(shape, vocabulary);
+    return {.logits = arena.allocate(Category::kWorkspace, tensor::DType::kF32, {tokens, vocabulary}),
+            .lora_hidden = table.allocate_lora_hidden(arena, tokens, Category::kWorkspace),
+            .lora_hidden_gradient = table.allocate_lora_hidden(arena, tokens, Category::kWorkspace)};
 }
 
 void chunked_loss_forward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,
@@ -65,16 +65,16 @@ void chunked_loss_backward(const Context& context, const FusedLinear& table, std
                            const Tensor& feature_gradients) {
     const std::array added = {units[0].accumulating(), units[1].accumulating()};
     for_each_chunk(context, features, scratch, loss, [&](const Chunk& chunk) {
-        const std::int64_t begin = chunk.context.first_token, rows = chunk.features.rows();
+        const std::int64_t begin = chunk.context.first_token, tokens = chunk.features.rows();
         table.forward(chunk.context, units, chunk.features, chunk.logits, chunk.lora_hidden);
         context.backend.cross_entropy_backward(chunk.logits, chunk.targets, loss.gradient_scale, chunk.losses);
         table.backward(chunk.context, begin > 0 ? std::span<const UnitView>(added) : units, chunk.logits,
                        chunk.features, chunk.lora_hidden, chunk.lora_hidden_gradient,
-                       feature_gradients.row_range(begin, rows));
+                       feature_gradients.row_range(begin, tokens));
     });
 }
 
-void copy_last_rows(const Context& context, const Tensor& x, const Tensor& last) {
+void copy_last_tokens(const Context& context, const Tensor& x, const Tensor& last) {
     const BatchShape& shape = context.batch.shape;
     for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
         context.backend.copy(x.row_range((sequence + 1) * shape.length - 1, 1), last.row_range(sequence, 1));

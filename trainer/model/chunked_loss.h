@@ -5,12 +5,12 @@
 
 #include "trainer/model/linear.h"
 
-// The last product and the cross entropy, a chunk of rows at a time: the logits of all rows never exist together.
+// The last product and the cross entropy, a chunk of tokens at a time: the logits of all tokens never exist together.
 // Inside trainer/model only.
 namespace atl::model {
 
-// Rows whose logits exist at a time.
-std::int64_t loss_chunk_rows(const BatchShape& shape, std::int64_t vocabulary);
+// Tokens whose logits exist at a time.
+std::int64_t loss_chunk_tokens(const BatchShape& shape, std::int64_t vocabulary);
 
 // Scratch of a chunk.
 struct LossScratch {
@@ -28,7 +28,7 @@ void chunked_loss_backward(const Context& context, const FusedLinear& table, std
                            const Tensor& features, const LossScratch& scratch, const Loss& loss,
                            const Tensor& feature_gradients);
 
-// The row of each sequence's last token in x [N, C], into last [B, C].
-void copy_last_rows(const Context& context, const Tensor& x, const Tensor& last);
+// Each sequence's last token in x [N, C], into last [B, C].
+void copy_last_tokens(const Context& context, const Tensor& x, const Tensor& last);
 
 }  // namespace atl::model

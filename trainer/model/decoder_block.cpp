@@ -14,7 +14,7 @@ std::string layer_prefix(const ModelConfig& config, std::int64_t layer) {
     return std::string(config.architecture.prefix) + "layers." + std::to_string(layer) + ".";
 }
 
-FusedLinear add_up(const ModelConfig& config, FsdpUnit& unit, const std::string& prefix, const LayerWidths& widths) {
+FusedLinear make_up(const ModelConfig& config, FsdpUnit& unit, const std::string& prefix, const LayerWidths& widths) {
     const Architecture& family = config.architecture;
     const FusedLinear::Matrix gate{family.gate, widths.feed_forward}, up{family.up, widths.feed_forward};
     if (family.activation == Activation::kSwiglu)
@@ -42,7 +42,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::v
       out_(config, units.back(), layer_prefix(config, layer), {{config.architecture.out, widths_.hidden}},
            widths_.queries(), Partition::kColumns, config.architecture.out_bias),
       feed_forward_norm_(config, units.back(), layer_prefix(config, layer), config.architecture.feed_forward_norm),
-      up_(add_up(config, units.back(), layer_prefix(config, layer), widths_)),
+      up_(make_up(config, units.back(), layer_prefix(config, layer), widths_)),
       down_(config, units.back(), layer_prefix(config, layer), {{config.architecture.down, widths_.hidden}},
             widths_.feed_forward, Partition::kColumns, config.architecture.feed_forward_bias) {}
 
@@ -51,20 +51,22 @@ kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) c
 }
 
 DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& arena, const BatchShape& shape, Category category) const {
-    const std::int64_t rows = shape.tokens();
-    const auto allocate = [&](std::int64_t columns) { return arena.allocate(category, DType::kF32, {rows, columns}); };
+    const std::int64_t tokens = shape.tokens();
+    const auto allocate = [&](std::int64_t columns) {
+        return arena.allocate(category, DType::kF32, {tokens, columns});
+    };
     return {
-        .input_statistics = attention_norm_.allocate_statistics(arena, rows, category),
+        .input_statistics = attention_norm_.allocate_statistics(arena, tokens, category),
         .qkv = allocate(widths_.qkv()),
         .attention = allocate(widths_.queries()),
         .log_sum_exp = arena.allocate(category, DType::kF32, {shape.batch, widths_.heads, shape.length}),
         .hidden = allocate(widths_.hidden),
-        .hidden_statistics = feed_forward_norm_.allocate_statistics(arena, rows, category),
+        .hidden_statistics = feed_forward_norm_.allocate_statistics(arena, tokens, category),
         .up = allocate((is_gated_ ? 2 : 1) * widths_.feed_forward),
-        .qkv_lora_hidden = qkv_.allocate_lora_hidden(arena, rows, category),
-        .out_lora_hidden = out_.allocate_lora_hidden(arena, rows, category),
-        .up_lora_hidden = up_.allocate_lora_hidden(arena, rows, category),
-        .down_lora_hidden = down_.allocate_lora_hidden(arena, rows, category),
+        .qkv_lora_hidden = qkv_.allocate_lora_hidden(arena, tokens, category),
+        .out_lora_hidden = out_.allocate_lora_hidden(arena, tokens, category),
+        .up_lora_hidden = up_.allocate_lora_hidden(arena, tokens, category),
+        .down_lora_hidden = down_.allocate_lora_hidden(arena, tokens, category),
     };
 }
 
@@ -74,44 +76,45 @@ std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
     return arena.peak_bytes();
 }
 
-DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, std::int64_t rows, bool backward) const {
+DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, std::int64_t tokens,
+                                                                bool backward) const {
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
     };
     AttentionScratch scratch;
     scratch.normed = allocate(widths_.hidden);
     if (!backward) return scratch;
     scratch.attention_gradient = allocate(widths_.queries());
     scratch.qkv_gradient = allocate(widths_.qkv());
-    scratch.qkv_lora_hidden_gradient = qkv_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
-    scratch.out_lora_hidden_gradient = out_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.qkv_lora_hidden_gradient = qkv_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+    scratch.out_lora_hidden_gradient = out_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
     return scratch;
 }
 
-DecoderBlock::FeedForwardScratch DecoderBlock::allocate_feed_forward(Arena& arena, std::int64_t rows,
+DecoderBlock::FeedForwardScratch DecoderBlock::allocate_feed_forward(Arena& arena, std::int64_t tokens,
                                                                      bool backward) const {
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
     };
     FeedForwardScratch scratch;
     scratch.normed = allocate(widths_.hidden);
     if (is_gated_ || backward) scratch.activation = allocate(widths_.feed_forward);
     if (!backward) return scratch;
-    scratch.up_lora_hidden_gradient = up_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
-    scratch.down_lora_hidden_gradient = down_.allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.up_lora_hidden_gradient = up_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+    scratch.down_lora_hidden_gradient = down_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
     return scratch;
 }
 
 std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const {
-    const std::int64_t rows = shape.tokens();
+    const std::int64_t tokens = shape.tokens();
     const auto measure = [&](bool backward) {
         Arena attention = Arena::measuring(), feed_forward = Arena::measuring();
-        allocate_attention(attention, rows, backward);
-        allocate_feed_forward(feed_forward, rows, backward);
+        allocate_attention(attention, tokens, backward);
+        allocate_feed_forward(feed_forward, tokens, backward);
         return std::max(attention.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
-                                                           qkv_.workspace_bytes(rows), out_.workspace_bytes(rows)}),
-                        feed_forward.peak_bytes() + std::max({out_.workspace_bytes(rows), up_.workspace_bytes(rows),
-                                                              down_.workspace_bytes(rows)}));
+                                                           qkv_.workspace_bytes(tokens), out_.workspace_bytes(tokens)}),
+                        feed_forward.peak_bytes() + std::max({out_.workspace_bytes(tokens), up_.workspace_bytes(tokens),
+                                                              down_.workspace_bytes(tokens)}));
     };
     return std::max((saves ? 0 : saved_bytes(shape)) + measure(false), measure(true));
 }
@@ -242,10 +245,10 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
 double DecoderBlock::forward_flops(const BatchShape& shape) const {
     const std::int64_t outputs =
         2 * widths_.queries() + 2 * widths_.keys() + (is_gated_ ? 3 : 2) * widths_.feed_forward;
-    const double rows = static_cast<double>(shape.tokens());
+    const double tokens = static_cast<double>(shape.tokens());
     const double weights = static_cast<double>(widths_.hidden) * static_cast<double>(outputs);
     const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
-    return 2.0 * rows * weights + 4.0 * rows * keys_seen * static_cast<double>(widths_.queries());
+    return 2.0 * tokens * weights + 4.0 * tokens * keys_seen * static_cast<double>(widths_.queries());
 }
 
 }  // namespace atl::model

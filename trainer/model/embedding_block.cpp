@@ -43,17 +43,17 @@ std::vector<FusedLinear*> EmbeddingBlock::linears() {
     return {&*project_in_};
 }
 
-EmbeddingBlock::Scratch EmbeddingBlock::allocate_scratch(Arena& arena, std::int64_t rows) const {
+EmbeddingBlock::Scratch EmbeddingBlock::allocate_scratch(Arena& arena, std::int64_t tokens) const {
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
     };
     Scratch scratch;
     if (learns_positions_) scratch.positions = allocate(hidden_);
     if (!project_in_) return scratch;
     scratch.tokens = allocate(embedding_);
     scratch.token_gradients = allocate(embedding_);
-    scratch.lora_hidden = project_in_->allocate_lora_hidden(arena, rows, Category::kWorkspace);
-    scratch.lora_hidden_gradient = project_in_->allocate_lora_hidden(arena, rows, Category::kWorkspace);
+    scratch.lora_hidden = project_in_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+    scratch.lora_hidden_gradient = project_in_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
     return scratch;
 }
 

@@ -126,14 +126,14 @@ std::int32_t sample_token(std::span<const float> logits, double temperature, dou
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
         return weights[static_cast<std::size_t>(a)] > weights[static_cast<std::size_t>(b)];
     });
-    const auto weight_of = [&](std::int32_t id) { return weights[static_cast<std::size_t>(id)]; };
+    const auto weight = [&](std::int32_t id) { return weights[static_cast<std::size_t>(id)]; };
     const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
     double kept = 0.0;
     std::size_t count = 0;
-    while (count < order.size() && (count == 0 || kept < top_p * total)) kept += weight_of(order[count++]);
+    while (count < order.size() && (count == 0 || kept < top_p * total)) kept += weight(order[count++]);
     double left = draw * kept;
     for (std::size_t at = 0; at + 1 < count; ++at) {
-        left -= weight_of(order[at]);
+        left -= weight(order[at]);
         if (left < 0.0) return order[at];
     }
     return order[count - 1];

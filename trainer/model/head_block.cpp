@@ -43,19 +43,19 @@ std::vector<FusedLinear*> HeadBlock::linears() {
 }
 
 HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& shape) const {
-    const std::int64_t rows = shape.tokens();
+    const std::int64_t tokens = shape.tokens();
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
     };
     Scratch scratch;
     scratch.normed = allocate(hidden_);
-    scratch.statistics = norm_.allocate_statistics(arena, rows, Category::kWorkspace);
+    scratch.statistics = norm_.allocate_statistics(arena, tokens, Category::kWorkspace);
     scratch.features = scratch.normed;
     if (project_out_) {
         scratch.features = allocate(embedding_);
         scratch.feature_gradients = allocate(embedding_);
-        scratch.lora_hidden = project_out_->allocate_lora_hidden(arena, rows, Category::kWorkspace);
-        scratch.lora_hidden_gradient = project_out_->allocate_lora_hidden(arena, rows, Category::kWorkspace);
+        scratch.lora_hidden = project_out_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+        scratch.lora_hidden_gradient = project_out_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
     }
     scratch.loss = allocate_loss(arena, table_, shape, vocabulary_);
     return scratch;
@@ -64,7 +64,7 @@ HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& s
 std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     allocate_scratch(arena, shape);
-    return arena.peak_bytes() + std::max(table_.workspace_bytes(loss_chunk_rows(shape, vocabulary_)),
+    return arena.peak_bytes() + std::max(table_.workspace_bytes(loss_chunk_tokens(shape, vocabulary_)),
                                          project_out_ ? project_out_->workspace_bytes(shape.tokens()) : 0);
 }
 
@@ -112,15 +112,15 @@ void HeadBlock::infer(const Context& context, std::span<const UnitView> units, c
     const Scratch scratch = allocate_scratch(context.workspace, shape);
     const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
     compute_features(context, units, input, scratch);
-    copy_last_rows(context, scratch.features, last);
+    copy_last_tokens(context, scratch.features, last);
     table_.forward(context, table_units(units), last, output,
                    table_.allocate_lora_hidden(context.workspace, shape.batch, Category::kWorkspace));
 }
 
 double HeadBlock::forward_flops(const BatchShape& shape) const {
-    const double rows = static_cast<double>(shape.tokens()), embedding = static_cast<double>(embedding_);
+    const double tokens = static_cast<double>(shape.tokens()), embedding = static_cast<double>(embedding_);
     const double project = project_out_ ? static_cast<double>(hidden_) * embedding : 0.0;
-    return 2.0 * rows * (project + embedding * static_cast<double>(vocabulary_));
+    return 2.0 * tokens * (project + embedding * static_cast<double>(vocabulary_));
 }
 
 }  // namespace atl::model

@@ -77,19 +77,19 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
     }
 }
 
-Tensor FusedLinear::allocate_lora_hidden(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const {
+Tensor FusedLinear::allocate_lora_hidden(tensor::Arena& arena, std::int64_t tokens, tensor::Category category) const {
     if (adapters_.empty()) return {};
-    return arena.allocate(category, tensor::DType::kF32, {rows, static_cast<std::int64_t>(adapters_.size()) * rank_});
+    return arena.allocate(category, tensor::DType::kF32, {tokens, static_cast<std::int64_t>(adapters_.size()) * rank_});
 }
 
-Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, std::int64_t rows) const {
-    return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {rows, inputs_});
+Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, std::int64_t tokens) const {
+    return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {tokens, inputs_});
 }
 
-std::int64_t FusedLinear::workspace_bytes(std::int64_t rows) const {
+std::int64_t FusedLinear::workspace_bytes(std::int64_t tokens) const {
     if (dropout_ == 0 || adapters_.empty()) return 0;
     tensor::Arena arena = tensor::Arena::measuring();
-    allocate_dropped(arena, rows);
+    allocate_dropped(arena, tokens);
     return arena.peak_bytes();
 }
 

@@ -14,8 +14,8 @@ Norm::Norm(const ModelConfig& config, FsdpUnit& unit, std::string_view prefix, s
     unit.add({.name = full_name + ".bias", .shape = {config.hidden_size}, .init = Init::kZeros, .is_norm = true});
 }
 
-Tensor Norm::allocate_statistics(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const {
-    return arena.allocate(category, tensor::DType::kF32, {rows, kind_ == NormKind::kRms ? 1 : 2});
+Tensor Norm::allocate_statistics(tensor::Arena& arena, std::int64_t tokens, tensor::Category category) const {
+    return arena.allocate(category, tensor::DType::kF32, {tokens, kind_ == NormKind::kRms ? 1 : 2});
 }
 
 void Norm::forward(kernels::Backend& backend, const UnitView& unit, const Tensor& x, const Tensor& out,

@@ -8,13 +8,13 @@
 namespace atl::model {
 
 // RMSNorm, which has a weight [C], or LayerNorm, which has a bias [C] too. Its statistics are what backward needs of
-// each row: 1/RMS, or mean and 1/deviation. Inside trainer/model only.
+// each token: 1/RMS, or mean and 1/deviation. Inside trainer/model only.
 class Norm {
   public:
     // Adds its parameters to `unit`, whose view the functions below take. `name` is without ".weight".
     Norm(const ModelConfig& config, FsdpUnit& unit, std::string_view prefix, std::string_view name);
 
-    Tensor allocate_statistics(tensor::Arena& arena, std::int64_t rows, tensor::Category category) const;
+    Tensor allocate_statistics(tensor::Arena& arena, std::int64_t tokens, tensor::Category category) const;
     void forward(kernels::Backend& backend, const UnitView& unit, const Tensor& x, const Tensor& out,
                  const Tensor& statistics) const;
     // x += bias + residual, then as forward; `bias` may be empty.

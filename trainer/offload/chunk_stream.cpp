@@ -52,7 +52,7 @@ std::byte* ChunkStream::next() {
         wait(writes_[(next_ + 1) % kBuffers]);
         begin_read(next_ + 1);
     }
-    std::byte* const buffer = buffer_of(next_++);
+    std::byte* const buffer = chunk_buffer(next_++);
     return status_.ok() ? buffer : nullptr;
 }
 
@@ -66,14 +66,14 @@ Status ChunkStream::finish() {
 
 void ChunkStream::begin_read(std::size_t chunk) {
     if (!status_.ok()) return;
-    read_ = reader_.begin([file = file_, records = chunks_[chunk], to = buffer_of(chunk)] {
+    read_ = reader_.begin([file = file_, records = chunks_[chunk], to = chunk_buffer(chunk)] {
         return file->read(records.first, records.count, to);
     });
 }
 
 void ChunkStream::begin_write(std::size_t chunk) {
     if (!status_.ok()) return;
-    writes_[chunk % kBuffers] = writer_.begin([file = file_, records = chunks_[chunk], from = buffer_of(chunk)] {
+    writes_[chunk % kBuffers] = writer_.begin([file = file_, records = chunks_[chunk], from = chunk_buffer(chunk)] {
         return file->write(records.first, records.count, from);
     });
 }

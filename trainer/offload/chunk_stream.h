@@ -58,7 +58,7 @@ class ChunkStream {
     Status finish();
 
   private:
-    std::byte* buffer_of(std::size_t chunk) const { return buffers_[chunk % kBuffers]; }
+    std::byte* chunk_buffer(std::size_t chunk) const { return buffers_[chunk % kBuffers]; }
     void begin_read(std::size_t chunk);
     void begin_write(std::size_t chunk);
     void wait(std::future<Status>& transfer);

@@ -12,12 +12,12 @@ double Schedule::rate(std::int64_t step) const {
     if (done < warmup_steps) return peak * static_cast<double>(done) / static_cast<double>(warmup_steps);
     const double left = static_cast<double>(std::max<std::int64_t>(1, steps - warmup_steps));
     const double progress = static_cast<double>(done - warmup_steps) / left;
-    switch (decay) {
-        case Decay::kConstant:
+    switch (kind) {
+        case LrSchedule::kConstant:
             return peak;
-        case Decay::kLinear:
+        case LrSchedule::kLinear:
             return peak * std::max(0.0, 1.0 - progress);
-        case Decay::kCosine:
+        case LrSchedule::kCosine:
             return peak * std::max(0.0, 0.5 * (1.0 + std::cos(std::numbers::pi * progress)));
     }
     return peak;

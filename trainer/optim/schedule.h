@@ -6,12 +6,12 @@
 
 namespace atl::optim {
 
-using run_settings::Decay;
+using run_settings::LrSchedule;
 
 // The learning rate of each step, as transformers' get_{constant_schedule_with_warmup,linear_schedule_with_warmup,
 // cosine_schedule_with_warmup} give it: a linear rise from 0 over the warm-up, then constant, or down to 0 at `steps`.
 struct Schedule {
-    Decay decay = Decay::kConstant;
+    LrSchedule kind = LrSchedule::kConstant;
     double peak = 0;  // the rate after the warm-up
     std::int64_t warmup_steps = 0;
     std::int64_t steps = 0;  // of the whole run

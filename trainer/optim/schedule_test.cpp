@@ -8,7 +8,7 @@ namespace atl::optim {
 namespace {
 
 TEST(ScheduleTest, WarmsUpFromZeroThenStaysConstant) {
-    const Schedule schedule{Decay::kConstant, 0.4, 4, 100};
+    const Schedule schedule{LrSchedule::kConstant, 0.4, 4, 100};
     EXPECT_DOUBLE_EQ(schedule.rate(1), 0);
     EXPECT_DOUBLE_EQ(schedule.rate(2), 0.1);
     EXPECT_DOUBLE_EQ(schedule.rate(5), 0.4);
@@ -16,7 +16,7 @@ TEST(ScheduleTest, WarmsUpFromZeroThenStaysConstant) {
 }
 
 TEST(ScheduleTest, LinearFallsToZeroAfterTheLastStep) {
-    const Schedule schedule{Decay::kLinear, 1, 2, 12};
+    const Schedule schedule{LrSchedule::kLinear, 1, 2, 12};
     EXPECT_DOUBLE_EQ(schedule.rate(2), 0.5);
     EXPECT_DOUBLE_EQ(schedule.rate(3), 1);
     EXPECT_DOUBLE_EQ(schedule.rate(8), 0.5);
@@ -25,7 +25,7 @@ TEST(ScheduleTest, LinearFallsToZeroAfterTheLastStep) {
 }
 
 TEST(ScheduleTest, CosineIsHalfwayInTheMiddle) {
-    const Schedule schedule{Decay::kCosine, 1, 0, 10};
+    const Schedule schedule{LrSchedule::kCosine, 1, 0, 10};
     EXPECT_DOUBLE_EQ(schedule.rate(1), 1);
     EXPECT_NEAR(schedule.rate(6), 0.5, 1e-15);
     // transformers 5: get_cosine_schedule_with_warmup(…, 0, 10) after 9 steps.

@@ -12,15 +12,16 @@ using tensor::DType;
 }  // namespace
 
 // The embedding and the head save nothing.
-bool recomputes(Recompute recompute, const model::Model& model, std::size_t block) {
-    if (recompute == Recompute::kNone || model.blocks[block]->saved_bytes({1, 1}) == 0) return false;
-    return recompute == Recompute::kFull || block % 2 == 1;
+bool recomputes(ActivationCheckpointing checkpointing, const model::Model& model, std::size_t block) {
+    if (checkpointing == ActivationCheckpointing::kNone || model.blocks[block]->saved_bytes({1, 1}) == 0) return false;
+    return checkpointing == ActivationCheckpointing::kFull || block % 2 == 1;
 }
 
-double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape) {
+double recomputed_flops(ActivationCheckpointing checkpointing, const model::Model& model,
+                        const model::BatchShape& shape) {
     double flops = 0;
     for (std::size_t block = 0; block < model.blocks.size(); ++block) {
-        if (recomputes(recompute, model, block)) flops += model.blocks[block]->forward_flops(shape);
+        if (recomputes(checkpointing, model, block)) flops += model.blocks[block]->forward_flops(shape);
     }
     return flops;
 }
@@ -39,9 +40,9 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
 }
 
 void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
-    const std::int64_t rows = options_.largest.tokens();
+    const std::int64_t tokens = options_.largest.tokens();
     const std::int64_t channels = model_->config.hidden_size;
-    const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {rows, channels}); };
+    const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {tokens, channels}); };
     std::int64_t workspace = 0;
     std::int64_t again_bytes = 0;
     inputs_.emplace_back();
@@ -58,7 +59,7 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
         saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, bytes) : shared);
     }
     if (options_.train) gradient_ = activation();
-    token_losses_ = arena.allocate(Category::kActivations, DType::kF32, {rows});
+    token_losses_ = arena.allocate(Category::kActivations, DType::kF32, {tokens});
     std::byte* const scratch = arena.allocate_bytes(Category::kWorkspace, workspace);
     if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
 }
@@ -138,8 +139,8 @@ double Engine::train(kernels::Backend& backend, ProcessGroups& ranks, const mode
 }
 
 double Engine::evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch) {
-    const std::int64_t rows = batch == nullptr ? 0 : batch->shape.tokens();
-    const model::Loss loss{rows == 0 ? Tensor() : flat_range(token_losses_, 0, rows), 0.0F};
+    const std::int64_t tokens = batch == nullptr ? 0 : batch->shape.tokens();
+    const model::Loss loss{tokens == 0 ? Tensor() : flat_range(token_losses_, 0, tokens), 0.0F};
     for (std::size_t block = 0; block < model_->blocks.size(); ++block)
         forward(backend, ranks, batch, block, loss, std::nullopt);
     return batch == nullptr ? 0 : backend.sum(loss.token_losses);

@@ -11,16 +11,17 @@
 
 namespace atl::parallel {
 
-using run_settings::Recompute;
-bool recomputes(Recompute recompute, const model::Model& model, std::size_t block);
+using run_settings::ActivationCheckpointing;
+bool recomputes(ActivationCheckpointing checkpointing, const model::Model& model, std::size_t block);
 // How many operations that adds to a step.
-double recomputed_flops(Recompute recompute, const model::Model& model, const model::BatchShape& shape);
+double recomputed_flops(ActivationCheckpointing checkpointing, const model::Model& model,
+                        const model::BatchShape& shape);
 
 struct EngineOptions {
     model::BatchShape largest;  // of a micro-batch
     bool train = true;          // false: evaluation only, nothing is kept for a backward pass
     GradientReduce::Options reduce;
-    Recompute recompute = Recompute::kNone;
+    ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
     std::uint64_t seed = 0;  // of the adapters' dropout
 };
 
@@ -42,7 +43,7 @@ class Engine {
     // Forward and backward: adds the gradient of gradient_scale · (the sum of the token losses) and returns that sum.
     double train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, float gradient_scale,
                  bool last);
-    // The sum of the token losses. A rank without rows passes null and takes part in the gathers.
+    // The sum of the token losses. A rank without sequences passes null and takes part in the gathers.
     double evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch);
 
     GradientReduce& gradients() { return reduce_; }
@@ -57,8 +58,10 @@ class Engine {
                  const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
     void backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss);
-    bool again(std::size_t block) const { return options_.train && recomputes(options_.recompute, *model_, block); }
-    // [rows, C], empty for the first block and after the last.
+    bool again(std::size_t block) const {
+        return options_.train && recomputes(options_.activation_checkpointing, *model_, block);
+    }
+    // [tokens, C], empty for the first block and after the last.
     Tensor block_input(std::size_t block, const model::BatchShape& shape) const;
 
     const ParameterStore* store_ = nullptr;

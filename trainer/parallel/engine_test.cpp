@@ -62,12 +62,12 @@ Rows rows_of_step(int step, std::int64_t count) {
 
 struct Variant {
     Sharding sharding = Sharding::kNone;
-    Recompute recompute = Recompute::kNone;
+    ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
     std::int64_t accumulation = 1;
     bool tied = false;
     int shard_group = 0;                          // of the hybrid modes
     tensor::DType storage = tensor::DType::kF32;  // of the weights
-    std::int64_t fixed_tree_rows = 0;             // of a step; 0: kGlobalRows, added by ranks
+    std::int64_t fixed_tree_sequences = 0;        // of a step; 0: kGlobalRows, added by ranks
     tensor::DType moments = tensor::DType::kF32;
     optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
     bool offloaded = false;
@@ -116,8 +116,9 @@ class Run {
         optimizer_.kind = variant.optimizer;
         RunMemoryOptions options;
         micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
-        accumulation_ = fixed_tree() ? variant.fixed_tree_rows / comm.size() : variant.accumulation;
-        options.engine = {{micro_, kLength}, true, {accumulation_, variant.fixed_tree_rows}, variant.recompute};
+        accumulation_ = fixed_tree() ? variant.fixed_tree_sequences / comm.size() : variant.accumulation;
+        options.engine = {
+            {micro_, kLength}, true, {accumulation_, variant.fixed_tree_sequences}, variant.activation_checkpointing};
         options.layout = parallel_layout(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
         options.offload_optimizer = variant.offloaded;
@@ -183,8 +184,8 @@ class Run {
         return sum;
     }
 
-    bool fixed_tree() const { return variant_.fixed_tree_rows > 0; }
-    std::int64_t rows() const { return fixed_tree() ? variant_.fixed_tree_rows : kGlobalRows; }
+    bool fixed_tree() const { return variant_.fixed_tree_sequences > 0; }
+    std::int64_t rows() const { return fixed_tree() ? variant_.fixed_tree_sequences : kGlobalRows; }
     std::int64_t first_row(std::int64_t micro) const {
         if (fixed_tree()) return micro * comm_.size() + comm_.rank();
         return (comm_.rank() * accumulation_ + micro) * micro_;
@@ -223,7 +224,7 @@ class Run {
                                                        {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
         EXPECT_TRUE(updated.ok());
         memory_->engine().weights_changed();
-        return sum_rows(comm_, losses) / targets;
+        return sum_by_sequence(comm_, losses) / targets;
     }
 
     comm::Comm& comm_;
@@ -275,7 +276,7 @@ TEST_P(EngineTest, EveryShardingGivesTheStepsOfOneProcess) {
     for (const Sharding sharding :
          {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
         SCOPED_TRACE(static_cast<int>(sharding));
-        Variant variant{sharding, Recompute::kNone, 1, tied};
+        Variant variant{sharding, ActivationCheckpointing::kNone, 1, tied};
         expect_near(run_world(variant), reference, 2e-5);
         variant.accumulation = 2;
         expect_near(run_world(variant), reference, 2e-5);
@@ -283,9 +284,9 @@ TEST_P(EngineTest, EveryShardingGivesTheStepsOfOneProcess) {
 }
 
 TEST_P(EngineTest, EveryShardingGivesTheSameBits) {
-    const Outcome reference = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
+    const Outcome reference = run_world({Sharding::kNone, ActivationCheckpointing::kNone, 1, GetParam()});
     for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
-        const Outcome outcome = run_world({sharding, Recompute::kNone, 1, GetParam()});
+        const Outcome outcome = run_world({sharding, ActivationCheckpointing::kNone, 1, GetParam()});
         EXPECT_EQ(outcome.losses, reference.losses);
         EXPECT_EQ(outcome.weights, reference.weights);
         EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
@@ -294,25 +295,26 @@ TEST_P(EngineTest, EveryShardingGivesTheSameBits) {
 
 // With 4 ranks these are 1, 2 and 4 copies; with 2 ranks 1 and 2.
 TEST_P(EngineTest, HybridShardingGivesTheSameBits) {
-    const Outcome reference = run_world({Sharding::kFullShard, Recompute::kNone, 1, GetParam()});
+    const Outcome reference = run_world({Sharding::kFullShard, ActivationCheckpointing::kNone, 1, GetParam()});
     const Outcome alone = run_alone(GetParam());
     for (const Sharding sharding : {Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
         for (int unit = 1; unit <= world->size(); unit *= 2) {
             SCOPED_TRACE(unit);
-            const Outcome outcome = run_world({sharding, Recompute::kNone, 1, GetParam(), unit});
+            const Outcome outcome = run_world({sharding, ActivationCheckpointing::kNone, 1, GetParam(), unit});
             EXPECT_EQ(outcome.losses, reference.losses);
             EXPECT_EQ(outcome.weights, reference.weights);
             EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
-            expect_near(run_world({sharding, Recompute::kFull, 2, GetParam(), unit}), alone, 2e-5);
+            expect_near(run_world({sharding, ActivationCheckpointing::kFull, 2, GetParam(), unit}), alone, 2e-5);
         }
     }
 }
 
 TEST_P(EngineTest, RecomputationChangesNoBit) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard}) {
-        const Outcome kept = run_world({sharding, Recompute::kNone, 2, GetParam()});
-        for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
-            const Outcome again = run_world({sharding, recompute, 2, GetParam()});
+        const Outcome kept = run_world({sharding, ActivationCheckpointing::kNone, 2, GetParam()});
+        for (const ActivationCheckpointing checkpointing :
+             {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
+            const Outcome again = run_world({sharding, checkpointing, 2, GetParam()});
             EXPECT_EQ(kept.losses, again.losses);
             EXPECT_EQ(kept.weights, again.weights);
         }
@@ -323,15 +325,16 @@ TEST_P(EngineTest, RecomputationChangesNoBit) {
 TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     Variant variant;
     variant.tied = GetParam();
-    variant.fixed_tree_rows = 12;
+    variant.fixed_tree_sequences = 12;
     const auto self = comm::make_self();
     const Outcome reference = run_on(*self, variant);
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
                                     Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
-        for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        for (const ActivationCheckpointing checkpointing :
+             {ActivationCheckpointing::kNone, ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
             SCOPED_TRACE(static_cast<int>(sharding));
             variant.sharding = sharding;
-            variant.recompute = recompute;
+            variant.activation_checkpointing = checkpointing;
             variant.shard_group = world->size() == 4 ? 2 : world->size();
             const Outcome outcome = run_world(variant);
             EXPECT_EQ(outcome.losses, reference.losses);
@@ -344,7 +347,7 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
 
 TEST_P(EngineTest, EveryStorageGivesTheSameBitsInEverySharding) {
     using tensor::DType;
-    const Outcome wide = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
+    const Outcome wide = run_world({Sharding::kNone, ActivationCheckpointing::kNone, 1, GetParam()});
     for (const auto& [storage, moments] :
          {std::pair(DType::kBF16, DType::kF32), std::pair(DType::kF16, DType::kBF16)}) {
         Variant variant;
@@ -356,7 +359,7 @@ TEST_P(EngineTest, EveryStorageGivesTheSameBitsInEverySharding) {
         EXPECT_NE(reference.losses, wide.losses);
         for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
             variant.sharding = sharding;
-            variant.recompute = Recompute::kFull;
+            variant.activation_checkpointing = ActivationCheckpointing::kFull;
             const Outcome outcome = run_world(variant);
             EXPECT_EQ(outcome.losses, reference.losses);
             EXPECT_EQ(outcome.weights, reference.weights);
@@ -372,7 +375,8 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
         for (const DType storage : {DType::kF32, DType::kBF16, DType::kF16}) {
             for (const optim::OptimizerKind optimizer : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kSgd}) {
                 SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << tensor::size_bytes(storage));
-                Variant variant{sharding, Recompute::kNone, 1, GetParam(), std::min(2, world->size()), storage};
+                Variant variant{sharding,   ActivationCheckpointing::kNone, 1,
+                                GetParam(), std::min(2, world->size()),     storage};
                 variant.moments = storage == DType::kF16 ? DType::kBF16 : DType::kF32;
                 variant.optimizer = optimizer;
                 const Outcome kept = run_world(variant);
@@ -388,9 +392,9 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
 TEST(LateDeviceTest, TrainsTheSameBits) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
                                     Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
-        Variant by_rows{sharding, Recompute::kSelective, 2, true, std::min(2, world->size())};
+        Variant by_rows{sharding, ActivationCheckpointing::kSelective, 2, true, std::min(2, world->size())};
         Variant offloaded = by_rows;
-        by_rows.fixed_tree_rows = 12;
+        by_rows.fixed_tree_sequences = 12;
         offloaded.storage = tensor::DType::kBF16;
         offloaded.offloaded = true;
         for (Variant variant : {by_rows, offloaded}) {
@@ -460,7 +464,7 @@ TEST(SaveStateTest, WhatOneRankCannotReadLeavesTheLastStateOfAll) {
 }
 
 TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {
-    const Outcome outcome = run_world({Sharding::kNone, Recompute::kNone, 1, GetParam()});
+    const Outcome outcome = run_world({Sharding::kNone, ActivationCheckpointing::kNone, 1, GetParam()});
     EXPECT_EQ(outcome.losses == run_alone(GetParam()).losses, world->size() == 1);
 }
 
@@ -473,7 +477,7 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     optim::Optimizer optimizer;
     optimizer.moments_dtype = variant.moments;
     RunMemoryOptions options;
-    options.engine = {{1, kLength}, true, {}, variant.recompute};
+    options.engine = {{1, kLength}, true, {}, variant.activation_checkpointing};
     options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
     options.optimizer = &optimizer;
     options.offload_optimizer = variant.offloaded;
@@ -483,11 +487,12 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
 
 TEST(RunMemoryTest, EachRecomputationKeepsLess) {
     const std::int64_t layer = tiny_model(false).blocks[1]->saved_bytes({1, kLength});  // of three
-    const auto bytes = [](Recompute recompute) {
-        return planned(tensor::Category::kActivations, {Sharding::kNone, recompute});
+    const auto bytes = [](ActivationCheckpointing checkpointing) {
+        return planned(tensor::Category::kActivations, {Sharding::kNone, checkpointing});
     };
-    EXPECT_EQ(bytes(Recompute::kNone) - bytes(Recompute::kSelective), layer);  // of two layers one is left
-    EXPECT_EQ(bytes(Recompute::kNone) - bytes(Recompute::kFull), 2 * layer);
+    EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kSelective),
+              layer);  // of two layers one is left
+    EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kFull), 2 * layer);
 }
 
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {

@@ -80,7 +80,7 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
     }
     if (store.layout().ranks > 1) reduce.lay_out_buckets(arena);
     if (reduce.uses_fixed_tree()) {
-        reduce.pairwise_sum_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_rows);
+        reduce.pairwise_sum_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_sequences);
     } else {
         reduce.replica_reduce_ = ReplicaReduce::lay_out(arena, store);
     }
@@ -193,7 +193,7 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
 void GradientReduce::complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket) {
     for (const Reduction& reduction : bucket.reductions) {
         if (uses_fixed_tree()) {
-            add_rows(backend, ranks, reduction);
+            add_sequences(backend, ranks, reduction);
         } else {
             add_to_shard(backend, ranks, reduction);
         }
@@ -210,7 +210,7 @@ void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& rank
     replica_reduce_.add(*ranks.replicate_group(), shard);
 }
 
-void GradientReduce::add_rows(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
+void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
     ranks.world_by_shard().wait(reduction.transfer);
     const ParallelLayout& layout = store_->layout();
     const Tensor own = store_->own_gradients(reduction.unit);

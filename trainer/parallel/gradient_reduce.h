@@ -35,13 +35,14 @@ class ReplicaReduce {
 // of its own until its second block is done. In the hybrid modes the shards of the copies are added up after the last
 // micro-step.
 //
-// With a fixed tree every micro-step is one row, of which the ranks have as many neighbouring ones. In every mode each
-// rank gets the rows' gradients one by one for the elements that are its alone, and adds them to a PairwiseSum.
+// With a fixed tree every micro-step is one sequence, of which the ranks have as many neighbouring ones. In every mode
+// each rank gets the sequences' gradients one by one for the elements that are its alone, and adds them to a
+// PairwiseSum.
 class GradientReduce {
   public:
     struct Options {
-        std::int64_t accumulation = 1;     // micro-steps a step
-        std::int64_t fixed_tree_rows = 0;  // rows a step over all ranks when a fixed tree adds them; 0: by ranks
+        std::int64_t accumulation = 1;          // micro-steps a step
+        std::int64_t fixed_tree_sequences = 0;  // of a step, over all ranks, when a fixed tree adds them; 0: by ranks
     };
     static GradientReduce lay_out(Arena& arena, const ParameterStore& store, const Options& options);
 
@@ -64,8 +65,8 @@ class GradientReduce {
     struct Reduction {
         comm::Transfer transfer;
         std::size_t unit = 0;
-        Tensor receive_buffer;  // the shard of the sum when it must be added to what the shard holds, or the rows; else
-                                // empty
+        Tensor receive_buffer;  // the shard of the sum when it is added to what the shard holds, or the sequences;
+                                // else empty
         bool last = false;      // of this step
     };
     // What one block has under way; two take turns.
@@ -81,8 +82,8 @@ class GradientReduce {
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
     void complete_shared_units(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block);
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
-    void add_rows(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
-    bool uses_fixed_tree() const { return options_.fixed_tree_rows > 0; }
+    void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
+    bool uses_fixed_tree() const { return options_.fixed_tree_sequences > 0; }
     bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }
     int shard_ranks() const { return store_->layout().shard_ranks; }
 

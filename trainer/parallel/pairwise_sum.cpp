@@ -6,11 +6,11 @@
 
 namespace atl::parallel {
 
-PairwiseSum PairwiseSum::lay_out(Arena& arena, const ParameterStore& store, std::int64_t rows) {
+PairwiseSum PairwiseSum::lay_out(Arena& arena, const ParameterStore& store, std::int64_t sequences) {
     PairwiseSum tree;
-    tree.rows_ = rows;
+    tree.sequences_ = sequences;
     tree.added_.assign(store.unit_count(), 0);
-    const int levels = std::bit_width(static_cast<std::uint64_t>(rows - 1));
+    const int levels = std::bit_width(static_cast<std::uint64_t>(sequences - 1));
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         auto& partial = tree.partial_.emplace_back();
         if (!store.trains(unit)) continue;
@@ -24,7 +24,7 @@ PairwiseSum PairwiseSum::lay_out(Arena& arena, const ParameterStore& store, std:
 
 void PairwiseSum::add(kernels::Backend& backend, std::size_t unit, const Tensor& gradient, const Tensor& sum) {
     const auto before = static_cast<std::uint64_t>(added_[unit]++);  // its binary digits: which partial sums there are
-    const bool last = added_[unit] == rows_;
+    const bool last = added_[unit] == sequences_;
     std::size_t level = 0;
     for (; (last ? before >> level : before >> level & 1) != 0; ++level) {
         if ((before >> level & 1) != 0) backend.add(partial_[unit][level], gradient, gradient);
@@ -34,15 +34,15 @@ void PairwiseSum::add(kernels::Backend& backend, std::size_t unit, const Tensor&
     if (into.data() != gradient.data()) backend.copy(gradient, into);
 }
 
-double sum_rows(comm::Comm& comm, std::span<const double> mine) {
+double sum_by_sequence(comm::Comm& comm, std::span<const double> mine) {
     const auto ranks = static_cast<std::size_t>(comm.size());
     std::vector<double> by_rank(mine.size() * ranks);
     comm.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(by_rank)));
-    std::vector<double> by_row;
+    std::vector<double> by_sequence;
     for (std::size_t i = 0; i < mine.size(); ++i) {
-        for (std::size_t rank = 0; rank < ranks; ++rank) by_row.push_back(by_rank[rank * mine.size() + i]);
+        for (std::size_t rank = 0; rank < ranks; ++rank) by_sequence.push_back(by_rank[rank * mine.size() + i]);
     }
-    return comm::tree_sum(by_row);
+    return comm::tree_sum(by_sequence);
 }
 
 }  // namespace atl::parallel

@@ -5,8 +5,8 @@
 
 namespace atl::plan {
 
+using run_settings::ActivationCheckpointing;
 using run_settings::Offload;
-using run_settings::Recompute;
 using run_settings::Sharding;
 
 MemoryPlan read_plan(const tensor::Arena& measured, std::int64_t program_bytes) {
@@ -37,11 +37,12 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
     for (const Offload offload : {settings.offload_optimizer, Offload::kNvme}) {
         for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
             if (settings.batch_size % divisor != 0) continue;
-            const std::int64_t rows = settings.batch_size / divisor, accumulation = settings.grad_accum * divisor;
+            const std::int64_t sequences = settings.batch_size / divisor, accumulation = settings.grad_accum * divisor;
             for (const Sharding sharding : shardings) {
-                for (const Recompute recompute :
-                     {settings.activation_checkpointing, Recompute::kSelective, Recompute::kFull}) {
-                    add({sharding, rows, accumulation, recompute, offload});
+                for (const ActivationCheckpointing checkpointing :
+                     {settings.activation_checkpointing, ActivationCheckpointing::kSelective,
+                      ActivationCheckpointing::kFull}) {
+                    add({sharding, sequences, accumulation, checkpointing, offload});
                 }
             }
         }

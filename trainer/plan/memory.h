@@ -27,9 +27,9 @@ MemoryPlan read_plan(const tensor::Arena& measured, std::int64_t program_bytes);
 // The settings that decide how much memory a run takes.
 struct Settings {
     run_settings::Sharding sharding = run_settings::Sharding::kNone;
-    std::int64_t batch_size = 1;  // rows a rank and micro-step
+    std::int64_t batch_size = 1;  // sequences a rank and micro-step
     std::int64_t grad_accum = 1;
-    run_settings::Recompute activation_checkpointing = run_settings::Recompute::kNone;
+    run_settings::ActivationCheckpointing activation_checkpointing = run_settings::ActivationCheckpointing::kNone;
     run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
     bool operator==(const Settings&) const = default;
 };

@@ -5,8 +5,8 @@
 namespace atl::plan {
 namespace {
 
+using run_settings::ActivationCheckpointing;
 using run_settings::Offload;
-using run_settings::Recompute;
 using run_settings::Sharding;
 
 TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
@@ -25,25 +25,25 @@ TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
 }
 
 TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
-    const auto all = smaller_settings({Sharding::kNone, 4, 2, Recompute::kNone}, 2);
+    const auto all = smaller_settings({Sharding::kNone, 4, 2, ActivationCheckpointing::kNone}, 2);
     ASSERT_FALSE(all.empty());
-    EXPECT_EQ(all.front(), (Settings{Sharding::kNone, 4, 2, Recompute::kSelective}));
-    EXPECT_EQ(all[1], (Settings{Sharding::kNone, 4, 2, Recompute::kFull}));
-    EXPECT_EQ(all[all.size() / 2 - 1], (Settings{Sharding::kFullShard, 1, 8, Recompute::kFull}));
-    EXPECT_EQ(all.back(), (Settings{Sharding::kFullShard, 1, 8, Recompute::kFull, Offload::kNvme}))
+    EXPECT_EQ(all.front(), (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kSelective}));
+    EXPECT_EQ(all[1], (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kFull}));
+    EXPECT_EQ(all[all.size() / 2 - 1], (Settings{Sharding::kFullShard, 1, 8, ActivationCheckpointing::kFull}));
+    EXPECT_EQ(all.back(), (Settings{Sharding::kFullShard, 1, 8, ActivationCheckpointing::kFull, Offload::kNvme}))
         << "a disk comes last";
     for (const Settings& settings : all) EXPECT_EQ(settings.batch_size * settings.grad_accum, 8);
 }
 
 TEST(SmallerSettingsTest, OneRankHasNothingToShard) {
-    for (const Settings& settings : smaller_settings({Sharding::kNone, 2, 1, Recompute::kNone}, 1))
+    for (const Settings& settings : smaller_settings({Sharding::kNone, 2, 1, ActivationCheckpointing::kNone}, 1))
         EXPECT_EQ(settings.sharding, Sharding::kNone);
 }
 
 TEST(NearestTest, IsTheFirstThatFits) {
     const auto need = [](const Settings& settings) { return settings.batch_size * 100; };
-    EXPECT_EQ(nearest_that_fits({Sharding::kNone, 8, 1, Recompute::kFull}, 1, 250, need)->batch_size, 2);
-    EXPECT_FALSE(nearest_that_fits({Sharding::kNone, 8, 1, Recompute::kFull}, 1, 50, need).has_value());
+    EXPECT_EQ(nearest_that_fits({Sharding::kNone, 8, 1, ActivationCheckpointing::kFull}, 1, 250, need)->batch_size, 2);
+    EXPECT_FALSE(nearest_that_fits({Sharding::kNone, 8, 1, ActivationCheckpointing::kFull}, 1, 50, need).has_value());
 }
 
 TEST(HumanBytesTest, PicksAUnit) {

@@ -49,7 +49,7 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
         longest_s = std::max(longest_s, std::chrono::duration<double>(Clock::now() - began).count());
     }
     comm.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
-    return compute_perplexity(parallel::sum_rows(comm, losses), targets);
+    return compute_perplexity(parallel::sum_by_sequence(comm, losses), targets);
 }
 
 }  // namespace atl::train

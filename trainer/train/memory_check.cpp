@@ -68,7 +68,7 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
     options.layout = parallel::parallel_layout(settings.sharding, rank, ranks, prepared.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
-    options.engine.recompute = settings.activation_checkpointing;
+    options.engine.activation_checkpointing = settings.activation_checkpointing;
     options.offload_optimizer = settings.offload_optimizer == run_settings::Offload::kNvme;
     plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);
     plan.program_bytes += prepared.unseen_bytes + model_io::save_buffer_bytes(prepared.directory.model,

@@ -83,7 +83,7 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
                           .momentum = config.momentum,
                           .moments_dtype = halves_moments ? tensor::DType::kBF16 : tensor::DType::kF32};
     prepared.schedule = {
-        .decay = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
+        .kind = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
     set_precision(prepared.directory.model, config);
     ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     return {};
@@ -190,7 +190,7 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
         .largest = {prepared.batch.micro, prepared.seq_len()},
         .train = true,
         .reduce = {prepared.batch.accumulation, prepared.config.deterministic ? prepared.batch.global : 0},
-        .recompute = prepared.config.activation_checkpointing,
+        .activation_checkpointing = prepared.config.activation_checkpointing,
         .seed = static_cast<std::uint64_t>(prepared.config.seed)};
     options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
     options.optimizer = &prepared.optimizer;

@@ -189,7 +189,7 @@ Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     }
     memory_.engine().gradients().finish(backend_, ranks_);
     const double loss = prepared_.config.deterministic
-                            ? parallel::sum_rows(comm_, losses)
+                            ? parallel::sum_by_sequence(comm_, losses)
                             : sum_over(comm_, std::accumulate(losses.begin(), losses.end(), 0.0));
     return StepSums{loss, sum_over(comm_, targets), gradient_squares()};
 }

@@ -13,7 +13,7 @@ namespace {
 
 using json::Json;
 using json::ObjectReader;
-using run_settings::Decay;
+using run_settings::LrSchedule;
 using run_settings::parse_choice;
 using service::required_name;
 
@@ -128,7 +128,7 @@ Json copy_to_json(const DatasetCopy& data) {
 
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
 Status check_rate(const JobSpec& spec) {
-    if (spec.lr_round_schedule == Decay::kConstant) return {};
+    if (spec.lr_round_schedule == LrSchedule::kConstant) return {};
     for (const auto& participant : spec.participants)
         if (!merge_training_settings(spec.training, participant.training).contains("lr"))
             return invalid_argument("training.lr", "is needed with lr_round_schedule \"" +
@@ -138,14 +138,14 @@ Status check_rate(const JobSpec& spec) {
 
 }  // namespace
 
-double rate_factor(Decay schedule, std::int64_t round, std::int64_t rounds) {
+double rate_factor(LrSchedule schedule, std::int64_t round, std::int64_t rounds) {
     const double done = static_cast<double>(round - 1) / static_cast<double>(rounds);
     switch (schedule) {
-        case Decay::kLinear:
+        case LrSchedule::kLinear:
             return 1 - done;
-        case Decay::kCosine:
+        case LrSchedule::kCosine:
             return 0.5 * (1 + std::cos(std::numbers::pi * done));
-        case Decay::kConstant:
+        case LrSchedule::kConstant:
             break;
     }
     return 1;
@@ -163,7 +163,8 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     const Json& strategy = reader.object_or_null("strategy");
     const Json& training = reader.object_or_null("training");
     spec.lr_round_schedule =
-        parse_choice<Decay>(reader.one_of("lr_round_schedule", {"constant", "linear", "cosine"}, "constant")).value();
+        parse_choice<LrSchedule>(reader.one_of("lr_round_schedule", {"constant", "linear", "cosine"}, "constant"))
+            .value();
     const Json& evaluation = reader.object_or_null("evaluation");
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
     spec.round_deadline_s = reader.integer_or("round_deadline_s", kRoundDeadline_s, 1, 100'000'000);

@@ -34,7 +34,7 @@ struct Participant {
 // What the learning rate of the settings is multiplied by in round 1 … `rounds`: 1 in the first, falling towards 0 at
 // `rounds` + 1. On data that differs between the facilities FedAvg with a constant rate ends beside the optimum,
 // however many rounds it gets: Li et al., "On the Convergence of FedAvg on Non-IID Data", ICLR 2020.
-double rate_factor(run_settings::Decay schedule, std::int64_t round, std::int64_t rounds);
+double rate_factor(run_settings::LrSchedule schedule, std::int64_t round, std::int64_t rounds);
 
 constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;
 
@@ -47,7 +47,7 @@ struct JobSpec {
     std::int64_t rounds = 1;
     aggregate::StrategySpec strategy;
     json::Json training;  // keys of run.json
-    run_settings::Decay lr_round_schedule = run_settings::Decay::kConstant;
+    run_settings::LrSchedule lr_round_schedule = run_settings::LrSchedule::kConstant;
     std::vector<DatasetCopy> evaluation_copies;
     // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
     // models, so that an update stays between its facility and the coordinator.

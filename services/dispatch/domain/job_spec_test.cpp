@@ -133,7 +133,8 @@ TEST(JobSpecTest, OnlyARateThatTheJobNamesCanFallOverTheRounds) {
     value["lr_round_schedule"] = "linear";
     const auto spec = parse_job_spec(value);
     ASSERT_TRUE(spec.ok()) << spec.error().message;
-    EXPECT_EQ(parse_job_spec(to_json(*spec), JobSource::kDatabase)->lr_round_schedule, run_settings::Decay::kLinear);
+    EXPECT_EQ(parse_job_spec(to_json(*spec), JobSource::kDatabase)->lr_round_schedule,
+              run_settings::LrSchedule::kLinear);
     value["training"].erase("lr");
     EXPECT_EQ(parse_job_spec(value).error().field, "training.lr")
         << "one participant names its own, the other does not";

@@ -85,20 +85,20 @@ std::vector<UnitView> ReferenceDriver::views(std::size_t block, const std::vecto
     return views;
 }
 
-double ReferenceDriver::load(const HostBatch& rows) {
-    if (memory_ == nullptr || memory_->shape != rows.shape) {
+double ReferenceDriver::load(const HostBatch& host_batch) {
+    if (memory_ == nullptr || memory_->shape != host_batch.shape) {
         memory_ = std::make_unique<Memory>();
-        memory_->shape = rows.shape;
+        memory_->shape = host_batch.shape;
         memory_->lay_out(model_, backend_);
         memory_->arena = Arena(backend_.allocate(memory_->arena.peak_bytes()).value());
         memory_->lay_out(model_, backend_);
     }
-    const auto counts = memory_->batch.load(backend_, rows).value();
+    const auto counts = memory_->batch.load(backend_, host_batch).value();
     return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
 }
 
-double ReferenceDriver::train(const HostBatch& rows, const PassOptions& options) {
-    const double counted = load(rows);
+double ReferenceDriver::train(const HostBatch& host_batch, const PassOptions& options) {
+    const double counted = load(host_batch);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();
     Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};
@@ -125,8 +125,8 @@ double ReferenceDriver::train(const HostBatch& rows, const PassOptions& options)
     return backend_.sum(memory.losses) / counted;
 }
 
-double ReferenceDriver::evaluate(const HostBatch& rows) {
-    const double counted = load(rows);
+double ReferenceDriver::evaluate(const HostBatch& host_batch) {
+    const double counted = load(host_batch);
     const Memory& memory = *memory_;
     Arena scratch = memory.scratch();
     const Context context{.backend = backend_, .workspace = scratch, .batch = memory.batch.batch()};

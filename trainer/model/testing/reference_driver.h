@@ -35,17 +35,17 @@ class ReferenceDriver final : public WeightSource {
     std::span<float> gradient(std::string_view name) { return find(name, gradients_); }
     Tensor weights(std::size_t unit) override;
 
-    // One forward and backward pass: the mean loss over counted targets. The rows must be valid.
-    double train(const HostBatch& rows, const PassOptions& options = {});
+    // One forward and backward pass: the mean loss over counted targets. The batch must be valid.
+    double train(const HostBatch& host_batch, const PassOptions& options = {});
     // The mean loss, keeping nothing for backward.
-    double evaluate(const HostBatch& rows);
+    double evaluate(const HostBatch& host_batch);
 
   private:
     struct Memory;
     std::span<float> find(std::string_view name, std::vector<std::vector<float>>& buffers);
     std::vector<UnitView> views(std::size_t block, const std::vector<bool>& accumulate);
-    // Memory for that shape, kept from pass to pass; with the rows loaded.
-    double load(const HostBatch& rows);
+    // Memory for that shape, kept from pass to pass; with the batch loaded.
+    double load(const HostBatch& host_batch);
 
     Model model_;
     kernels::Backend& backend_;
