@@ -75,7 +75,6 @@ class Arena {
     Tensor allocate(Category category, DType dtype, std::initializer_list<std::int64_t> shape);
     std::byte* allocate_bytes(Category category, std::int64_t bytes);
 
-    std::int64_t used_bytes() const { return used_bytes_; }
     std::int64_t peak_bytes() const { return peak_bytes_; }
     std::int64_t size_bytes() const { return size_bytes_; }
     // Of one category, when that category was at its largest; the sum over categories may exceed peak_bytes().

@@ -23,8 +23,8 @@ TEST(ArenaTest, AMeasuredLayoutFitsExactly) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(measured.peak_bytes()));
     Arena real = Arena::borrowing(bytes.data(), measured.peak_bytes());
     lay_out(real);
+    real.allocate(Category::kWorkspace, DType::kF32, {48});  // what the scopes gave back
     EXPECT_EQ(real.peak_bytes(), measured.peak_bytes());
-    EXPECT_EQ(real.used_bytes(), 128);
 }
 
 TEST(ArenaDeathTest, OneByteTooManyAborts) {

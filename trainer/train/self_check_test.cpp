@@ -2,14 +2,44 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
+#include <utility>
 
-#include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/parallel/testing/deferred_backend.h"
 
 namespace atl::train {
 namespace {
 
-namespace cpu = kernels::cpu;
+using kernels::Tensor;
+using parallel::DeferredBackend;
+
+std::unique_ptr<kernels::Backend> make_device() {
+    return kernels::make_cpu_backend(1, "baseline").value();
+}
+
+// Products have one wrong number.
+class WrongProducts final : public DeferredBackend {
+  public:
+    WrongProducts() : DeferredBackend(make_device()) {}
+    void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                bool accumulate) override {
+        DeferredBackend::matmul(a, transpose_a, b, transpose_b, c, accumulate);
+        synchronize();
+        c.f32()[0] += 0.125F;
+    }
+};
+
+// Gradients of SwiGLU lack a hundredth.
+class WrongSwiglu final : public DeferredBackend {
+  public:
+    WrongSwiglu() : DeferredBackend(make_device()) {}
+    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                         const Tensor& out) override {
+        DeferredBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
+        scale(gate_up_gradient, 0.99F);
+    }
+};
 
 struct Checked {
     Status status;
@@ -17,8 +47,7 @@ struct Checked {
     std::set<std::string> failed;  // by name
 };
 
-Checked check(const cpu::SimdKernels& simd, const cpu::Sgemm& sgemm) {
-    cpu::CpuBackend backend(simd, sgemm, 1);
+Checked check(kernels::Backend& backend) {
     Checked checked;
     checked.status = check_backend(backend, [&](const CheckResult& result) {
         ++checked.count;
@@ -28,20 +57,15 @@ Checked check(const cpu::SimdKernels& simd, const cpu::Sgemm& sgemm) {
 }
 
 TEST(SelfCheckTest, ABackendThatComputesRightPasses) {
-    const Checked checked = check(cpu::baseline::simd_kernels(), cpu::openblas());
+    const Checked checked = check(*make_device());
     EXPECT_TRUE(checked.status.ok());
     EXPECT_GT(checked.count, 12U);
     EXPECT_TRUE(checked.failed.empty()) << *checked.failed.begin();
 }
 
 TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
-    cpu::Sgemm wrong = cpu::openblas();
-    wrong.multiply = [](std::int64_t m, std::int64_t n, std::int64_t k, const cpu::GemmOperand& a,
-                        const cpu::GemmOperand& b, float* c, std::int64_t c_stride, bool accumulate) {
-        cpu::openblas().multiply(m, n, k, a, b, c, c_stride, accumulate);
-        c[0] += 0.125F;
-    };
-    const Checked checked = check(cpu::baseline::simd_kernels(), wrong);
+    WrongProducts backend;
+    const Checked checked = check(backend);
     ASSERT_FALSE(checked.status.ok());
     EXPECT_EQ(checked.status.error().code, ErrorCode::kInternal) << "the program's exit code is 1";
     EXPECT_TRUE(checked.failed.contains("matmul 1x3x3"));
@@ -49,13 +73,8 @@ TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
 }
 
 TEST(SelfCheckTest, AGradientThatLacksAHundredthIsFound) {
-    cpu::SimdKernels wrong = cpu::baseline::simd_kernels();
-    wrong.swiglu_backward = [](const float* gate_up, const float* out_gradient, float* gate_up_gradient, float* out,
-                               std::int64_t channels) {
-        cpu::baseline::simd_kernels().swiglu_backward(gate_up, out_gradient, gate_up_gradient, out, channels);
-        for (std::int64_t i = 0; i < 2 * channels; ++i) gate_up_gradient[i] *= 0.99F;
-    };
-    const Checked checked = check(wrong, cpu::openblas());
+    WrongSwiglu backend;
+    const Checked checked = check(backend);
     ASSERT_FALSE(checked.status.ok());
     EXPECT_EQ(checked.failed,
               (std::set<std::string>{"gradient of embedding", "gradient of layers.0", "gradient of layers.1"}))
