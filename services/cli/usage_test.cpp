@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <sstream>
 
 #include "shared/base/file.h"
@@ -111,6 +112,8 @@ int walk_helps(const std::vector<std::string>& command) {
     EXPECT_EQ(result.exit_code, 0) << name;
     EXPECT_NE(result.out.find("Example"), std::string::npos) << name << " --help has no example";
     EXPECT_NE(result.out.find("\n  atoll "), std::string::npos) << name << " --help has no example";
+    EXPECT_FALSE(std::regex_search(result.out, std::regex("[a-z]Kind\\b")))
+        << name << " --help names a type of the code";
     int count = 1;
     for (const std::string& verb : subcommands_in(result.out)) {
         std::vector<std::string> longer = command;
@@ -120,7 +123,7 @@ int walk_helps(const std::vector<std::string>& command) {
     return count;
 }
 
-TEST(UsageTest, EveryHelpHasAnExample) {
+TEST(UsageTest, EveryHelpHasAnExampleAndNoTypeOfTheCode) {
     EXPECT_GT(walk_helps({}), 40);
 }
 

@@ -18,7 +18,7 @@ namespace atl::cli {
 namespace {
 
 constexpr const char* kStageHelp =
-    R"(OutputKind a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
+    R"(Makes a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
 where it stopped. Example:
   atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token
 Exit status 75: the store is away or full, or this disk is; call it again later.)";
