@@ -13,19 +13,16 @@ void CpuBackend::add_bias(const Tensor& x, const Tensor& bias, const Tensor& res
     check_count(out, rows * columns);
     const float* const biases = widen_vector(bias, columns, widened_bias_);
     const float* const rest = residual.empty() ? nullptr : residual.f32();
-    for_ranges(rows, rows_per_tile(columns), [&](auto begin, auto end) {
-        for (std::int64_t at = begin * columns; at < end * columns; at += columns) {
-            simd_.add_bias(x.f32() + at, biases, rest == nullptr ? nullptr : rest + at, out.f32() + at, columns);
-        }
+    for_rows(rows, columns, [&](std::int64_t row) {
+        const std::int64_t at = row * columns;
+        simd_.add_bias(x.f32() + at, biases, rest == nullptr ? nullptr : rest + at, out.f32() + at, columns);
     });
 }
 
 void CpuBackend::bias_relu(const Tensor& x, const Tensor& bias) {
     const std::int64_t rows = x.rows(), columns = x.columns();
     const float* const biases = widen_vector(bias, columns, widened_bias_);
-    for_ranges(rows, rows_per_tile(columns), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) simd_.bias_relu(x.f32() + row * columns, biases, columns);
-    });
+    for_rows(rows, columns, [&](std::int64_t row) { simd_.bias_relu(x.f32() + row * columns, biases, columns); });
 }
 
 void CpuBackend::relu_backward(const Tensor& out, const Tensor& gradient) {
@@ -48,10 +45,8 @@ void CpuBackend::sum_rows(const Tensor& x, const Tensor& out, bool accumulate) {
 void CpuBackend::swiglu_forward(const Tensor& gate_up, const Tensor& out) {
     const std::int64_t rows = out.rows(), columns = out.columns();
     check_matrix(gate_up, rows, 2 * columns);
-    for_ranges(rows, rows_per_tile(columns), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            simd_.swiglu_forward(gate_up.f32() + 2 * row * columns, out.f32() + row * columns, columns);
-        }
+    for_rows(rows, columns, [&](std::int64_t row) {
+        simd_.swiglu_forward(gate_up.f32() + 2 * row * columns, out.f32() + row * columns, columns);
     });
 }
 
@@ -61,11 +56,9 @@ void CpuBackend::swiglu_backward(const Tensor& gate_up, const Tensor& out_gradie
     check_matrix(gate_up, rows, 2 * columns);
     check_matrix(gate_up_gradient, rows, 2 * columns);
     check_matrix(out_gradient, rows, columns);
-    for_ranges(rows, rows_per_tile(columns), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            simd_.swiglu_backward(gate_up.f32() + 2 * row * columns, out_gradient.f32() + row * columns,
-                                  gate_up_gradient.f32() + 2 * row * columns, out.f32() + row * columns, columns);
-        }
+    for_rows(rows, columns, [&](std::int64_t row) {
+        simd_.swiglu_backward(gate_up.f32() + 2 * row * columns, out_gradient.f32() + row * columns,
+                              gate_up_gradient.f32() + 2 * row * columns, out.f32() + row * columns, columns);
     });
 }
 

@@ -50,6 +50,17 @@ std::int64_t CpuBackend::scratch_bytes(std::int64_t keys, std::int64_t head_chan
                            static_cast<std::int64_t>(sizeof(float)));
 }
 
+template <class Body>
+void CpuBackend::for_heads(const AttentionShape& shape, std::int64_t keys, bool backward, Arena& workspace,
+                           Body&& body) {
+    const Arena::Scope scope(workspace);
+    const std::int64_t bytes = scratch_bytes(keys, shape.head_channels, backward);
+    std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
+    pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
+        body(index, reinterpret_cast<float*>(scratch + thread * bytes));
+    });
+}
+
 std::int64_t CpuBackend::attention_workspace_bytes(const AttentionShape& shape) const {
     return pool_.threads() * scratch_bytes(shape.length, shape.head_channels, true);
 }
@@ -61,12 +72,9 @@ std::int64_t CpuBackend::attention_cached_workspace_bytes(const AttentionShape& 
 void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                    const Tensor& out, const Tensor& log_sum_exp, Arena& workspace) {
     check_shape(shape, qkv, out);
-    const Arena::Scope scope(workspace);
-    const std::int64_t bytes = scratch_bytes(shape.length, shape.head_channels, false);
-    std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
-    pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
+    for_heads(shape, shape.length, false, workspace, [&](std::int64_t index, float* scratch) {
         AttentionTask task = make_task(shape, index, qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
-        task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
+        task.scratch = scratch;
         simd_.attention_forward(task);
     });
 }
@@ -76,12 +84,9 @@ void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
                                     const Tensor& qkv_gradient, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
-    const Arena::Scope scope(workspace);
-    const std::int64_t bytes = scratch_bytes(shape.length, shape.head_channels, true);
-    std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
-    pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
+    for_heads(shape, shape.length, true, workspace, [&](std::int64_t index, float* scratch) {
         AttentionTask task = make_task(shape, index, qkv.f32(), segment_starts.i32(), out.f32(), log_sum_exp.f32());
-        task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
+        task.scratch = scratch;
         task.out_gradient = out_gradient.f32() + (task.out - out.f32());
         task.query_gradient = qkv_gradient.f32() + (task.queries - qkv.f32());
         task.key_gradient = qkv_gradient.f32() + (task.keys - qkv.f32());
@@ -104,10 +109,7 @@ void CpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
         std::memcpy(key_cache.f32() + at, keys, static_cast<std::size_t>(width) * sizeof(float));
         std::memcpy(value_cache.f32() + at, keys + width, static_cast<std::size_t>(width) * sizeof(float));
     }
-    const Arena::Scope scope(workspace);
-    const std::int64_t bytes = scratch_bytes(past + shape.length, channels, false);
-    std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
-    pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
+    for_heads(shape, past + shape.length, false, workspace, [&](std::int64_t index, float* scratch) {
         const std::int64_t sequence = index / shape.kv_heads, kv_head = index % shape.kv_heads;
         AttentionTask task = make_task(shape, index, qkv.f32(), nullptr, out.f32(), nullptr);
         const std::int64_t at = sequence * keys_max * width + kv_head * channels;
@@ -115,7 +117,7 @@ void CpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
         task.values = value_cache.f32() + at;
         task.kv_stride = width;
         task.key_count = past + shape.length;
-        task.scratch = reinterpret_cast<float*>(scratch + thread * bytes);
+        task.scratch = scratch;
         simd_.attention_forward(task);
     });
 }

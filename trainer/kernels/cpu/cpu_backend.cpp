@@ -125,9 +125,9 @@ void CpuBackend::convert(const Tensor& from, const Tensor& to) {
           "convert goes between fp32 and fp16 or bf16");
     for_ranges(from.element_count(), kTileElements, [&](auto begin, auto end) {
         if (widens) {
-            widen(simd_, half, from.data(), begin, end - begin, to.f32() + begin);
+            widen(half, from.data(), begin, end - begin, to.f32() + begin);
         } else {
-            narrow(simd_, from.f32() + begin, half, to.data(), begin, end - begin);
+            narrow(from.f32() + begin, half, to.data(), begin, end - begin);
         }
     });
 }
@@ -136,7 +136,7 @@ const float* CpuBackend::widen_vector(const Tensor& vector, std::int64_t channel
     check_count(vector, channels);
     if (vector.dtype() == DType::kF32) return vector.f32();
     widened.resize(static_cast<std::size_t>(channels));
-    widen(simd_, vector.dtype(), vector.data(), 0, channels, widened.data());
+    widen(vector.dtype(), vector.data(), 0, channels, widened.data());
     return widened.data();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -92,10 +93,24 @@ class CpuBackend final : public Backend {
     // body(begin, end) over tiles of [0, count); the tiles depend on count and tile alone.
     template <class Body>
     void for_ranges(std::int64_t count, std::int64_t tile, Body&& body);
+    // body(row) over the rows of a matrix, tile by tile.
+    template <class Body>
+    void for_rows(std::int64_t rows, std::int64_t columns, Body&& body);
     template <class Part>
     double reduce(const Tensor& x, Part part);
     void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
               float direction);
+    template <class Body>
+    void norm_rows(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
+                   const Tensor& statistics, std::int64_t statistics_per_row, Body&& body);
+    template <class Body>
+    void norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
+                            const Tensor& residual_gradient, std::initializer_list<Tensor> gradients, bool accumulate,
+                            Body&& body);
+    // body(number of a tile of attention, the thread's scratch).
+    template <class Body>
+    void for_heads(const AttentionShape& shape, std::int64_t keys, bool backward, tensor::Arena& workspace,
+                   Body&& body);
     std::int64_t scratch_bytes(std::int64_t keys, std::int64_t head_channels, bool backward) const;
 
     // update(weights, gradients, first, second, count) on run after run of the range, with moments in fp32 (null where
@@ -137,6 +152,13 @@ void CpuBackend::for_ranges(std::int64_t count, std::int64_t tile, Body&& body) 
     pool_.parallel_for((count + tile - 1) / tile, [&](std::int64_t index, int) {
         const std::int64_t begin = index * tile;
         body(begin, begin + tile < count ? begin + tile : count);
+    });
+}
+
+template <class Body>
+void CpuBackend::for_rows(std::int64_t rows, std::int64_t columns, Body&& body) {
+    for_ranges(rows, rows_per_tile(columns), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) body(row);
     });
 }
 

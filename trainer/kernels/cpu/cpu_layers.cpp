@@ -4,16 +4,15 @@
 #include <algorithm>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
 
 void CpuBackend::embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) {
     const std::int64_t rows = ids.element_count(), columns = table.columns();
     check_matrix(out, rows, columns);
-    for_ranges(rows, rows_per_tile(columns), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            widen(simd_, table.dtype(), table.data(), ids.i32()[row] * columns, columns, out.f32() + row * columns);
-        }
+    for_rows(rows, columns, [&](std::int64_t row) {
+        widen(table.dtype(), table.data(), ids.i32()[row] * columns, columns, out.f32() + row * columns);
     });
 }
 
@@ -38,11 +37,9 @@ void CpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Te
     check_matrix(qkv, rows, columns);
     check_count(positions, rows);
     check(table.columns() == shape.head_channels, "the rope table is of another head size");
-    for_ranges(rows, rows_per_tile(columns), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            simd_.rope(qkv.f32() + row * columns, table.f32() + positions.i32()[row] * shape.head_channels,
-                       shape.heads + shape.kv_heads, shape.head_channels, direction);
-        }
+    for_rows(rows, columns, [&](std::int64_t row) {
+        simd_.rope(qkv.f32() + row * columns, table.f32() + positions.i32()[row] * shape.head_channels,
+                   shape.heads + shape.kv_heads, shape.head_channels, direction);
     });
 }
 
@@ -60,13 +57,11 @@ void CpuBackend::cross_entropy_forward(const Tensor& logits, const Tensor& targe
     const std::int64_t rows = logits.rows(), vocabulary = logits.columns();
     check_count(targets, rows);
     check_count(losses, rows);
-    for_ranges(rows, rows_per_tile(vocabulary), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            const std::int32_t target = targets.i32()[row];
-            losses.f32()[row] = target == kIgnoredLabel
-                                    ? 0.0F
-                                    : simd_.cross_entropy_forward(logits.f32() + row * vocabulary, vocabulary, target);
-        }
+    for_rows(rows, vocabulary, [&](std::int64_t row) {
+        const std::int32_t target = targets.i32()[row];
+        losses.f32()[row] = target == kIgnoredLabel
+                                ? 0.0F
+                                : simd_.cross_entropy_forward(logits.f32() + row * vocabulary, vocabulary, target);
     });
 }
 
@@ -75,16 +70,14 @@ void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targ
     const std::int64_t rows = logits.rows(), vocabulary = logits.columns();
     check_count(targets, rows);
     check_count(losses, rows);
-    for_ranges(rows, rows_per_tile(vocabulary), [&](auto begin, auto end) {
-        for (std::int64_t row = begin; row < end; ++row) {
-            float* const values = logits.f32() + row * vocabulary;
-            const std::int32_t target = targets.i32()[row];
-            if (target == kIgnoredLabel) {
-                losses.f32()[row] = 0.0F;
-                std::fill(values, values + vocabulary, 0.0F);
-            } else {
-                losses.f32()[row] = simd_.cross_entropy_backward(values, vocabulary, target, gradient_scale);
-            }
+    for_rows(rows, vocabulary, [&](std::int64_t row) {
+        float* const values = logits.f32() + row * vocabulary;
+        const std::int32_t target = targets.i32()[row];
+        if (target == kIgnoredLabel) {
+            losses.f32()[row] = 0.0F;
+            std::fill(values, values + vocabulary, 0.0F);
+        } else {
+            losses.f32()[row] = simd_.cross_entropy_backward(values, vocabulary, target, gradient_scale);
         }
     });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
 namespace {
@@ -35,7 +36,7 @@ class RunMoments {
     RunMoments(const SimdKernels& simd, const Tensor& moments, std::int64_t begin, std::int64_t count)
         : simd_(simd), bits_(is_wide(moments) ? nullptr : static_cast<std::uint16_t*>(moments.at(begin))) {
         data_ = bits_ == nullptr ? static_cast<float*>(moments.at(begin)) : wide_.data();
-        if (bits_ != nullptr) simd_.bf16_to_f32(bits_, data_, count);
+        if (bits_ != nullptr) widen(DType::kBF16, bits_, 0, count, data_);
     }
     float* data() const { return data_; }
     void round(const std::uint16_t* random, std::int64_t count) const {
@@ -70,7 +71,7 @@ void CpuBackend::update_runs(const OptimizerRange& range, std::int64_t step, Upd
                 second.round(random.data() + kRun, count);
             }
             if (!range.stored.empty()) {
-                narrow(simd_, weights, range.stored.dtype(), range.stored.data(), begin, count);
+                narrow(weights, range.stored.dtype(), range.stored.data(), begin, count);
             }
         }
     });

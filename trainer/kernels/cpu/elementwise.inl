@@ -38,30 +38,3 @@ double sum(const float* x, std::int64_t count) {
 double sum_of_squares(const float* x, std::int64_t count) {
     return reduce<true>(x, count);
 }
-
-// One instruction a vector where there is one.
-void f16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
-    std::int64_t i = 0;
-#if defined(__AVX512F__)
-    for (; i + 16 <= count; i += 16) {
-        store(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(from + i))));
-    }
-#elif defined(__F16C__)
-    for (; i + 8 <= count; i += 8) {
-        store(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from + i))));
-    }
-#endif
-    for (; i < count; ++i) to[i] = numeric::widen_f16(from[i]);
-}
-
-void f32_to_f16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = numeric::narrow_f16(from[i]);
-}
-
-void bf16_to_f32(const std::uint16_t* __restrict from, float* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = numeric::widen_bf16(from[i]);
-}
-
-void f32_to_bf16(const float* __restrict from, std::uint16_t* __restrict to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = numeric::narrow_bf16(from[i]);
-}

@@ -54,19 +54,12 @@ void rmsnorm_backward(NormRows rows, const float* x, const float* weight, const 
             });
         const float r = rstd[row];
         const float along_x = r * r * r * dot / static_cast<float>(columns);
-        if (residual_gradient == nullptr) {
-#pragma GCC ivdep
-            for (std::int64_t c = 0; c < columns; ++c) {
-                weight_gradient[c] += dy[c] * xs[c] * r;
-                dx[c] = r * weight[c] * dy[c] - along_x * xs[c];
-            }
-            continue;
-        }
-        const float* const residual = residual_gradient + row * columns;
+        const float* const residual = residual_gradient == nullptr ? nullptr : residual_gradient + row * columns;
 #pragma GCC ivdep
         for (std::int64_t c = 0; c < columns; ++c) {
             weight_gradient[c] += dy[c] * xs[c] * r;
-            dx[c] = residual[c] + (r * weight[c] * dy[c] - along_x * xs[c]);
+            const float through = r * weight[c] * dy[c] - along_x * xs[c];
+            dx[c] = residual == nullptr ? through : residual[c] + through;
         }
     }
 }

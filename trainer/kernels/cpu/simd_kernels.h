@@ -53,10 +53,6 @@ struct SimdKernels {
     void (*scale)(float* x, float factor, std::int64_t count);
     double (*sum)(const float* x, std::int64_t count);
     double (*sum_of_squares)(const float* x, std::int64_t count);
-    void (*f16_to_f32)(const std::uint16_t* from, float* to, std::int64_t count);
-    void (*f32_to_f16)(const float* from, std::uint16_t* to, std::int64_t count);
-    void (*bf16_to_f32)(const std::uint16_t* from, float* to, std::int64_t count);
-    void (*f32_to_bf16)(const float* from, std::uint16_t* to, std::int64_t count);
     void (*int8_to_f32)(const std::int8_t* from, float factor, float* to, std::int64_t count);
     // Elements [begin, begin + count) of packed 4-bit codes, the first of a byte in its high bits; values: [16].
     void (*nf4_to_f32)(const std::uint8_t* codes, std::int64_t begin, const float* values, float* to,

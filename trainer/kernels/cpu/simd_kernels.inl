@@ -1,11 +1,10 @@
 // Included once for each instruction set, with ATOLL_INSTRUCTION_SET naming it.
 
 #include <cstdint>
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__AVX512F__)
 #include <immintrin.h>  // its functions are always inlined
 #endif
 
-#include "shared/numeric/float16.h"
 #include "trainer/kernels/cpu/simd_kernels.h"
 #include "trainer/tensor/philox.h"
 
@@ -41,10 +40,6 @@ const SimdKernels& simd_kernels() {
         .scale = scale,
         .sum = sum,
         .sum_of_squares = sum_of_squares,
-        .f16_to_f32 = f16_to_f32,
-        .f32_to_f16 = f32_to_f16,
-        .bf16_to_f32 = bf16_to_f32,
-        .f32_to_bf16 = f32_to_bf16,
         .int8_to_f32 = int8_to_f32,
         .nf4_to_f32 = nf4_to_f32,
         .round_to_bf16 = round_to_bf16,

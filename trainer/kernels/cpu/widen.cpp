@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "shared/base/check.h"
+#include "shared/numeric/conversions.h"
 #include "trainer/quant/int8.h"
 #include "trainer/quant/nf4.h"
 
@@ -13,29 +14,23 @@ namespace atl::kernels::cpu {
 
 using tensor::DType;
 
-void widen(const SimdKernels& simd, DType dtype, const void* data, std::int64_t begin, std::int64_t count, float* to) {
-    switch (dtype) {
-        case DType::kF32:
-            std::memcpy(to, static_cast<const float*>(data) + begin, static_cast<std::size_t>(count) * sizeof(float));
-            return;
-        case DType::kF16:
-            return simd.f16_to_f32(static_cast<const std::uint16_t*>(data) + begin, to, count);
-        case DType::kBF16:
-            return simd.bf16_to_f32(static_cast<const std::uint16_t*>(data) + begin, to, count);
-        case DType::kI32:
-        case DType::kU8:
-        case DType::kInt8:
-        case DType::kNf4:
-            break;
+void widen(DType dtype, const void* data, std::int64_t begin, std::int64_t count, float* to) {
+    const auto size = static_cast<std::size_t>(count);
+    const auto* const from = static_cast<const std::byte*>(data) + tensor::size_bytes(dtype, begin);
+    if (dtype == DType::kF32) {
+        std::memcpy(to, from, size * sizeof(float));
+    } else {
+        check(dtype == DType::kF16 || dtype == DType::kBF16, "not a storage format of weights");
+        const numeric::Conversions& loops = numeric::conversions();
+        (dtype == DType::kF16 ? loops.widen_f16 : loops.widen_bf16)(to, from, size);
     }
-    check(false, "not a storage format of weights");
 }
 
-void narrow(const SimdKernels& simd, const float* from, DType dtype, void* data, std::int64_t begin,
-            std::int64_t count) {
+void narrow(const float* from, DType dtype, void* data, std::int64_t begin, std::int64_t count) {
     check(dtype == DType::kF16 || dtype == DType::kBF16, "weights are not rounded to this format");
-    auto* const to = static_cast<std::uint16_t*>(data) + begin;
-    (dtype == DType::kF16 ? simd.f32_to_f16 : simd.f32_to_bf16)(from, to, count);
+    const numeric::Conversions& loops = numeric::conversions();
+    (dtype == DType::kF16 ? loops.narrow_f16 : loops.narrow_bf16)(
+        static_cast<std::byte*>(data) + tensor::size_bytes(dtype, begin), from, static_cast<std::size_t>(count));
 }
 
 namespace {
@@ -78,7 +73,7 @@ void widen(const SimdKernels& simd, const StoredMatrix& matrix, const MatrixBloc
         return;
     }
     for (std::int64_t row = 0; row < block.rows; ++row) {
-        widen(simd, matrix.dtype, matrix.data, (block.row + row) * matrix.stride + block.column, block.columns,
+        widen(matrix.dtype, matrix.data, (block.row + row) * matrix.stride + block.column, block.columns,
               to + row * block.columns);
     }
 }

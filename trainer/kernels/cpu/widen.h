@@ -27,10 +27,8 @@ struct MatrixBlock {
 
 // Elements [begin, begin + count) of what `data` points to, as fp32; and fp32 into them, rounded to nearest even (fp16
 // and bf16 only).
-void widen(const SimdKernels& simd, tensor::DType dtype, const void* data, std::int64_t begin, std::int64_t count,
-           float* to);
-void narrow(const SimdKernels& simd, const float* from, tensor::DType dtype, void* data, std::int64_t begin,
-            std::int64_t count);
+void widen(tensor::DType dtype, const void* data, std::int64_t begin, std::int64_t count, float* to);
+void narrow(const float* from, tensor::DType dtype, void* data, std::int64_t begin, std::int64_t count);
 // A block of the matrix as a dense one [rows, columns].
 void widen(const SimdKernels& simd, const StoredMatrix& matrix, const MatrixBlock& block, float* to);
 
