@@ -46,9 +46,10 @@ const std::vector<Average::OutputFile>& Average::files() const {
     return plan_->files;
 }
 
-Result<Average> Average::plan(std::vector<Input> inputs, const std::vector<double>& weights,
-                              const AverageOptions& options, std::optional<RoundBase> start) {
-    ATOLL_TRY(Plan plan, make_plan(std::move(inputs), weights, options, std::move(start)));
+Result<Average> Average::plan(const StrategySpec& strategy, std::vector<Input> inputs,
+                              const std::vector<double>& weights, const AverageOptions& options,
+                              std::optional<RoundBase> start) {
+    ATOLL_TRY(Plan plan, make_plan(strategy, std::move(inputs), weights, options, std::move(start)));
     plan.options.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
     return Average(std::make_unique<const Plan>(std::move(plan)));
 }

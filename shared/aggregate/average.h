@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "shared/aggregate/strategy.h"
 #include "shared/base/result.h"
 #include "shared/safetensors/safetensors.h"
 
@@ -36,19 +37,10 @@ struct Input {
     std::vector<InputFile> files;
 };
 
-// An optimizer's step from the base against the pseudo-gradient base - mean (DiLoCo, https://arxiv.org/abs/2311.08105):
-// SGD with Nesterov momentum as PyTorch has it, each operation rounded to fp32:
-//   d = base - mean;  momentum' = beta momentum + d;  weights = base - rate (d + beta momentum')
-struct ServerOptimizer {
-    double rate = 0.7;
-    double beta = 0.9;
-    std::optional<Input> momentum;  // what the step before left; none: zero
-};
-
 // What the inputs were trained from. Its tensors must have the inputs' names and shapes; floating types may differ.
 struct RoundBase {
     Input base;
-    std::optional<ServerOptimizer> server_optimizer;  // none: the result is the mean
+    std::optional<Input> momentum = {};  // what the server optimizer's step before left; none: zero
 };
 
 // The momentum that a server optimizer leaves is among the output's files, as this and the weights' path; always F32.
@@ -71,8 +63,8 @@ struct Scratch;
 // sums in fp32 (fp64 for F64 tensors), rounded to nearest even into the tensor's own dtype. Tensors of integers and
 // booleans must be the same in all inputs and are copied.
 //
-//   ATOLL_TRY(const auto average, aggregate::Average::plan(updates, weights));  // fails if the models do not match
-//   aggregate::Average::Workspace workspace(average);                           // one a thread
+//   ATOLL_TRY(const auto average, aggregate::Average::plan(strategy, updates, weights));  // fails if the models do not
+//   match aggregate::Average::Workspace workspace(average);                           // one a thread
 //   std::vector<std::byte> part(8 << 20);
 //   for (std::size_t file = 0; file < average.files().size(); ++file)
 //       for (std::uint64_t at = 0; at < average.files()[file].size; at += part.size())  // the last part is shorter
@@ -81,9 +73,12 @@ class Average {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
     // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
-    // naming "lr" or "momentum" when a server optimizer's rate is not > 0 or its beta not in [0, 1).
-    static Result<Average> plan(std::vector<Input> inputs, const std::vector<double>& weights,
-                                const AverageOptions& options = {}, std::optional<RoundBase> start = {});
+    // naming "strategy.name" when there is no such strategy; naming "lr" or "momentum" when a server optimizer's rate
+    // is not > 0 or its beta not in [0, 1), "strategy.outer" when there is no base that it could step from. The
+    // strategy's weighting is the caller's part: `weights` follow it.
+    static Result<Average> plan(const StrategySpec& strategy, std::vector<Input> inputs,
+                                const std::vector<double>& weights, const AverageOptions& options = {},
+                                std::optional<RoundBase> start = {});
     Average(Average&&) noexcept;
     Average& operator=(Average&&) noexcept;
     ~Average();

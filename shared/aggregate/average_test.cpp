@@ -19,7 +19,7 @@ using safetensors::DType;
 
 Result<std::string> mean_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
     if (weights.empty()) weights.assign(inputs.size(), 1.0);
-    ATOLL_TRY(const Average average, Average::plan(std::move(inputs), weights));
+    ATOLL_TRY(const Average average, Average::plan({}, std::move(inputs), weights));
     return whole_file(average, 0);
 }
 
@@ -98,6 +98,15 @@ TEST(AverageTest, WeightsThatMeanNothingAreRefused) {
     EXPECT_TRUE(mean_of({a, a}, {0, 2}).ok());
 }
 
+TEST(AverageTest, AStrategyThatIsNotKnownIsRefusedByName) {
+    StrategySpec strategy;
+    strategy.name = "median";
+    const auto average = Average::plan(strategy, {input_of("a", {{f32("w", {1})}})}, {1});
+    ASSERT_FALSE(average.ok());
+    EXPECT_EQ(average.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(average.error().field, "strategy.name");
+}
+
 TEST(AverageTest, NaNAndInfinityAreRefusedByTensorInputAndElement) {
     const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2, 3})}});
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
@@ -158,11 +167,11 @@ std::vector<Input> odd_inputs(int count) {
 
 TEST(AverageTest, BlocksCutsAndThreadsDoNotChangeTheBits) {
     const std::vector<double> weights = {0.2, 3, 1};
-    const auto reference_plan = Average::plan(odd_inputs(3), weights, {1U << 20});
+    const auto reference_plan = Average::plan({}, odd_inputs(3), weights, {1U << 20});
     ASSERT_TRUE(reference_plan.ok()) << reference_plan.error().message;
     const std::string reference = whole_file(*reference_plan, 0).value();
     for (const std::size_t block : {8U, 10U, 64U, 1000U}) {
-        const auto average = Average::plan(odd_inputs(3), weights, {block});
+        const auto average = Average::plan({}, odd_inputs(3), weights, {block});
         ASSERT_TRUE(average.ok());
         for (const std::size_t cut : {1U, 3U, 500U, 4096U}) {
             std::string bytes(reference.size(), '\0');
@@ -186,7 +195,7 @@ TEST(AverageTest, BlocksCutsAndThreadsDoNotChangeTheBits) {
 TEST(AverageTest, NoReadIsLargerThanABlock) {
     std::vector<Input> inputs = odd_inputs(2);
     const auto files = std::vector{inputs[0].files[0].bytes, inputs[1].files[0].bytes};
-    const auto average = Average::plan(std::move(inputs), {1, 1}, {600});
+    const auto average = Average::plan({}, std::move(inputs), {1, 1}, {600});
     ASSERT_TRUE(average.ok() && whole_file(*average, 0).ok());
     for (const auto& file : files)
         EXPECT_LE(dynamic_cast<const MemoryFile&>(*file).largest_read(), 600U) << "the header is smaller too";
@@ -230,7 +239,7 @@ TEST(AverageFilesTest, ADirectoryComesOutWithTheFirstInputsOtherFiles) {
                              {".cache/lock", "x"}});
     write_model(root / "b", {{"model.safetensors", file_of({f32("w", {3, 5})})}, {"config.json", "{\"other\":1}"}});
     std::vector<Input> inputs = {open_directory(root / "a").value(), open_directory(root / "b").value()};
-    const auto average = Average::plan(std::move(inputs), {1, 1});
+    const auto average = Average::plan({}, std::move(inputs), {1, 1});
     ASSERT_TRUE(average.ok());
     ASSERT_TRUE(write_average(*average, root / "a", root / "out" / "mean").ok());
     EXPECT_EQ(read_file(root / "out/mean/model.safetensors").value(), file_of({f32("w", {2, 4})}));
@@ -244,7 +253,7 @@ TEST(AverageFilesTest, AFailureLeavesNoDirectory) {
     const TemporaryDirectory temporary;
     write_model(temporary.path() / "a", {{"model.safetensors", file_of({f32("w", {1, NAN})})}});
     std::vector<Input> inputs = {open_directory(temporary.path() / "a").value()};
-    const auto average = Average::plan(std::move(inputs), {1});
+    const auto average = Average::plan({}, std::move(inputs), {1});
     ASSERT_TRUE(average.ok());
     EXPECT_EQ(write_average(*average, temporary.path() / "a", temporary.path() / "out").error().field, "w");
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temporary.path()), {}), 1);
@@ -266,7 +275,7 @@ TEST(AverageFilesTest, AFileThatShrinksIsAnErrorThatNamesIt) {
     const TemporaryDirectory temporary;
     write_model(temporary.path() / "a", {{"model.safetensors", file_of({f32("w", {1, 2, 3, 4})})}});
     std::vector<Input> inputs = {open_directory(temporary.path() / "a").value()};
-    const auto average = Average::plan(std::move(inputs), {1});
+    const auto average = Average::plan({}, std::move(inputs), {1});
     ASSERT_TRUE(average.ok());
     std::filesystem::resize_file(temporary.path() / "a/model.safetensors", average->files()[0].size - 4);
     const auto bytes = whole_file(*average, 0);

@@ -12,7 +12,7 @@ std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<Round
     AverageOptions options;
     options.on_fault = [&](std::size_t at) { input = at; };
     const std::vector<double> weights(inputs.size(), 1.0);
-    const auto average = Average::plan(std::move(inputs), weights, options, std::move(start));
+    const auto average = Average::plan({}, std::move(inputs), weights, options, std::move(start));
     for (std::size_t i = 0; average.ok() && i < average->files().size(); ++i)
         if (!whole_file(*average, i).ok()) break;
     return input;

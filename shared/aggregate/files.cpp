@@ -239,7 +239,7 @@ Status check_finite(std::vector<Input> inputs) {
     for (Input& input : inputs) {
         std::vector<Input> one;
         one.push_back(std::move(input));
-        ATOLL_TRY(const Average average, Average::plan(std::move(one), {1}));
+        ATOLL_TRY(const Average average, Average::plan({}, std::move(one), {1}));
         Average::Workspace workspace(average);
         std::vector<std::byte> bytes(kPieceBytes);
         for (std::size_t file = 0; file < average.files().size(); ++file)

@@ -197,8 +197,8 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOpti
         return status.error();
     }
     for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
-    if (start && start->server_optimizer && start->server_optimizer->momentum) {
-        ATOLL_TRY(headers.momentum, read_tensors(*start->server_optimizer->momentum, unused));
+    if (start && start->momentum) {
+        ATOLL_TRY(headers.momentum, read_tensors(*start->momentum, unused));
     }
     return headers;
 }
@@ -214,43 +214,43 @@ Status check_momentum(const TensorInfo& info, const Headers& headers, const Inpu
     return {};
 }
 
-Status check_makeable(const TensorInfo& info, const Headers& headers, const std::optional<RoundBase>& start) {
+Status check_makeable(const TensorInfo& info, const Headers& headers, bool steps) {
     if (!is_floating(info.dtype) && !is_exact(info.dtype))
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " +
                                                safetensors::to_string(info.dtype) + ", which cannot be averaged");
     const auto base = headers.base.find(info.name);
     const bool wide =
         info.dtype == DType::kF64 || (base != headers.base.end() && base->second.info.dtype == DType::kF64);
-    if (wide && start && start->server_optimizer)
+    if (wide && steps)
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is F64: the outer step is in fp32");
     return {};
 }
 
 // Where one tensor of the output comes from; `begin`: in the output file.
-Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers,
-                           const std::optional<RoundBase>& start) {
-    ATOLL_RETURN_IF_ERROR(check_makeable(info, headers, start));
+Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers, const Plan& plan) {
+    const bool steps = plan.strategy.server_optimizer.has_value();
+    ATOLL_RETURN_IF_ERROR(check_makeable(info, headers, steps));
     Tensor tensor;
     tensor.info = info;
     tensor.kind = is_floating(info.dtype) ? TensorKind::kMean : TensorKind::kCopy;
     tensor.begin = begin;
     tensor.end = begin + (info.end - info.begin);
     for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
-    if (!start) return tensor;
+    if (!plan.start) return tensor;
     tensor.base = headers.base.at(info.name).place;
-    if (!start->server_optimizer || tensor.kind == TensorKind::kCopy) return tensor;
+    if (!steps || tensor.kind == TensorKind::kCopy) return tensor;
     tensor.kind = TensorKind::kWeights;
-    if (start->server_optimizer->momentum && tensor.begin != tensor.end) {
-        ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *start->server_optimizer->momentum));
+    if (plan.start->momentum && tensor.begin != tensor.end) {
+        ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *plan.start->momentum));
         tensor.momentum = headers.momentum.at(info.name).place;
     }
     return tensor;
 }
 
-Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, const std::optional<RoundBase>& start) {
+Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, const Plan& plan) {
     PlannedFile planned;
     for (const TensorInfo& info : opened.header.tensors) {
-        ATOLL_TRY(Tensor tensor, plan_tensor(info, opened.header.data_begin + info.begin, headers, start));
+        ATOLL_TRY(Tensor tensor, plan_tensor(info, opened.header.data_begin + info.begin, headers, plan));
         if (tensor.begin != tensor.end) planned.tensors.push_back(std::move(tensor));
     }
     planned.head = opened.head;
@@ -291,11 +291,20 @@ Result<std::vector<double>> normalise(const std::vector<double>& weights, std::s
     return shares;
 }
 
-Status check_server_optimizer(const ServerOptimizer& optimizer) {
+Status check_strategy(const StrategySpec& strategy, const Input& first, bool has_base) {
+    const auto& names = strategy_names();
+    if (std::find(names.begin(), names.end(), strategy.name) == names.end())
+        return invalid_argument("strategy.name", unknown_strategy(strategy.name));
+    if (!strategy.server_optimizer) return {};
+    const ServerOptimizer& optimizer = *strategy.server_optimizer;
+    if (!has_base) return invalid_argument("strategy.outer", "needs the model that the inputs were trained from");
     if (!(optimizer.rate > 0) || !std::isfinite(optimizer.rate))
         return invalid_argument("lr", "the outer rate must be finite and greater than 0");
     if (!(optimizer.beta >= 0 && optimizer.beta < 1))
         return invalid_argument("momentum", "the outer momentum must be at least 0 and less than 1");
+    for (const InputFile& file : first.files)
+        if (file.path.starts_with(kMomentumPrefix))
+            return invalid_argument(file.path, file.path + ": is where the outer step's momentum goes");
     return {};
 }
 
@@ -309,33 +318,28 @@ void tell_fault(const AverageOptions& options, std::size_t input) {
     if (options.on_fault) options.on_fault(input);
 }
 
-Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, const AverageOptions& options,
-                       std::optional<RoundBase> start) {
+Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, const std::vector<double>& weights,
+                       const AverageOptions& options, std::optional<RoundBase> start) {
     if (inputs.empty()) return invalid_argument("inputs", "there is nothing to average");
     Plan plan;
+    plan.strategy = strategy;
+    plan.start = std::move(start);
     plan.options = options;
     ATOLL_TRY(plan.shares, normalise(weights, inputs.size()));
-    const bool steps = start && start->server_optimizer;
-    if (steps) {
-        ATOLL_RETURN_IF_ERROR(check_server_optimizer(*start->server_optimizer));
-        for (const InputFile& file : inputs.front().files)
-            if (file.path.starts_with(kMomentumPrefix))
-                return invalid_argument(file.path, file.path + ": is where the outer step's momentum goes");
-    }
-    ATOLL_TRY(const Headers headers, read_headers(inputs, options, start));
+    ATOLL_RETURN_IF_ERROR(check_strategy(strategy, inputs.front(), plan.start.has_value()));
+    ATOLL_TRY(const Headers headers, read_headers(inputs, options, plan.start));
     for (std::size_t i = 0; i < headers.first.size(); ++i) {
-        ATOLL_TRY(PlannedFile planned, plan_file(headers.first[i], headers, start));
+        ATOLL_TRY(PlannedFile planned, plan_file(headers.first[i], headers, plan));
         plan.files.push_back({inputs[0].files[i].path, inputs[0].files[i].bytes->size()});
         plan.planned.push_back(std::move(planned));
     }
-    for (std::size_t i = 0; steps && i < headers.first.size(); ++i) {
+    for (std::size_t i = 0; strategy.server_optimizer && i < headers.first.size(); ++i) {
         PlannedFile planned = plan_momentum(plan.planned[i]);
         const std::uint64_t size = planned.tensors.empty() ? planned.head.size() : planned.tensors.back().end;
         plan.files.push_back({kMomentumPrefix + plan.files[i].path, size});
         plan.planned.push_back(std::move(planned));
     }
     plan.inputs = std::move(inputs);
-    plan.start = std::move(start);
     return plan;
 }
 

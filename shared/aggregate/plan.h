@@ -42,15 +42,16 @@ struct PlannedFile {
 struct Plan {
     std::vector<Input> inputs;
     std::vector<double> shares;  // sum to one
-    std::optional<RoundBase> start;
+    StrategySpec strategy;
+    std::optional<RoundBase> start;  // there if the strategy has a server optimizer
     AverageOptions options;
     std::vector<Average::OutputFile> files;
     std::vector<PlannedFile> planned;
 };
 
 // Reads only headers; errors as Average::plan().
-Result<Plan> make_plan(std::vector<Input> inputs, const std::vector<double>& weights, const AverageOptions& options,
-                       std::optional<RoundBase> start);
+Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, const std::vector<double>& weights,
+                       const AverageOptions& options, std::optional<RoundBase> start);
 
 void tell_fault(const AverageOptions& options, std::size_t input);
 

@@ -104,7 +104,7 @@ Error blame(const Elements& which, Scratch& scratch) {
     if (status.ok() && (tensor.kind == TensorKind::kWeights || tensor.kind == TensorKind::kMomentum))
         status = find_fault(which, which.plan.start->base, tensor.base, scratch);
     if (status.ok() && tensor.momentum)
-        status = find_fault(which, *which.plan.start->server_optimizer->momentum, *tensor.momentum, scratch);
+        status = find_fault(which, *which.plan.start->momentum, *tensor.momentum, scratch);
     if (!status.ok()) return status.error();
     return invalid_argument(tensor.info.name, "the " + std::string(tensor.kind == TensorKind::kMean ? "mean" : "step") +
                                                   " of tensor " + in_quotes(tensor.info.name) + " overflows " +
@@ -161,10 +161,10 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
     ATOLL_RETURN_IF_ERROR(widen(which, start.base, which.tensor.base, base, scratch));
     std::fill(momentum.begin(), momentum.end(), 0.0F);
     if (which.tensor.momentum)
-        ATOLL_RETURN_IF_ERROR(
-            widen(which, *start.server_optimizer->momentum, *which.tensor.momentum, momentum, scratch));
-    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(start.server_optimizer->rate),
-                            static_cast<float>(start.server_optimizer->beta), which.count);
+        ATOLL_RETURN_IF_ERROR(widen(which, *start.momentum, *which.tensor.momentum, momentum, scratch));
+    const ServerOptimizer& optimizer = *which.plan.strategy.server_optimizer;
+    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(optimizer.rate),
+                            static_cast<float>(optimizer.beta), which.count);
     const bool weights = which.tensor.kind == TensorKind::kWeights;
     const DType dtype = which.tensor.info.dtype;
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
@@ -206,11 +206,11 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 // Of the models of a step the base or the momentum may have wider elements than the output.
 Scratch::Scratch(const Plan& plan)
-    : raw(plan.options.block_bytes * (plan.start && plan.start->server_optimizer ? 2 : 1)),
+    : raw(plan.options.block_bytes * (plan.strategy.server_optimizer ? 2 : 1)),
       whole(sizeof(double)),
       sum(plan.options.block_bytes / 2),
       wide(kTile) {
-    if (!plan.start || !plan.start->server_optimizer) return;
+    if (!plan.strategy.server_optimizer) return;
     base.resize(sum.size());
     momentum.resize(sum.size());
 }

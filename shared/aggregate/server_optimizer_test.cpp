@@ -8,13 +8,15 @@
 namespace atl::aggregate {
 namespace {
 
-RoundBase start_from(Input base, std::optional<ServerOptimizer> optimizer = {}) {
-    return RoundBase{std::move(base), std::move(optimizer)};
+StrategySpec step(double rate = 0.7, double beta = 0.9) {
+    StrategySpec strategy;
+    strategy.server_optimizer = ServerOptimizer{rate, beta};
+    return strategy;
 }
 
-std::string error_of(std::vector<Input> inputs, RoundBase start) {
+std::string error_of(const StrategySpec& strategy, std::vector<Input> inputs, std::optional<RoundBase> start) {
     const std::vector<double> weights(inputs.size(), 1.0);
-    const auto average = Average::plan(std::move(inputs), weights, {}, std::move(start));
+    const auto average = Average::plan(strategy, std::move(inputs), weights, {}, std::move(start));
     if (!average.ok()) return average.error().field + ": " + average.error().message;
     for (std::size_t i = 0; i < average->files().size(); ++i) {
         const auto bytes = whole_file(*average, i);
@@ -47,9 +49,8 @@ std::vector<float> weights_after(double rate, double beta) {
                 update[i] += static_cast<float>(0.1 * std::sin(0.7 * static_cast<double>(i) + 0.9 * round + site));
             updates.push_back(input_of("update", {{f32("w", update)}}));
         }
-        const auto average =
-            Average::plan(std::move(updates), {3, 1}, {},
-                          start_from(input_of("base", {{f32("w", weights)}}), ServerOptimizer{rate, beta, momentum}));
+        const auto average = Average::plan(step(rate, beta), std::move(updates), {3, 1}, {},
+                                           RoundBase{input_of("base", {{f32("w", weights)}}), momentum});
         EXPECT_TRUE(average.ok());
         if (!average.ok()) return weights;
         EXPECT_EQ(average->files().size(), 2U);
@@ -89,8 +90,7 @@ TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     const Input momentum = input_of("momentum", {{f32("single", values), f32("half", values)}});
     std::vector<std::string> reference(2);
     for (const std::size_t block : {1U << 20, 8U, 10U, 1000U}) {
-        const auto average =
-            Average::plan({update, update}, {1, 2}, {block}, start_from(base, ServerOptimizer{0.7, 0.9, momentum}));
+        const auto average = Average::plan(step(), {update, update}, {1, 2}, {block}, RoundBase{base, momentum});
         ASSERT_TRUE(average.ok()) << average.error().message;
         for (std::size_t file = 0; file < 2; ++file) {
             Average::Workspace workspace(*average);
@@ -111,7 +111,7 @@ TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
 TEST(OuterStepTest, WithoutAStepTheBaseChangesNoBit) {
     const Input a = input_of("a", {{f16("w", {1, 2})}});
     const Input b = input_of("b", {{f16("w", {3, 5})}});
-    const auto average = Average::plan({a, b}, {1, 1}, {}, start_from(input_of("base", {{f32("w", {7, 7})}})));
+    const auto average = Average::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f32("w", {7, 7})}})});
     ASSERT_TRUE(average.ok()) << average.error().message;
     ASSERT_EQ(average->files().size(), 1U);
     EXPECT_EQ(whole_file(*average, 0).value(), file_of({f16("w", {2, 3.5})}));
@@ -120,47 +120,48 @@ TEST(OuterStepTest, WithoutAStepTheBaseChangesNoBit) {
 TEST(OuterStepTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {
     const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2})}});
     const Input base = input_of("base", {{f32("v", {1}), f32("w", {1, 2})}});
-    EXPECT_EQ(error_of({good, input_of("bad", {{f32("v", {1})}})}, start_from(base)),
+    EXPECT_EQ(error_of({}, {good, input_of("bad", {{f32("v", {1})}})}, RoundBase{base}),
               "w: bad lacks tensor \"w\" of base");
-    EXPECT_EQ(error_of({input_of("bad", {{f32("v", {1}), f32("w", {1, 2}), f32("x", {1})}}), good}, start_from(base)),
-              "x: bad has tensor \"x\" that base does not have");
-    EXPECT_EQ(error_of({input_of("bad", {{f32("v", {1}), f16("w", {1, 2, 3})}})}, start_from(base)),
+    EXPECT_EQ(
+        error_of({}, {input_of("bad", {{f32("v", {1}), f32("w", {1, 2}), f32("x", {1})}}), good}, RoundBase{base}),
+        "x: bad has tensor \"x\" that base does not have");
+    EXPECT_EQ(error_of({}, {input_of("bad", {{f32("v", {1}), f16("w", {1, 2, 3})}})}, RoundBase{base}),
               "w: tensor \"w\" is F32[2] in base but F16[3] in bad");
-    EXPECT_EQ(error_of({input_of("bad", {{f32("v", {1}), i64("w", {1, 2})}})}, start_from(base)),
+    EXPECT_EQ(error_of({}, {input_of("bad", {{f32("v", {1}), i64("w", {1, 2})}})}, RoundBase{base}),
               "w: tensor \"w\" is F32[2] in base but I64[2] in bad");
 }
 
 TEST(OuterStepTest, NaNInBaseOrMomentumIsNamed) {
     const Input update = input_of("update", {{f32("w", {1, 2})}});
     const Input spoilt = input_of("spoilt", {{f32("w", {1, NAN})}});
-    EXPECT_EQ(error_of({update}, start_from(spoilt, ServerOptimizer{})),
+    EXPECT_EQ(error_of(step(), {update}, RoundBase{spoilt}),
               "w: tensor \"w\" of spoilt holds NaN or infinity at element 1");
-    EXPECT_EQ(error_of({update}, start_from(update, ServerOptimizer{0.7, 0.9, spoilt})),
+    EXPECT_EQ(error_of(step(), {update}, RoundBase{update, spoilt}),
               "w: tensor \"w\" of spoilt holds NaN or infinity at element 1");
     const Input small = input_of("small", {{f16("w", {-6e4F})}});
     const Input large = input_of("large", {{f16("w", {6e4F})}});
-    EXPECT_EQ(error_of({small}, start_from(large, ServerOptimizer{})), "w: the step of tensor \"w\" overflows F16");
+    EXPECT_EQ(error_of(step(), {small}, RoundBase{large}), "w: the step of tensor \"w\" overflows F16");
 }
 
 TEST(OuterStepTest, AMomentumOfAnotherModelIsRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
-    EXPECT_EQ(error_of({model}, start_from(model, ServerOptimizer{0.7, 0.9, input_of("m", {{f32("v", {1, 2})}})})),
+    EXPECT_EQ(error_of(step(), {model}, RoundBase{model, input_of("m", {{f32("v", {1, 2})}})}),
               "w: m lacks tensor \"w\"");
-    EXPECT_EQ(error_of({model}, start_from(model, ServerOptimizer{0.7, 0.9, input_of("m", {{f32("w", {1})}})})),
+    EXPECT_EQ(error_of(step(), {model}, RoundBase{model, input_of("m", {{f32("w", {1})}})}),
               "w: tensor \"w\" is F32[2] but F32[1] in m");
-    EXPECT_EQ(error_of({model}, start_from(model, ServerOptimizer{0.7, 0.9, input_of("m", {{f16("w", {1, 2})}})})),
+    EXPECT_EQ(error_of(step(), {model}, RoundBase{model, input_of("m", {{f16("w", {1, 2})}})}),
               "w: tensor \"w\" is F32[2] but F16[2] in m");
 }
 
 TEST(OuterStepTest, RatesThatMeanNothingAreRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
     for (const double rate : {0.0, -1.0, std::nan(""), INFINITY + 0.0})
-        EXPECT_TRUE(error_of({model}, start_from(model, ServerOptimizer{rate, 0.9, {}})).starts_with("lr: ")) << rate;
+        EXPECT_TRUE(error_of(step(rate), {model}, RoundBase{model}).starts_with("lr: ")) << rate;
     for (const double beta : {-0.1, 1.0, std::nan("")})
-        EXPECT_TRUE(error_of({model}, start_from(model, ServerOptimizer{0.7, beta, {}})).starts_with("momentum: "))
-            << beta;
+        EXPECT_TRUE(error_of(step(0.7, beta), {model}, RoundBase{model}).starts_with("momentum: ")) << beta;
+    EXPECT_TRUE(error_of(step(), {model}, std::nullopt).starts_with("strategy.outer: ")) << "no base to step from";
     const TestTensor wide{"w", DType::kF64, {1}, bytes_of(std::vector<double>{1})};
-    EXPECT_EQ(error_of({input_of("a", {{wide}})}, start_from(input_of("b", {{wide}}), ServerOptimizer{})),
+    EXPECT_EQ(error_of(step(), {input_of("a", {{wide}})}, RoundBase{input_of("b", {{wide}})}),
               "w: tensor \"w\" is F64: the outer step is in fp32");
 }
 

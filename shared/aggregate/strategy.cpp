@@ -25,6 +25,10 @@ const std::vector<std::string>& strategy_names() {
     return names;
 }
 
+std::string unknown_strategy(const std::string& name) {
+    return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
+}
+
 Result<StrategySpec> parse_strategy(const json::Json& value) {
     StrategySpec strategy;
     if (value.is_null()) return strategy;
@@ -32,7 +36,7 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
     strategy.name = reader.required_string("name");
     const auto& names = strategy_names();
     if (std::find(names.begin(), names.end(), strategy.name) == names.end())
-        reader.fail("name", "unknown strategy \"" + strategy.name + "\"; there is " + join(names));
+        reader.fail("name", unknown_strategy(strategy.name));
     strategy.weighs_by_tokens = reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     const json::Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());

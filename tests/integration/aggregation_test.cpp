@@ -141,7 +141,7 @@ class AggregationProcessTest : public StackTest {
                         const std::vector<double>& weights) {
         std::vector<aggregate::Input> inputs;
         for (const auto& facility : facilities) inputs.push_back(aggregate::open_directory(root() / facility).value());
-        const auto average = aggregate::Average::plan(std::move(inputs), weights).value();
+        const auto average = aggregate::Average::plan({}, std::move(inputs), weights).value();
         ASSERT_TRUE(aggregate::write_average(average, root() / facilities[0], root() / "expected").ok());
         const auto status = store_client::download_version(version, root() / "got", transfer_);
         ASSERT_TRUE(status.ok()) << status.error().message;
@@ -391,9 +391,10 @@ TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
         std::vector<aggregate::Input> updates;
         for (const std::string facility : {"karolina", "leonardo"})
             updates.push_back(aggregate::open_directory(root() / (facility + round)).value());
-        aggregate::RoundBase begin{aggregate::open_directory(from).value(),
-                                   aggregate::ServerOptimizer{0.7, 0.6, momentum}};
-        const auto step = aggregate::Average::plan(std::move(updates), {1, 1}, {}, std::move(begin)).value();
+        aggregate::RoundBase begin{aggregate::open_directory(from).value(), momentum};
+        const auto step = aggregate::Average::plan(aggregate::parse_strategy(strategy).value(), std::move(updates),
+                                                   {1, 1}, {}, std::move(begin))
+                              .value();
         from = root() / ("step" + round);
         ASSERT_TRUE(aggregate::write_average(step, root() / "base", from).ok());
         momentum = aggregate::open_directory(from / "momentum").value();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/aggregate/strategy.h"
+#include "shared/aggregate/average.h"
 #include "shared/base/result.h"
 #include "shared/store_client/manifest.h"
 

@@ -66,16 +66,15 @@ Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientP
     return inputs;
 }
 
-// The base, with the server optimizer if there is one.
+// The base, with the momentum that the server optimizer's step before left.
 Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
                                        const Manifest& base, std::size_t window_bytes) {
     aggregate::RoundBase start;
     start.base = make_input(store, describe_base(round), base, window_bytes);
-    start.server_optimizer = round.strategy.server_optimizer;
-    if (!start.server_optimizer || round.optimizer_state.empty()) return start;
+    if (!round.strategy.server_optimizer || round.optimizer_state.empty()) return start;
     const std::string name = "the optimizer's state (" + round.optimizer_state.substr(0, 12) + ")";
     ATOLL_TRY(const Manifest state, fetch_manifest(*store, name, round.optimizer_state));
-    start.server_optimizer->momentum = make_input(store, name, state, window_bytes);
+    start.momentum = make_input(store, name, state, window_bytes);
     return start;
 }
 
@@ -100,7 +99,8 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;
     ATOLL_TRY(aggregate::Average average,
-              aggregate::Average::plan(std::move(inputs), averaging_weights(round), options, std::move(start)));
+              aggregate::Average::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
+                                       std::move(start)));
     return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));
 }
 

@@ -9,6 +9,7 @@
 #include "services/cli/transfer.h"
 #include "shared/aggregate/files.h"
 #include "shared/aggregate/strategy.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
@@ -28,6 +29,7 @@ struct AggregateOptions {
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
+    ATOLL_TRY(const auto strategy, aggregate::parse_strategy({{"name", given.strategy}}));
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
         ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
@@ -35,7 +37,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     }
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
-    ATOLL_TRY(const auto average, aggregate::Average::plan(std::move(inputs), weights));
+    ATOLL_TRY(const auto average, aggregate::Average::plan(strategy, std::move(inputs), weights));
     aggregate::WriteOptions options;
     options.threads = given.threads;
     if (const auto show = show_progress("averaging"))
@@ -61,8 +63,9 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
 void add_aggregate_command(CLI::App& program, Context& context) {
     auto* command = program.add_subcommand("aggregate", "average model directories on this machine")->footer(kHelp);
     const auto given = std::make_shared<AggregateOptions>();
-    command->add_option("--strategy", given->strategy, "how the updates become one model")
-        ->check(CLI::IsMember(aggregate::strategy_names()))
+    command
+        ->add_option("--strategy", given->strategy,
+                     "how the updates become one model: " + join(aggregate::strategy_names()))
         ->default_val("fedavg");
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')

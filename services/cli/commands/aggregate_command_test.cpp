@@ -79,7 +79,7 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
     const std::string other = make_model("other", {1, 2, 3});
     const std::string spoilt = make_model("spoilt", {1, NAN});
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-        {{"--strategy", "median", "--out", out_, a_, b_}, "median"},
+        {{"--strategy", "median", "--out", out_, a_, b_}, "strategy.name: unknown strategy \"median\""},
         {{"--out", out_, "--weights", "1", a_, b_}, "weights"},
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},
