@@ -55,15 +55,6 @@ std::string Table::text() const {
     return text;
 }
 
-std::string human_bytes(std::uint64_t bytes) {
-    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    if (bytes < 1024) return fmt::format("{} B", bytes);
-    auto value = static_cast<double>(bytes);
-    std::size_t unit = 0;
-    while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
-    return fmt::format("{:.1f} {}", value, kUnits[unit]);
-}
-
 std::string human_number(double value) {
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }

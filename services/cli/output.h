@@ -22,8 +22,7 @@ class Table {
     std::vector<std::vector<std::string>> rows_;
 };
 
-std::string human_bytes(std::uint64_t bytes);  // "8.0 MiB"
-std::string human_number(double value);        // four significant digits: "1.234e+04" never, "12340" instead
+std::string human_number(double value);  // four significant digits: "1.234e+04" never, "12340" instead
 
 // "error: " and what is wrong, with what to do next where we know it; as people read it on standard error.
 std::string explain(const Error& error);

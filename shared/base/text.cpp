@@ -25,7 +25,16 @@ std::vector<std::string> split_list(std::string_view text) {
 }
 
 std::string in_quotes(std::string_view text) {
-    return "\"" + std::string(text) + "\"";
+    constexpr std::size_t kShownBytesMax = 120;
+    std::string quoted = "\"";
+    for (const char raw : text.substr(0, kShownBytesMax)) {
+        const auto letter = static_cast<unsigned char>(raw);
+        std::array<char, 8> escaped{raw};
+        if (letter == '"' || letter == '\\') quoted += '\\';
+        if (letter < 0x20 || letter >= 0x7f) std::snprintf(escaped.data(), escaped.size(), "\\x%02x", letter);
+        quoted += escaped.data();
+    }
+    return quoted + (text.size() > kShownBytesMax ? "…\"" : "\"");
 }
 
 std::string shorten(std::string_view text, std::size_t bytes_max) {
@@ -40,6 +49,16 @@ std::string shorten(std::string_view text, std::size_t bytes_max) {
 std::string number_text(double number) {
     std::array<char, 32> text{};
     std::snprintf(text.data(), text.size(), "%.10g", number);
+    return text.data();
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+    constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 1024 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
     return text.data();
 }
 

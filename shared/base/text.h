@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,8 @@ std::string join(const Texts& texts, std::string_view separator = ", ") {
     return all;
 }
 
-// "\"a\"", for messages.
+// "\"a\"", for messages: at most 120 bytes of the text, a backslash before quotes and backslashes, and "\x1b" for what
+// is not printable ASCII.
 std::string in_quotes(std::string_view text);
 
 // The text if it has at most `bytes_max` bytes (3 or more), else its beginning, of whole letters of UTF-8, and "…" in
@@ -31,6 +33,9 @@ std::string shorten(std::string_view text, std::size_t bytes_max);
 
 // A number as short as its ten first digits say it: "0.1", "16", "1e-06".
 std::string number_text(double number);
+
+// A size as people read it: "1023 B", "8.0 MiB".
+std::string human_bytes(std::uint64_t bytes);
 
 // A length of time as people read it: "0.4 s", "3 m 05 s", "2 h 10 m".
 std::string human_seconds(double seconds);

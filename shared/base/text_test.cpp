@@ -45,5 +45,23 @@ TEST(TextTest, ANumberIsAsShortAsItCanBeSaid) {
     EXPECT_EQ(number_text(1e-6), "1e-06");
 }
 
+TEST(TextTest, InQuotesNothingEndsThemOrMovesTheCursor) {
+    EXPECT_EQ(in_quotes("a b"), "\"a b\"");
+    EXPECT_EQ(in_quotes("\"\\\x1b"), R"("\"\\\x1b")");
+    EXPECT_EQ(in_quotes(std::string_view("\0", 1)), R"("\x00")");
+    EXPECT_EQ(in_quotes("ž"), R"("\xc5\xbe")");
+    EXPECT_EQ(in_quotes(std::string(120, 'a')), "\"" + std::string(120, 'a') + "\"");
+    EXPECT_EQ(in_quotes(std::string(121, 'a')), "\"" + std::string(120, 'a') + "…\"");
+}
+
+TEST(TextTest, SizesAndTimesKeepAHandfulOfDigits) {
+    EXPECT_EQ(human_bytes(1023), "1023 B");
+    EXPECT_EQ(human_bytes(8U << 20), "8.0 MiB");
+    EXPECT_EQ(human_bytes(1'500'000'000), "1.4 GiB");
+    EXPECT_EQ(human_seconds(0.42), "0.4 s");
+    EXPECT_EQ(human_seconds(185), "3 m 05 s");
+    EXPECT_EQ(human_seconds(7800), "2 h 10 m");
+}
+
 }  // namespace
 }  // namespace atl

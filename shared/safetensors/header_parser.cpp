@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "shared/base/text.h"
+
 namespace atl::safetensors {
 namespace {
 
@@ -229,14 +231,6 @@ Result<Header> parse_header_json(std::string_view json) {
     ATOLL_RETURN_IF_ERROR(events.status);
     check(parsed, "the JSON parser failed without an error");
     return std::move(events.header);
-}
-
-std::string in_quotes(std::string_view text) {
-    constexpr std::size_t kShownBytesMax = 120;
-    const std::string_view shown = text.substr(0, kShownBytesMax);
-    std::string result = Json(shown).dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-    if (shown.size() < text.size()) result += "…";
-    return result;
 }
 
 }  // namespace atl::safetensors

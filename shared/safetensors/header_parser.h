@@ -1,6 +1,5 @@
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "shared/safetensors/safetensors.h"
@@ -11,8 +10,5 @@ namespace atl::safetensors {
 // The JSON part of a header: every tensor alone is sound (dtype, shape, end - begin = bytes of the shape), no key comes
 // twice. Whether the tensors fit together and into the file is the caller's to check. One pass, no tree in memory.
 Result<Header> parse_header_json(std::string_view json);
-
-// `text` in quotes for a message: control characters escaped, long texts cut.
-std::string in_quotes(std::string_view text);
 
 }  // namespace atl::safetensors

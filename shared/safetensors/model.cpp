@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/safetensors/file.h"
 #include "shared/safetensors/header_parser.h"
 

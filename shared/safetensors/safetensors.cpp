@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "shared/base/text.h"
 #include "shared/safetensors/header_parser.h"
 
 namespace atl::safetensors {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/json/json.h"
 #include "trainer/importer/foreign_model.h"
 #include "trainer/importer/pickle.h"
@@ -114,7 +115,7 @@ Result<std::vector<Part>> find_parts(const std::deque<TorchFile>& files, const s
     std::vector<Part> parts;
     for (const TorchFile& file : files) {
         const StoredTensor* const tensor = file.find(name);
-        if (tensor == nullptr) return in_file(file.path(), "tensor " + shown(name) + " is missing");
+        if (tensor == nullptr) return in_file(file.path(), "tensor " + in_quotes(name) + " is missing");
         parts.push_back({&file, tensor});
     }
     return parts;
@@ -218,7 +219,7 @@ Status check_rest(const std::deque<TorchFile>& files, const std::vector<ForeignT
         for (const StoredTensor& tensor : file.tensors()) {
             if (!used.contains(tensor.name) && !tensor.name.ends_with("rope.freqs"))
                 return in_file(file.path(),
-                               "tensor " + shown(tensor.name) + " is not one of the model that params.json says");
+                               "tensor " + in_quotes(tensor.name) + " is not one of the model that params.json says");
         }
     }
     return {};

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "shared/base/text.h"
 #include "trainer/importer/pickle.h"
 #include "trainer/model/config.h"
 #include "trainer/model/model.h"
@@ -16,7 +17,7 @@ namespace {
 using Part = ForeignTensor::Part;
 
 Error wrong_part(const Part& part, const std::string& what) {
-    return in_file(part.file->path(), "tensor " + shown(part.tensor->name) + " " + what);
+    return in_file(part.file->path(), "tensor " + in_quotes(part.tensor->name) + " " + what);
 }
 
 // The shape that the parts have together.

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "shared/base/text.h"
+
 namespace atl::importer {
 namespace {
 
@@ -213,7 +215,7 @@ class Machine {
         const std::string module = line(), name = module + "." + line();
         if (short_) return {};
         if (!classes_.knows(name))
-            return malformed("the class or function " + shown(name) + " is refused: tensors do not need it");
+            return malformed("the class or function " + in_quotes(name) + " is refused: tensors do not need it");
         return push({.kind = Kind::kClass, .text = name});
     }
     Status reduce() {
@@ -373,22 +375,6 @@ Result<Pickle> read_pickle(std::span<const std::byte> bytes, const PickleClasses
 
 Error malformed(std::string what) {
     return invalid_argument("", std::move(what));
-}
-
-std::string shown(std::string_view text) {
-    constexpr std::size_t kShownMax = 120;
-    std::string result = "\"";
-    for (const char raw : text.substr(0, kShownMax)) {
-        const auto letter = static_cast<unsigned char>(raw);
-        if (letter >= 0x20 && letter < 0x7f && letter != '"' && letter != '\\') {
-            result += raw;
-        } else {
-            char escaped[8];
-            std::snprintf(escaped, sizeof escaped, "\\x%02x", letter);
-            result += escaped;
-        }
-    }
-    return result + (text.size() > kShownMax ? "…\"" : "\"");
 }
 
 }  // namespace atl::importer

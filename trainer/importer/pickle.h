@@ -63,7 +63,4 @@ Result<Pickle> read_pickle(std::span<const std::byte> bytes, const PickleClasses
 // An error about the inside of a file; who knows the file's name adds it.
 Error malformed(std::string what);
 
-// `text` for a message: in quotes, control characters and bytes that are not ASCII escaped, long texts cut.
-std::string shown(std::string_view text);
-
 }  // namespace atl::importer

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/safetensors/file.h"
 #include "trainer/importer/foreign_model.h"
 #include "trainer/importer/pickle.h"
@@ -32,13 +33,13 @@ Status open_shards(const fs::path& directory, std::deque<TorchFile>& files) {
         if (file == nullptr) {
             std::error_code ignored;  // what else is wrong with it, open() says
             if (fs::symlink_status(directory / name, ignored).type() == fs::file_type::not_found)
-                return in_file(index, "it names " + shown(name) + ", which is not there");
+                return in_file(index, "it names " + in_quotes(name) + ", which is not there");
             ATOLL_TRY(files.emplace_back(), TorchFile::open(directory / name));
             file = &files.back();
         }
         if (file->find(tensor) == nullptr)
-            return in_file(index,
-                           "it places tensor " + shown(tensor) + " in " + shown(name) + ", which does not hold it");
+            return in_file(
+                index, "it places tensor " + in_quotes(tensor) + " in " + in_quotes(name) + ", which does not hold it");
     }
     return {};
 }
@@ -48,7 +49,7 @@ Result<Parts> index_tensors(const std::deque<TorchFile>& files) {
     for (const TorchFile& file : files) {
         for (const StoredTensor& tensor : file.tensors()) {
             if (!parts.emplace(tensor.name, Part{&file, &tensor}).second)
-                return in_file(file.path(), "tensor " + shown(tensor.name) + " is in another shard too");
+                return in_file(file.path(), "tensor " + in_quotes(tensor.name) + " is in another shard too");
         }
     }
     return parts;
@@ -65,7 +66,7 @@ Parts::const_iterator find_part(const Parts& parts, const std::string& name) {
 // As WeightReader::check_tied_head.
 Status check_tied_head(const ForeignTensor& table, const Part& head) {
     if (join_parts(table.spec, {table.parts.front(), head}, Join::kCopies).ok()) return {};
-    return in_file(head.file->path(), "tensor " + shown(head.tensor->name) + " " + weights::kDiffersFromTable);
+    return in_file(head.file->path(), "tensor " + in_quotes(head.tensor->name) + " " + weights::kDiffersFromTable);
 }
 
 }  // namespace
@@ -86,14 +87,14 @@ Result<ForeignModel> open_pytorch_bin(const ImportOptions& options) {
     for (weights::TensorSpec& spec : expected.tensors) {
         const auto found = find_part(parts, spec.name);
         if (found == parts.end())
-            return in_file(options.from, "tensor " + shown(spec.name) + " is missing, but config.json needs it");
+            return in_file(options.from, "tensor " + in_quotes(spec.name) + " is missing, but config.json needs it");
         used.insert(found->first);
         ATOLL_TRY(model.tensors.emplace_back(), join_parts(std::move(spec), {found->second}, Join::kRows));
     }
     for (const auto& [name, part] : parts) {
         if (!used.contains(name) && !weights::is_ignorable(name, expected.ignorable))
             return in_file(part.file->path(),
-                           "tensor " + shown(name) + " is not one of the model that config.json says");
+                           "tensor " + in_quotes(name) + " is not one of the model that config.json says");
         if (!used.contains(name) && name == model::kHeadWeight)
             ATOLL_RETURN_IF_ERROR(check_tied_head(model.tensors.front(), part));
     }

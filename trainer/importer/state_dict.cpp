@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shared/base/text.h"
 #include "trainer/importer/pickle.h"
 
 namespace atl::importer {
@@ -71,7 +72,7 @@ class TensorClasses final : public PickleClasses {
             if (!sound) return malformed("_rebuild_tensor_v2 does not get a storage, an offset, a shape and strides");
             return PickleValue{.kind = Kind::kTensor, .items = {arguments.items.begin(), arguments.items.begin() + 4}};
         }
-        return malformed("the class " + shown(name) + " is called, which is refused");
+        return malformed("the class " + in_quotes(name) + " is called, which is refused");
     }
 
     // ("storage", class, key, location, elements)
@@ -82,7 +83,7 @@ class TensorClasses final : public PickleClasses {
                            part(3).kind == Kind::kText && part(4).kind == Kind::kInteger && part(4).number >= 0;
         if (!sound) return malformed("a persistent id is not that of a storage");
         const auto dtype = find_storage_dtype(part(1).text);
-        if (!dtype) return malformed("the class " + shown(part(1).text) + " is not a storage");
+        if (!dtype) return malformed("the class " + in_quotes(part(1).text) + " is not a storage");
         return PickleValue{.kind = Kind::kStorage,
                            .dtype = static_cast<std::uint8_t>(*dtype),
                            .number = part(4).number,
@@ -141,7 +142,7 @@ Result<StoredTensor> parse_tensor(const PickleGraph& graph, const PickleValue& v
         return malformed("is not row-major without gaps: save it with .contiguous()");
     if (tensor.begin < 0 || tensor.begin > tensor.storage_elements ||
         tensor.element_count > tensor.storage_elements - tensor.begin)
-        return malformed("lies outside of its storage " + shown(tensor.storage));
+        return malformed("lies outside of its storage " + in_quotes(tensor.storage));
     return tensor;
 }
 
@@ -173,13 +174,13 @@ Result<std::vector<StoredTensor>> read_state_dict(std::span<const std::byte> pic
         if (key.kind != Kind::kText)
             return malformed(std::string("a key of it is ") + what_is(key.kind) + ", not a name");
         if (value.kind != Kind::kTensor)
-            return malformed("its value " + shown(key.text) + " is " + what_is(value.kind) + ", not a tensor");
+            return malformed("its value " + in_quotes(key.text) + " is " + what_is(value.kind) + ", not a tensor");
         auto tensor = parse_tensor(read.values, value);
-        if (!tensor.ok()) return malformed("tensor " + shown(key.text) + " " + tensor.error().message);
+        if (!tensor.ok()) return malformed("tensor " + in_quotes(key.text) + " " + tensor.error().message);
         tensor->name = key.text;
-        if (!names.insert(key.text).second) return malformed("tensor " + shown(key.text) + " comes twice");
+        if (!names.insert(key.text).second) return malformed("tensor " + in_quotes(key.text) + " comes twice");
         if (!storages.agrees(*tensor))
-            return malformed("the storage of tensor " + shown(key.text) + " has another type or size elsewhere");
+            return malformed("the storage of tensor " + in_quotes(key.text) + " has another type or size elsewhere");
         tensors.push_back(std::move(tensor).value());
     }
     return tensors;

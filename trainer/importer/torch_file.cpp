@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "shared/base/text.h"
 #include "trainer/importer/pickle.h"
 
 namespace atl::importer {
@@ -34,12 +35,13 @@ Status check_storage(const StoredZip& zip, const std::string& root, const Stored
     const std::string name = root + "data/" + tensor.storage;
     const auto found = zip.members().find(name);
     if (found == zip.members().end())
-        return invalid_argument("", "tensor " + shown(tensor.name) + " is in " + shown(name) + ", which is not there");
+        return invalid_argument(
+            "", "tensor " + in_quotes(tensor.name) + " is in " + in_quotes(name) + ", which is not there");
     const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
     const std::uint64_t size = found->second.size();
     if (size % width != 0 || size / width != static_cast<std::uint64_t>(tensor.storage_elements))
-        return invalid_argument("", "the storage " + shown(name) + " of tensor " + shown(tensor.name) + " has " +
-                                        std::to_string(size) + " bytes, but is said to hold " +
+        return invalid_argument("", "the storage " + in_quotes(name) + " of tensor " + in_quotes(tensor.name) +
+                                        " has " + std::to_string(size) + " bytes, but is said to hold " +
                                         std::to_string(tensor.storage_elements) + " elements of " +
                                         std::to_string(width));
     return {};
@@ -60,7 +62,7 @@ Result<TorchFile> TorchFile::open(const std::filesystem::path& path) {
     if (file.root_.empty()) return in_file(path, "holds no data.pkl: torch.save did not write it");
     const auto order = members.find(file.root_ + "byteorder");
     if (order != members.end() && as_text(order->second) != "little")
-        return in_file(path, "its byte order is " + shown(as_text(order->second)) + ", not little");
+        return in_file(path, "its byte order is " + in_quotes(as_text(order->second)) + ", not little");
     const auto pickle = members.at(file.root_ + std::string(kPickle));
     if (pickle.size() > kPickleBytesMax) return in_file(path, "its data.pkl is larger than any model's");
     auto tensors = read_state_dict(pickle);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "shared/base/text.h"
 #include "trainer/importer/pickle.h"
 
 // The format: PKWARE's APPNOTE.TXT, sections 4.3.7 (local header), 4.3.12 (directory), 4.3.14 to 4.3.16 (its end) and
@@ -101,10 +102,10 @@ Status find_bytes(const Bytes& bytes, std::uint64_t directory_begin, Member& mem
     if (!bytes.holds(member.header, kLocalBytes) || bytes.number(member.header, 4) != kLocalMagic ||
         !bytes.holds(member.header + kLocalBytes, name_size) ||
         bytes.text(member.header + kLocalBytes, name_size) != member.name)
-        return malformed("the header of its member " + shown(member.name) + " is not where it should be");
+        return malformed("the header of its member " + in_quotes(member.name) + " is not where it should be");
     member.begin = member.header + kLocalBytes + name_size + bytes.number(member.header + 28, 2);
     if (member.begin > directory_begin || member.size > directory_begin - member.begin)
-        return malformed("its member " + shown(member.name) + " lies outside of the file");
+        return malformed("its member " + in_quotes(member.name) + " lies outside of the file");
     return {};
 }
 
@@ -116,13 +117,13 @@ Result<Member> read_entry(const Bytes& bytes, const Directory& directory, std::u
         return malformed("its directory is damaged");
     Member member{.name = bytes.text(at + kEntryBytes, name_size)};
     if ((bytes.number(at + 8, 2) & kEncrypted) != 0)
-        return malformed("its member " + shown(member.name) + " is encrypted");
+        return malformed("its member " + in_quotes(member.name) + " is encrypted");
     std::uint64_t stored = bytes.number(at + 20, 4);
     member.size = bytes.number(at + 24, 4);
     member.header = bytes.number(at + 42, 4);
     ATOLL_RETURN_IF_ERROR(read_zip64(bytes, extra, extra + extra_size, {&member.size, &stored, &member.header}));
     if (bytes.number(at + 10, 2) != 0 || stored != member.size)
-        return malformed("its member " + shown(member.name) + " is compressed, which torch.save does not do");
+        return malformed("its member " + in_quotes(member.name) + " is compressed, which torch.save does not do");
     ATOLL_RETURN_IF_ERROR(find_bytes(bytes, directory.begin, member));
     at = next;
     return member;
@@ -132,7 +133,7 @@ Status check_overlap(std::vector<Member> members) {
     std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.header < b.header; });
     for (std::size_t i = 1; i < members.size(); ++i) {
         if (members[i].header < members[i - 1].begin + members[i - 1].size)
-            return malformed("its member " + shown(members[i].name) + " overlaps another");
+            return malformed("its member " + in_quotes(members[i].name) + " overlaps another");
     }
     return {};
 }
@@ -152,7 +153,7 @@ Result<ZipMembers> read_stored_zip(std::span<const std::byte> archive) {
     ZipMembers views;
     for (const Member& member : members) {
         if (!views.emplace(member.name, bytes.part(member.begin, member.size)).second)
-            return malformed("its member " + shown(member.name) + " comes twice");
+            return malformed("its member " + in_quotes(member.name) + " comes twice");
     }
     return views;
 }

@@ -1,7 +1,6 @@
 #include "trainer/plan/memory.h"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace atl::plan {
 
@@ -56,19 +55,6 @@ std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, s
         if (need_bytes(candidate) <= limit_bytes) return candidate;
     }
     return std::nullopt;
-}
-
-std::string human_bytes(std::int64_t bytes) {
-    constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
-    double value = static_cast<double>(bytes);
-    std::size_t unit = 0;
-    while (value >= 1000 && unit + 1 < kUnits.size()) {
-        value /= 1000;
-        ++unit;
-    }
-    std::array<char, 32> text{};
-    std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-    return text.data();
 }
 
 }  // namespace atl::plan

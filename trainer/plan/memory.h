@@ -43,7 +43,4 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks);
 std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, std::int64_t limit_bytes,
                                           const std::function<std::int64_t(const Settings&)>& need_bytes);
 
-// "1.5 GB": decimal units, as people read them.
-std::string human_bytes(std::int64_t bytes);
-
 }  // namespace atl::plan

@@ -46,10 +46,5 @@ TEST(NearestTest, IsTheFirstThatFits) {
     EXPECT_FALSE(nearest_that_fits({Sharding::kNone, 8, 1, ActivationCheckpointing::kFull}, 1, 50, need).has_value());
 }
 
-TEST(HumanBytesTest, PicksAUnit) {
-    EXPECT_EQ(human_bytes(12), "12 B");
-    EXPECT_EQ(human_bytes(1'500'000'000), "1.5 GB");
-}
-
 }  // namespace
 }  // namespace atl::plan

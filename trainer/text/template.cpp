@@ -4,14 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "shared/base/text.h"
+
 namespace atl::text {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-    const auto first = text.find_first_not_of(" \t");
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
 
 // A literal part of the template: \n, \t and \\, which a shell passes on as they are, become a newline, a tab and a
 // backslash.
@@ -58,7 +54,7 @@ Result<Template> Template::parse(std::string_view text) {
         const auto close = text.find("}}", open);
         if (close == std::string_view::npos)
             return invalid_argument("template", "the template has \"{{\" without \"}}\": " + result.text_);
-        ATOLL_TRY(Part part, parse_braces(trimmed(text.substr(open + 2, close - open - 2)), in_answer, result.text_));
+        ATOLL_TRY(Part part, parse_braces(trim(text.substr(open + 2, close - open - 2)), in_answer, result.text_));
         in_answer = part.kind == Kind::kAnswerBegin || (in_answer && part.kind != Kind::kAnswerEnd);
         result.parts_.push_back(std::move(part));
         text.remove_prefix(close + 2);

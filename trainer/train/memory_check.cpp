@@ -1,5 +1,6 @@
 #include "trainer/train/memory_check.h"
 
+#include "shared/base/text.h"
 #include "shared/host/node.h"
 #include "trainer/model_io/weights_io.h"
 
@@ -13,7 +14,7 @@ constexpr std::int64_t kProgramSpreadBytes = 2'000'000;
 // What helps a rank that needs more than its share.
 std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, kernels::Backend& backend, int ranks,
                     std::int64_t limit_bytes) {
-    const std::string program = plan::human_bytes(plan.program_bytes);
+    const std::string program = human_bytes(plan.program_bytes);
     const bool program_is_too_large = plan.program_bytes > limit_bytes;
     if (prepared.unseen_bytes > plan.total_bytes() / 2 || (prepared.unseen_bytes > 0 && program_is_too_large)) {
         return "the program and MPI take " + program +
@@ -26,7 +27,7 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
     const auto nearest =
         plan::nearest_that_fits(memory_settings(prepared), ranks, limit_bytes - kProgramSpreadBytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
-    return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + plan::human_bytes(need(*nearest)) + ")";
+    return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + human_bytes(need(*nearest)) + ")";
 }
 
 // The same for a command that only reads the model.
@@ -35,15 +36,15 @@ std::string smaller_batch(std::int64_t rows, const std::function<std::int64_t(st
     while ((rows /= 2) > 0) {
         const std::int64_t need = need_bytes(rows);
         if (need <= limit_bytes - kProgramSpreadBytes)
-            return "the nearest that fits: --batch-size " + std::to_string(rows) + " (" + plan::human_bytes(need) + ")";
+            return "the nearest that fits: --batch-size " + std::to_string(rows) + " (" + human_bytes(need) + ")";
     }
     return "--precision bf16 and --quantize keep the weights in less, --sharding full_shard divides them among ranks";
 }
 
 Error too_much(const char* what, std::int64_t need_bytes, std::int64_t limit_bytes, const std::string& way_out) {
     return {ErrorCode::kResourceExhausted,
-            std::string(what) + " needs " + plan::human_bytes(need_bytes) + " a rank and there are " +
-                plan::human_bytes(limit_bytes) + "; " + way_out,
+            std::string(what) + " needs " + human_bytes(need_bytes) + " a rank and there are " +
+                human_bytes(limit_bytes) + "; " + way_out,
             "memory"};
 }
 
