@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "shared/base/result.h"
+#include "shared/http/server/server.h"
 
 // The narrow waist between our server and Pistache: bytes of one request in, bytes of one answer out.
 namespace atl::http {
@@ -29,13 +29,6 @@ class Connection {
     virtual void send(std::string message, std::shared_ptr<void> until_written, bool close) = 0;
 };
 
-struct ListenerOptions {
-    std::string address;
-    std::uint16_t port = 0;
-    int threads = 1;
-    std::size_t request_bytes_max = 0;
-};
-
 struct ListenerCallbacks {
     // Called on a listener's thread, which must not block; never throws.
     std::function<void(RawRequest, std::shared_ptr<Connection>)> on_request;
@@ -45,7 +38,8 @@ struct ListenerCallbacks {
 
 class Listener {
   public:
-    Listener(ListenerOptions options, ListenerCallbacks callbacks);
+    // Of the options only how to listen: address, port, io_threads and request_bytes_max.
+    Listener(ServerOptions options, ListenerCallbacks callbacks);
     ~Listener();
 
     Status start();

@@ -119,7 +119,7 @@ class PeerConnection final : public Connection, public std::enable_shared_from_t
 
 // What the threads share.
 struct Shared {
-    Shared(ListenerOptions all_options, ListenerCallbacks functions)
+    Shared(ServerOptions all_options, ListenerCallbacks functions)
         : options(std::move(all_options)), callbacks(std::move(functions)) {}
 
     void add(const std::shared_ptr<PeerConnection>& connection) {
@@ -133,7 +133,7 @@ struct Shared {
             if (const auto connection = weak.lock()) connection->hang_up();
     }
 
-    const ListenerOptions options;
+    const ServerOptions options;
     const ListenerCallbacks callbacks;
     UniqueFd listening;
     std::mutex mutex;
@@ -300,14 +300,14 @@ class ConnectionTransport final : public ps::Tcp::Transport {
 
 class Listener::Impl {
   public:
-    Impl(ListenerOptions options, ListenerCallbacks callbacks)
+    Impl(ServerOptions options, ListenerCallbacks callbacks)
         : shared_(std::make_shared<Shared>(std::move(options), std::move(callbacks))) {}
 
     Status start() {
         std::signal(SIGPIPE, SIG_IGN);
         ATOLL_TRY(shared_->listening, listen_on(shared_->options.address, shared_->options.port));
         reactor_ = ps::Aio::Reactor::create();
-        reactor_->init(ps::Aio::AsyncContext(static_cast<std::size_t>(shared_->options.threads), "http"));
+        reactor_->init(ps::Aio::AsyncContext(static_cast<std::size_t>(shared_->options.io_threads), "http"));
         reactor_->addHandler(std::make_shared<ConnectionTransport>(shared_));
         reactor_->run();
         return {};
@@ -328,7 +328,7 @@ class Listener::Impl {
     std::shared_ptr<ps::Aio::Reactor> reactor_;
 };
 
-Listener::Listener(ListenerOptions options, ListenerCallbacks callbacks)
+Listener::Listener(ServerOptions options, ListenerCallbacks callbacks)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(callbacks))) {}
 
 Listener::~Listener() {

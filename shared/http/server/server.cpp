@@ -84,10 +84,7 @@ class Server::Impl {
           verifier_(std::move(verifier)),
           state_(std::make_shared<ServerState>(options_.service, options_.body_bytes_max, metrics)),
           pool_(options_.handler_threads, options_.waiting_requests_max),
-          listener_({.address = options_.address,
-                     .port = options_.port,
-                     .threads = options_.io_threads,
-                     .request_bytes_max = options_.request_bytes_max},
+          listener_(options_,
                     {.on_request = [this](RawRequest raw,
                                           std::shared_ptr<Connection> client) { accept(std::move(raw), client); },
                      .refuse = refusal}) {}
