@@ -5,11 +5,11 @@
 #include <thread>
 
 #include "services/cli/commands/commands.h"
-#include "services/cli/interrupt.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
+#include "shared/base/interrupt.h"
 
 namespace atl::cli {
 namespace {

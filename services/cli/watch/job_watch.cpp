@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "services/cli/interrupt.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/watch/job_progress.h"
+#include "shared/base/interrupt.h"
 
 namespace atl::cli {
 namespace {

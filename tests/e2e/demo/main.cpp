@@ -9,9 +9,9 @@
 #include <optional>
 #include <thread>
 
-#include "services/cli/interrupt.h"
 #include "services/stack/layout.h"
 #include "shared/base/file.h"
+#include "shared/base/interrupt.h"
 #include "tests/e2e/demo/corpus.h"
 #include "tests/e2e/demo/federation.h"
 #include "tests/e2e/demo/job_progress.h"
@@ -166,8 +166,7 @@ Status Demo::make_base() {
 }
 
 Status Demo::start_stack() {
-    cli::say_on_interrupt(
-        "What the demo started runs on without you, its stack and its jobs; `./dev demo --down` ends it.");
+    say_on_interrupt("What the demo started runs on without you, its stack and its jobs; `./dev demo --down` ends it.");
     std::vector<std::string> up = {program("atoll"), "up", "--state", work("stack")};
     if (options_.port_base || !usual_ports_are_free())
         up.insert(up.end(), {"--port-base", std::to_string(options_.port_base.value_or(0))});

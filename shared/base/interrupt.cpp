@@ -1,10 +1,10 @@
-#include "services/cli/interrupt.h"
+#include "shared/base/interrupt.h"
 
 #include <unistd.h>
 
 #include <csignal>
 
-namespace atl::cli {
+namespace atl {
 namespace {
 
 constexpr int kInterrupted = 128 + SIGINT;
@@ -26,4 +26,4 @@ void say_on_interrupt(const std::string& lines) {
     std::signal(SIGINT, on_interrupt);
 }
 
-}  // namespace atl::cli
+}  // namespace atl
