@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "shared/aggregate/files.h"
-#include "shared/aggregate/testing/test_models.h"
+#include "shared/aggregate/testing/memory_models.h"
 #include "shared/base/file.h"
 
 namespace atl::aggregate {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <optional>
 
-#include "shared/aggregate/testing/test_models.h"
+#include "shared/aggregate/testing/memory_models.h"
 
 namespace atl::aggregate {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "shared/aggregate/testing/test_models.h"
+#include "shared/aggregate/testing/memory_models.h"
 #include "shared/base/file.h"
 
 namespace atl::aggregate {

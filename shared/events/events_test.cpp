@@ -12,8 +12,8 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
-#include "shared/kafka/testing/test_topics.h"
-#include "shared/pg/testing/database_test.h"
+#include "shared/kafka/testing/topics.h"
+#include "shared/pg/testing/database_fixture.h"
 
 namespace atl::events {
 namespace {

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "shared/pg/lease_workers.h"
-#include "shared/pg/testing/database_test.h"
+#include "shared/pg/testing/database_fixture.h"
 
 namespace atl::pg {
 namespace {

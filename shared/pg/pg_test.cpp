@@ -3,7 +3,7 @@
 #include <array>
 #include <thread>
 
-#include "shared/pg/testing/database_test.h"
+#include "shared/pg/testing/database_fixture.h"
 
 namespace atl::pg {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "shared/pg/testing/database_test.h"
+#include "shared/pg/testing/database_fixture.h"
 #include "shared/service/routes.h"
 
 namespace atl::service {

@@ -5,7 +5,7 @@
 #include <ostream>
 #include <tuple>
 
-#include "trainer/kernels/testing/op_test_support.h"
+#include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "trainer/kernels/testing/op_test_support.h"
+#include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/kernels/testing/op_test_support.h"
+#include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "trainer/kernels/testing/op_test_support.h"
+#include "trainer/kernels/testing/owned_tensor.h"
 #include "trainer/quant/quantizer.h"
 
 namespace atl::kernels {

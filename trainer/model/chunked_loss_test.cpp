@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/kernels/testing/op_test_support.h"
+#include "trainer/kernels/testing/owned_tensor.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
 #include "trainer/model/testing/reference_driver.h"

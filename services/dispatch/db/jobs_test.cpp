@@ -7,7 +7,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 #include "services/dispatch/work/worker_pool.h"
 #include "shared/base/clock.h"
 #include "shared/base/id.h"

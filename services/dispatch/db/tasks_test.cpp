@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/db/facilities.h"
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 
 namespace atl::dispatch {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 
 namespace atl::dispatch {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 
 #include <fstream>
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "services/dispatch/db/tasks.h"
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 #include "shared/base/id.h"
 #include "shared/http/client/client.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 #include "shared/base/subprocess.h"
 
 namespace atl::dispatch {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 #include "shared/kafka/kafka.h"
 #include "tests/integration/tcp_gate.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "services/dispatch/events/event_feed.h"
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 
 namespace atl::dispatch {
 namespace {

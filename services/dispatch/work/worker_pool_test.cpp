@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "services/dispatch/testing/test_support.h"
+#include "services/dispatch/testing/dispatch_fixture.h"
 
 namespace atl::dispatch {
 namespace {

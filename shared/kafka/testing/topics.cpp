@@ -1,4 +1,4 @@
-#include "shared/kafka/testing/test_topics.h"
+#include "shared/kafka/testing/topics.h"
 
 #include "shared/kafka/handle.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shared/http/testing/test_server.h"
-#include "shared/pg/testing/database_test.h"
+#include "shared/pg/testing/database_fixture.h"
 #include "shared/service/service.h"
 #include "shared/service/testing/response_check.h"
 

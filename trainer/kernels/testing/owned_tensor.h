@@ -10,7 +10,7 @@
 
 #include "trainer/kernels/backend.h"
 
-// Support of the tests of operations: owned tensors with fixed random values, fp64 copies and distances.
+// For tests of operations: owned tensors with fixed random values, fp64 copies and distances.
 namespace atl::kernels {
 
 // A tensor that owns its elements.
