@@ -23,11 +23,9 @@ Result<std::string> mean_of(std::vector<Input> inputs, std::vector<double> weigh
     return whole_file(average, 0);
 }
 
-std::string error_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
+std::optional<Error> error_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
     const auto result = mean_of(std::move(inputs), std::move(weights));
-    if (result.ok()) return "no error";
-    EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
-    return result.error().field + ": " + result.error().message;
+    return result.ok() ? std::nullopt : std::optional(result.error());
 }
 
 TEST(AverageTest, WeightsAreRelative) {
@@ -49,20 +47,18 @@ TEST(AverageTest, EqualIntegersAreCopiedAndDifferentOnesRefused) {
         {input_of("a", {{i64("ids", {1, 2}), f32("w", {1})}}), input_of("b", {{i64("ids", {1, 2}), f32("w", {3})}})});
     ASSERT_TRUE(mean.ok()) << mean.error().message;
     EXPECT_EQ(*mean, file_of({i64("ids", {1, 2}), f32("w", {2})}));
-    EXPECT_EQ(error_of({input_of("a", {{i64("ids", {1, 2})}}), input_of("b", {{i64("ids", {1, 3})}})}),
-              "ids: tensor \"ids\" of I64 differs between a and b: it cannot be averaged");
+    expect_invalid(error_of({input_of("a", {{i64("ids", {1, 2})}}), input_of("b", {{i64("ids", {1, 3})}})}), "ids",
+                   {"I64", "between a and b"});
 }
 
 TEST(AverageTest, InputsThatDoNotMatchAreRefusedByTensorAndInput) {
     const Input a = input_of("a", {{f32("w", {1, 2})}});
-    EXPECT_EQ(error_of({a, input_of("b", {{f32("v", {1, 2})}})}), "w: b lacks tensor \"w\" of a");
-    EXPECT_EQ(error_of({a, input_of("b", {{f32("w", {1, 2}), f32("v", {1})}})}),
-              "v: b has tensor \"v\" that a does not have");
-    EXPECT_EQ(error_of({a, input_of("b", {{f32("w", {1, 2, 3})}})}), "w: tensor \"w\" is F32[2] in a but F32[3] in b");
-    EXPECT_EQ(error_of({a, input_of("b", {{f16("w", {1, 2})}})}), "w: tensor \"w\" is F32[2] in a but F16[2] in b");
-    EXPECT_EQ(error_of({a, input_of("b", {{f32("w", {1, 2})}, {f32("w", {1, 2})}})}),
-              "w: b has tensor \"w\" in two files");
-    EXPECT_EQ(error_of({a, input_of("b", {})}), "b: b has no safetensors file");
+    expect_invalid(error_of({a, input_of("b", {{f32("v", {1, 2})}})}), "w", {"b lacks"});
+    expect_invalid(error_of({a, input_of("b", {{f32("w", {1, 2}), f32("v", {1})}})}), "v", {"b has", "that a"});
+    expect_invalid(error_of({a, input_of("b", {{f32("w", {1, 2, 3})}})}), "w", {"F32[2] in a", "F32[3] in b"});
+    expect_invalid(error_of({a, input_of("b", {{f16("w", {1, 2})}})}), "w", {"F32[2] in a", "F16[2] in b"});
+    expect_invalid(error_of({a, input_of("b", {{f32("w", {1, 2})}, {f32("w", {1, 2})}})}), "w", {"b has", "two"});
+    expect_invalid(error_of({a, input_of("b", {})}), "b");
 }
 
 TEST(AverageTest, AdaptersOfTwoBasesAreRefusedByName) {
@@ -70,31 +66,27 @@ TEST(AverageTest, AdaptersOfTwoBasesAreRefusedByName) {
     const Input b = adapter_on("b", {{"atoll.base_sha256", "0b"}, {"atoll.base_quantization", "nf4"}});
     const Input c = adapter_on("c", {{"atoll.base_sha256", "0a"}, {"atoll.base_quantization", "int8"}});
     const Input silent = adapter_on("silent", {});
-    EXPECT_EQ(error_of({a, b}),
-              "atoll.base_sha256: b was trained on other weights than a (atoll.base_sha256 \"0b\", not \"0a\"): only "
-              "adapters of one base can be averaged");
-    EXPECT_EQ(error_of({silent, a, c}),
-              "atoll.base_quantization: c was trained on other weights than a (atoll.base_quantization \"int8\", not "
-              "\"nf4\"): only adapters of one base can be averaged");
-    EXPECT_TRUE(error_of({b, a, a}).starts_with("atoll.base_sha256: b was trained")) << "of the odd one";
-    EXPECT_EQ(error_of({a, silent, a}), "no error");
+    expect_invalid(error_of({a, b}), "atoll.base_sha256", {"b was", "than a", "\"0b\"", "\"0a\""});
+    expect_invalid(error_of({silent, a, c}), "atoll.base_quantization", {"c was", "than a", "\"int8\"", "\"nf4\""});
+    expect_invalid(error_of({b, a, a}), "atoll.base_sha256", {"b was"});  // the odd one
+    EXPECT_FALSE(error_of({a, silent, a}));
 }
 
 TEST(AverageTest, AFileThatIsNotSafetensorsIsNamed) {
     Input broken{"b", {{"w.safetensors", std::make_shared<MemoryFile>(std::string(40, '\xff'))}}};
-    EXPECT_TRUE(error_of({input_of("a", {{f32("w", {1})}}), broken}).starts_with("w.safetensors: b/w.safetensors: "));
+    expect_invalid(error_of({input_of("a", {{f32("w", {1})}}), broken}), "w.safetensors", {"b/w.safetensors"});
 }
 
 TEST(AverageTest, FloatsThatAreTooSmallToAverageAreRefused) {
     const TestTensor f8{"w", DType::kF8E4M3, {2}, "ab"};
-    EXPECT_EQ(error_of({input_of("a", {{f8}})}), "w: tensor \"w\" is F8_E4M3, which cannot be averaged");
+    expect_invalid(error_of({input_of("a", {{f8}})}), "w", {"F8_E4M3"});
 }
 
 TEST(AverageTest, WeightsThatMeanNothingAreRefused) {
     const Input a = input_of("a", {{f32("w", {1})}});
     for (const std::vector<double>& weights :
          {std::vector<double>{1.0}, {1, 1, 1}, {-1, 2}, {0, 0}, {NAN, 1}, {INFINITY, 1}})
-        EXPECT_TRUE(error_of({a, a}, weights).starts_with("weights: "));
+        expect_invalid(error_of({a, a}, weights), "weights");
     EXPECT_TRUE(mean_of({a, a}, {0, 2}).ok());
 }
 
@@ -111,12 +103,12 @@ TEST(AverageTest, NaNAndInfinityAreRefusedByTensorInputAndElement) {
     const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2, 3})}});
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
         const Input spoilt = input_of("spoilt", {{f32("v", {1}), f32("w", {1, 2, bad})}});
-        EXPECT_EQ(error_of({good, spoilt}), "w: tensor \"w\" of spoilt holds NaN or infinity at element 2");
-        EXPECT_NE(error_of({good, spoilt}, {1, 0}), "no error") << "a weight of zero must not hide it";
+        expect_invalid(error_of({good, spoilt}), "w", {"of spoilt", "element 2"});
+        EXPECT_TRUE(error_of({good, spoilt}, {1, 0})) << "a weight of zero must not hide it";
     }
     TestTensor half = f16("w", {1, 2});
     half.bytes[1] = '\x7c';  // infinity
-    EXPECT_EQ(error_of({input_of("a", {{half}})}), "w: tensor \"w\" of a holds NaN or infinity at element 0");
+    expect_invalid(error_of({input_of("a", {{half}})}), "w", {"of a", "element 0"});
 }
 
 TEST(AverageTest, EveryFloatTypeKeepsItsTypeAndRoundsToNearest) {
@@ -280,7 +272,7 @@ TEST(AverageFilesTest, AFileThatShrinksIsAnErrorThatNamesIt) {
     std::filesystem::resize_file(temporary.path() / "a/model.safetensors", average->files()[0].size - 4);
     const auto bytes = whole_file(*average, 0);
     ASSERT_FALSE(bytes.ok());
-    EXPECT_NE(bytes.error().message.find("model.safetensors became shorter"), std::string::npos);
+    EXPECT_NE(bytes.error().message.find("model.safetensors"), std::string::npos);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <tuple>
 
 #include "shared/base/file.h"
 
@@ -50,11 +51,15 @@ TEST_F(ConfigTest, EnvironmentVariablesAreReplacedOnce) {
 }
 
 TEST_F(ConfigTest, ErrorsNameTheFileAndTheLine) {
-    EXPECT_EQ(error_of("a: 1\nb: ${ATOLL_TEST_UNSET}\n"),
-              "c.yaml:2: the environment variable ATOLL_TEST_UNSET is not set");
-    EXPECT_EQ(error_of("a: 1\nb: 2\na: 3\n"), "c.yaml:3: repeated key \"a\"");
-    EXPECT_EQ(error_of("a: 1\nb: [1, 2\n").substr(0, 7), "c.yaml:");
-    EXPECT_EQ(error_of("a: ${X\n"), "c.yaml:1: \"${\" without \"}\"");
+    for (const auto& [text, place, what] :
+         {std::tuple{"a: 1\nb: ${ATOLL_TEST_UNSET}\n", "c.yaml:2:", "ATOLL_TEST_UNSET"},
+          {"a: 1\nb: 2\na: 3\n", "c.yaml:3:", "\"a\""},
+          {"a: 1\nb: [1, 2\n", "c.yaml:", ""},
+          {"a: ${X\n", "c.yaml:1:", "${"}}) {
+        const std::string error = error_of(text);
+        EXPECT_TRUE(error.starts_with(place)) << error;
+        EXPECT_NE(error.find(what), std::string::npos) << error;
+    }
 }
 
 TEST_F(ConfigTest, AMissingFileIsNotFound) {

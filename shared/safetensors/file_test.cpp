@@ -114,24 +114,24 @@ TEST(SafetensorsModelTest, AnIndexThatLiesIsRefused) {
     write_tensors(directory.path() / "two.safetensors", {{"c", "333"}});
     const auto open = [&] { return Model::open(directory.path()); };
 
-    expect_error(open(), "neither model.safetensors nor");
+    expect_error(open(), "model.safetensors");
     write_index(directory.path(), {{"a", "one.safetensors"}, {"b", "one.safetensors"}, {"c", "three.safetensors"}});
-    expect_error(open(), "names \"three.safetensors\", which is not there");
+    expect_error(open(), "\"three.safetensors\"");
     write_index(directory.path(), {{"a", "one.safetensors"}, {"c", "two.safetensors"}});
-    expect_error(open(), "does not place tensor \"b\"");
+    expect_error(open(), "\"b\"");
     write_index(directory.path(), {{"a", "one.safetensors"}, {"b", "two.safetensors"}, {"c", "two.safetensors"}});
-    expect_error(open(), "does not place tensor \"b\" in \"one.safetensors\"");
+    expect_error(open(), "\"b\" in \"one.safetensors\"");
     write_index(
         directory.path(),
         {{"a", "one.safetensors"}, {"b", "one.safetensors"}, {"c", "two.safetensors"}, {"d", "two.safetensors"}});
-    expect_error(open(), "places tensor \"d\" in \"two.safetensors\", which does not hold it");
+    expect_error(open(), "\"d\" in \"two.safetensors\"");
     write_index(directory.path(), {{"a", "../one.safetensors"}});
     expect_error(open(), "no plain file name");
     write_index(directory.path(), {});
     expect_error(open(), "weight_map");
     const auto index = directory.path() / "model.safetensors.index.json";
     ASSERT_TRUE(write_file_atomic(index, R"({"weight_map":{"a":"one.safetensors","a":"two.safetensors"}})").ok());
-    expect_error(open(), "\"a\" comes twice");
+    expect_error(open(), "\"a\"");
     ASSERT_TRUE(write_file_atomic(index, R"({"weight_map":{"a":)").ok());
     expect_error(open(), "not valid JSON");
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,16 @@ inline Result<std::string> whole_file(const Average& average, std::size_t file) 
     std::string bytes(average.files()[file].size, '\0');
     ATOLL_RETURN_IF_ERROR(average.read(file, 0, std::as_writable_bytes(std::span(bytes)), workspace));
     return bytes;
+}
+
+// kInvalidArgument of this field, with a message that says all the values.
+inline void expect_invalid(const std::optional<Error>& error, const std::string& field,
+                           const std::vector<std::string>& values = {}) {
+    ASSERT_TRUE(error) << "no error";
+    EXPECT_EQ(error->code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error->field, field) << error->message;
+    for (const std::string& value : values)
+        EXPECT_NE(error->message.find(value), std::string::npos) << value << "\n" << error->message;
 }
 
 }  // namespace atl::aggregate
