@@ -42,7 +42,7 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
 }
 
 TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
-    answer_ = {{"items", Json::array()}, {"next", nullptr}};
+    answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}};
     for (const std::int64_t version : {0, 7}) {
         DatasetCopy copy{"leonardo", "it", version, ""};
         const auto shape = catalog_.resolve(copy, "participants[0]");
