@@ -50,9 +50,9 @@ TEST(ResultDeathTest, ReadingTheValueOfAFailureAborts) {
 TEST(ResultTest, OnlyWhatMaySucceedLaterUnchangedIsTransient) {
     EXPECT_TRUE(is_transient(ErrorCode::kUnavailable));
     EXPECT_TRUE(is_transient(ErrorCode::kResourceExhausted));
-    for (const ErrorCode code : {ErrorCode::kInvalidArgument, ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied,
-                                 ErrorCode::kNotFound, ErrorCode::kConflict, ErrorCode::kPreconditionFailed,
-                                 ErrorCode::kTooLarge, ErrorCode::kInternal})
+    for (const ErrorCode code :
+         {ErrorCode::kInvalidArgument, ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied, ErrorCode::kNotFound,
+          ErrorCode::kConflict, ErrorCode::kPreconditionFailed, ErrorCode::kTooLarge, ErrorCode::kInternal})
         EXPECT_FALSE(is_transient(code)) << to_string(code);
 }
 
