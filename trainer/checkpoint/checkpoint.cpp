@@ -65,15 +65,15 @@ std::vector<safetensors::TensorInfo> state_tensors(const parallel::ParameterStor
     return tensors;
 }
 
-std::string progress_text(const Progress& progress) {
-    return json{{"steps", progress.steps},
-                {"tokens", progress.tokens},
-                {"loss_sum", progress.loss_sum},
-                {"final_loss", progress.final_loss},
-                {"wall_s", progress.wall_s},
-                {"loss_scale", progress.loss_scale.scale},
-                {"good_steps", progress.loss_scale.good_steps},
-                {"skipped_steps", progress.loss_scale.skipped}}
+std::string trainer_state_text(const TrainerState& state) {
+    return json{{"steps", state.steps},
+                {"tokens", state.tokens},
+                {"loss_sum", state.loss_sum},
+                {"final_loss", state.final_loss},
+                {"wall_s", state.wall_s},
+                {"loss_scale", state.loss_scale.scale},
+                {"good_steps", state.loss_scale.good_steps},
+                {"skipped_steps", state.loss_scale.skipped}}
         .dump();
 }
 
@@ -102,10 +102,10 @@ bool can_be_kept(const parallel::ParameterStore& store, Saved saved, std::size_t
 class CheckpointWriter {
   public:
     static Result<CheckpointWriter> create(const std::filesystem::path& file, const parallel::ParameterStore& store,
-                                           const kernels::Backend& backend, const Progress& progress,
+                                           const kernels::Backend& backend, const TrainerState& state,
                                            const std::string& fingerprint) {
         const std::map<std::string, std::string> metadata = {{"schema", kSchema},
-                                                             {"progress", progress_text(progress)},
+                                                             {"progress", trainer_state_text(state)},
                                                              {"identity", fingerprint},
                                                              {"kernels", backend.name()}};
         ATOLL_TRY(auto writer, safetensors::Writer::create(file, state_tensors(store), metadata));
@@ -243,7 +243,7 @@ bool take(const json& object, const char* key, double& into) {
     return true;
 }
 
-Result<Progress> parse_progress(const safetensors::File& file, const std::string& fingerprint) {
+Result<TrainerState> parse_trainer_state(const safetensors::File& file, const std::string& fingerprint) {
     const std::string name = file.path().string();
     ATOLL_RETURN_IF_ERROR(check_metadata(file));
     const std::string differing = differences(find_metadata(file, "identity"), fingerprint);
@@ -253,15 +253,14 @@ Result<Progress> parse_progress(const safetensors::File& file, const std::string
                         name);
     }
     const json all = json::parse(find_metadata(file, "progress"), nullptr, false);
-    Progress progress;
-    const bool is_whole = all.is_object() && take(all, "steps", progress.steps) &&
-                          take(all, "tokens", progress.tokens) && take(all, "loss_sum", progress.loss_sum) &&
-                          take(all, "final_loss", progress.final_loss) && take(all, "wall_s", progress.wall_s) &&
-                          take(all, "loss_scale", progress.loss_scale.scale) &&
-                          take(all, "good_steps", progress.loss_scale.good_steps) &&
-                          take(all, "skipped_steps", progress.loss_scale.skipped);
+    TrainerState state;
+    const bool is_whole = all.is_object() && take(all, "steps", state.steps) && take(all, "tokens", state.tokens) &&
+                          take(all, "loss_sum", state.loss_sum) && take(all, "final_loss", state.final_loss) &&
+                          take(all, "wall_s", state.wall_s) && take(all, "loss_scale", state.loss_scale.scale) &&
+                          take(all, "good_steps", state.loss_scale.good_steps) &&
+                          take(all, "skipped_steps", state.loss_scale.skipped);
     if (!is_whole) return invalid_argument(name, "the training state does not say how far the run came");
-    return progress;
+    return state;
 }
 
 // On rank 0. Other kernels than those that brought the run so far add up in another order, to other bits.
@@ -345,11 +344,11 @@ std::string differences(const std::string& had, const std::string& now) {
 }
 
 Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                       comm::Comm& comm, const Progress& progress, const std::string& fingerprint) {
+                       comm::Comm& comm, const TrainerState& state, const std::string& fingerprint) {
     Status status;
     std::optional<CheckpointWriter> writer;
     if (comm.rank() == 0) {
-        auto opened = CheckpointWriter::create(file, store, backend, progress, fingerprint);
+        auto opened = CheckpointWriter::create(file, store, backend, state, fingerprint);
         if (opened.ok()) {
             writer.emplace(std::move(opened).value());
         } else {
@@ -367,8 +366,8 @@ Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterSto
                 status =
                     can_be_kept(store, saved, unit, piece)
                         ? writer->append(piece)
-                        : invalid_argument("", "the state of step " + std::to_string(progress.steps) +
-                                                   " is not saved: '" + tensor_name(kind, store.model().units[unit]) +
+                        : invalid_argument("", "the state of step " + std::to_string(state.steps) + " is not saved: '" +
+                                                   tensor_name(kind, store.model().units[unit]) +
                                                    "' holds a value that is not finite");
             };
             const Status read = pieces.gather_bytes(store, saved, unit, append);
@@ -382,13 +381,13 @@ Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterSto
     return comm.agree(parallel::write_outcome(status));
 }
 
-Result<std::optional<Progress>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
-                                                kernels::Backend& backend, comm::Comm& comm,
-                                                const std::string& fingerprint, bool deterministic) {
+Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                                    kernels::Backend& backend, comm::Comm& comm,
+                                                    const std::string& fingerprint, bool deterministic) {
     ATOLL_TRY(const bool found, rank0_finds(file, comm));
-    if (!found) return std::optional<Progress>();
+    if (!found) return std::optional<TrainerState>();
     ATOLL_TRY(const auto opened, comm::agreed(comm, open_state(file)));
-    ATOLL_TRY(const Progress progress, comm::agreed(comm, parse_progress(opened, fingerprint)));
+    ATOLL_TRY(const TrainerState state, comm::agreed(comm, parse_trainer_state(opened, fingerprint)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(opened, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(comm.rank() == 0 ? check_kernels(opened, backend, deterministic) : Status()));
@@ -397,7 +396,7 @@ Result<std::optional<Progress>> load_checkpoint(const std::filesystem::path& fil
         if (store.trains(unit)) status = load_unit(opened, store, unit, backend);
     }
     ATOLL_RETURN_IF_ERROR(comm.agree(status));
-    return std::optional<Progress>(progress);
+    return std::optional<TrainerState>(state);
 }
 
 }  // namespace atl::checkpoint

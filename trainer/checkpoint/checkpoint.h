@@ -15,7 +15,7 @@
 namespace atl::checkpoint {
 
 // Where a run stands. The position in the data follows from the number of steps.
-struct Progress {
+struct TrainerState {
     std::int64_t steps = 0;   // done
     std::int64_t tokens = 0;  // targets so far
     double loss_sum = 0;      // over those
@@ -25,7 +25,7 @@ struct Progress {
 
     // Steps that changed the weights: what the optimizer counts.
     std::int64_t updates() const { return steps - loss_scale.skipped; }
-    bool operator==(const Progress&) const = default;
+    bool operator==(const TrainerState&) const = default;
 };
 
 // "OUT.state/state.safetensors".
@@ -59,14 +59,14 @@ std::string differences(const std::string& had, const std::string& now);
 // at all. kInvalidArgument: a value is not finite (a weight also in the format that the model computes with), so no run
 // could go on from it; what was there stays. Every rank takes part and gets the same outcome.
 Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                       comm::Comm& comm, const Progress& progress, const std::string& fingerprint);
+                       comm::Comm& comm, const TrainerState& state, const std::string& fingerprint);
 
 // Absent: there is no such file, on rank 0. kConflict names what differs in the fingerprint, with both values, or a
 // rank sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256
 // in the file), or of another version. Other kernels than those of the run before are told on standard error, or with
 // `deterministic` kConflict. Every rank takes part, reads the file and gets the same outcome.
-Result<std::optional<Progress>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
-                                                kernels::Backend& backend, comm::Comm& comm,
-                                                const std::string& fingerprint, bool deterministic);
+Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                                    kernels::Backend& backend, comm::Comm& comm,
+                                                    const std::string& fingerprint, bool deterministic);
 
 }  // namespace atl::checkpoint

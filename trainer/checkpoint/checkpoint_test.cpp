@@ -20,12 +20,12 @@ model::Model tiny_model() {
 }
 
 TEST(StateTest, EveryNumberOfWhereARunStandsIsLoadedAgain) {
-    const Progress progress{.steps = 90,
-                            .tokens = 1234,
-                            .loss_sum = 1.0 / 3,
-                            .final_loss = 2.75,
-                            .wall_s = 5.5,
-                            .loss_scale = {.scale = 4096, .good_steps = 17, .skipped = 6}};
+    const TrainerState state{.steps = 90,
+                             .tokens = 1234,
+                             .loss_sum = 1.0 / 3,
+                             .final_loss = 2.75,
+                             .wall_s = 5.5,
+                             .loss_scale = {.scale = 4096, .good_steps = 17, .skipped = 6}};
     const TemporaryDirectory directory;
     const auto file = directory.path() / "state.safetensors";
     const auto backend = kernels::make_cpu_backend(1).value();
@@ -37,10 +37,10 @@ TEST(StateTest, EveryNumberOfWhereARunStandsIsLoadedAgain) {
     options.optimizer = &optimizer;
     const auto memory = parallel::RunMemory::allocate(*backend, model, options).value();
     memory->store().clear_moments(*backend);
-    ASSERT_TRUE(save_checkpoint(file, memory->store(), *backend, *self, progress, "{}").ok());
+    ASSERT_TRUE(save_checkpoint(file, memory->store(), *backend, *self, state, "{}").ok());
     const auto loaded = load_checkpoint(file, memory->store(), *backend, *self, "{}", true);
     ASSERT_TRUE(loaded.ok() && loaded->has_value());
-    EXPECT_TRUE(**loaded == progress);
+    EXPECT_TRUE(**loaded == state);
 }
 
 }  // namespace

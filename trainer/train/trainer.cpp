@@ -68,7 +68,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
              static_cast<std::uint64_t>(prepared.config.seed)),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)) {
-    if (scales_loss()) progress_.loss_scale.scale = prepared_.config.loss_scale;
+    if (scales_loss()) state_.loss_scale.scale = prepared_.config.loss_scale;
 }
 
 Status Trainer::run() {
@@ -94,7 +94,7 @@ Status Trainer::start() {
                   checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
                                               backend_, comm_, fingerprint_, prepared_.config.deterministic));
         if (!found) return {};
-        progress_ = *found;
+        state_ = *found;
         saved_steps_ = found->steps;
         if (comm_.rank() == 0)
             log::warn("--resume: goes on after step " + std::to_string(found->steps) + " of " +
@@ -116,24 +116,24 @@ Status Trainer::take_output() {
 }
 
 Status Trainer::steps() {
-    while (progress_.steps < prepared_.steps && !stopped_) {
+    while (state_.steps < prepared_.steps && !stopped_) {
         const double began = now_s();
-        ATOLL_TRY(StepMetrics metrics, step(progress_.steps + 1));
-        ++progress_.steps;
+        ATOLL_TRY(StepMetrics metrics, step(state_.steps + 1));
+        ++state_.steps;
         took_.step_s = now_s() - began;
         report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
-        const bool asked = (validates_after(progress_.steps) && !validate()) ||
-                           must_stop(took_.needed_for_step(validates_after(progress_.steps + 1)));
-        stopped_ = asked && progress_.steps < prepared_.steps;
-        const bool save_now = prepared_.config.save_every > 0 && progress_.steps % prepared_.config.save_every == 0;
-        if (stopped_ || (save_now && progress_.steps < prepared_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
+        const bool asked = (validates_after(state_.steps) && !validate()) ||
+                           must_stop(took_.needed_for_step(validates_after(state_.steps + 1)));
+        stopped_ = asked && state_.steps < prepared_.steps;
+        const bool save_now = prepared_.config.save_every > 0 && state_.steps % prepared_.config.save_every == 0;
+        if (stopped_ || (save_now && state_.steps < prepared_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
     }
     return {};
 }
 
 Result<StepMetrics> Trainer::step(std::int64_t number) {
-    optim::LossScale& loss_scale = progress_.loss_scale;
+    optim::LossScale& loss_scale = state_.loss_scale;
     const StepSums sums = accumulate(number);
     const double scale = sums.targets > 0 ? nominal_targets() / (sums.targets * loss_scale.scale) : 0;
     const double norm = std::sqrt(sums.gradient_squares) * scale;
@@ -146,11 +146,11 @@ Result<StepMetrics> Trainer::step(std::int64_t number) {
     const double rate = prepared_.schedule.rate(number);
     const bool is_empty = sums.targets == 0;  // there is nothing to learn, and decay alone is no step
     if (!overflow && !is_empty) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
-    progress_.loss_sum += sums.loss;
-    progress_.tokens += static_cast<std::int64_t>(sums.targets);
+    state_.loss_sum += sums.loss;
+    state_.tokens += static_cast<std::int64_t>(sums.targets);
     StepMetrics metrics;
     metrics.step = number;
-    if (!is_empty) metrics.loss = progress_.final_loss = sums.loss / sums.targets;
+    if (!is_empty) metrics.loss = state_.final_loss = sums.loss / sums.targets;
     metrics.learning_rate = rate;
     metrics.gradient_norm = norm;
     if (scales_loss()) {
@@ -165,7 +165,7 @@ Status Trainer::update(double rate, double norm, double scale) {
     memory_.engine().gradients().share(ranks_);
     const Status updated =
         memory_.store().update(backend_, ranks_.shard_group(), prepared_.optimizer,
-                               {.step = progress_.updates() + 1,
+                               {.step = state_.updates() + 1,
                                 .learning_rate = rate,
                                 .gradient_scale = scale * optim::clip_factor(norm, prepared_.config.max_grad_norm),
                                 .decay_norms = !prepared_.config.no_decay_norms,
@@ -178,7 +178,7 @@ Status Trainer::update(double rate, double norm, double scale) {
 
 Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     const run_settings::BatchPlan& plan = prepared_.batch;
-    const float scale = static_cast<float>(progress_.loss_scale.scale / nominal_targets());
+    const float scale = static_cast<float>(state_.loss_scale.scale / nominal_targets());
     std::vector<double> losses;  // of the micro-steps
     double targets = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
@@ -258,22 +258,22 @@ bool Trainer::validate() {
     took_.validation_s = now_s() - began;
     if (comm_.rank() != 0) return perplexity.has_value();
     if (perplexity) {
-        print_line(to_json_line(progress_.steps, *perplexity));
+        print_line(to_json_line(state_.steps, *perplexity));
     } else {
-        log::warn("the validation after step " + std::to_string(progress_.steps) +
+        log::warn("the validation after step " + std::to_string(state_.steps) +
                   " is left out: the run was asked to stop; `eval` does it on a saved model");
     }
     return perplexity.has_value();
 }
 
 Status Trainer::save() {
-    checkpoint::Progress progress = progress_;
-    progress.wall_s += now_s() - started_s_;
+    checkpoint::TrainerState state = state_;
+    state.wall_s += now_s() - started_s_;
     const double began = now_s();
     Status saved = checkpoint::save_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
-                                               backend_, comm_, progress, fingerprint_);
+                                               backend_, comm_, state, fingerprint_);
     took_.save_s = now_s() - began;
-    if (saved.ok()) saved_steps_ = progress_.steps;
+    if (saved.ok()) saved_steps_ = state_.steps;
     return saved;
 }
 
@@ -343,18 +343,18 @@ Status Trainer::keep_unsaved(const Status& failed) {
 
 Summary Trainer::summary() const {
     Summary summary;
-    summary.steps = progress_.steps;
-    summary.samples = progress_.steps * prepared_.batch.global;
-    summary.tokens = progress_.tokens;
-    summary.loss = progress_.tokens > 0 ? progress_.loss_sum / static_cast<double>(progress_.tokens) : 0;
-    summary.final_loss = progress_.final_loss;
-    summary.wall_s = progress_.wall_s + now_s() - started_s_;
-    summary.tokens_per_s = static_cast<double>(progress_.steps) * nominal_targets() / summary.wall_s;
+    summary.steps = state_.steps;
+    summary.samples = state_.steps * prepared_.batch.global;
+    summary.tokens = state_.tokens;
+    summary.loss = state_.tokens > 0 ? state_.loss_sum / static_cast<double>(state_.tokens) : 0;
+    summary.final_loss = state_.final_loss;
+    summary.wall_s = state_.wall_s + now_s() - started_s_;
+    summary.tokens_per_s = static_cast<double>(state_.steps) * nominal_targets() / summary.wall_s;
     summary.peak_tflops = peak_flops_ / comm_.size() / 1e12;
     summary.peak_bytes = peak_bytes();
     summary.resumable = stopped_;
-    if (scales_loss()) summary.loss_scale = progress_.loss_scale.scale;
-    summary.skipped_steps = progress_.loss_scale.skipped;
+    if (scales_loss()) summary.loss_scale = state_.loss_scale.scale;
+    summary.skipped_steps = state_.loss_scale.skipped;
     return summary;
 }
 

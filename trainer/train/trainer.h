@@ -73,7 +73,7 @@ class Trainer {
     dataset::Batch buffer_;
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
-    checkpoint::Progress progress_;
+    checkpoint::TrainerState state_;
     std::optional<model_io::WeightSaver> saver_;
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
