@@ -14,6 +14,7 @@ constexpr std::size_t kDigestCharacters = 64;  // of a sha256
 nlohmann::json mathematics_json(const model::ModelConfig& config) {
     const model::RopeConfig& rope = config.rope;
     return {{"model_type", config.architecture.model_type},
+            {"activation", static_cast<int>(config.architecture.activation)},
             {"vocab_size", config.vocab_size},
             {"hidden_size", config.hidden_size},
             {"intermediate_size", config.intermediate_size},
