@@ -15,10 +15,6 @@ namespace {
 // Elements loaded at a time: read, checked and put in their place while they are in the second-level cache.
 constexpr std::int64_t kPieceElements = 1 << 16;
 
-Error beyond_range(const std::string& name) {
-    return invalid_argument("--precision", "'" + name + "' has a value beyond the range of this format");
-}
-
 // Elements of a parameter from `begin` on.
 Status read_values(const ModelDirectory& directory, const model::FsdpUnit& unit, const model::Parameter& parameter,
                    std::int64_t begin, std::span<float> values) {
@@ -84,7 +80,8 @@ Status put(parallel::ParameterStore& store, std::size_t unit, Target target, con
     }
     const tensor::Tensor weights =
         parallel::flat_range(store.weights(unit), at, static_cast<std::int64_t>(values.size()));
-    return weights::store_values(values, weights, backend) ? Status() : beyond_range(parameter);
+    if (weights::store_values(values, weights, backend)) return {};
+    return invalid_argument("--precision", "'" + parameter + "' has a value beyond the range of this format");
 }
 
 // Reads what this rank keeps of a unit.

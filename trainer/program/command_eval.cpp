@@ -17,7 +17,8 @@ class EvalCommand final : public Command {
         ATOLL_TRY(const auto comm, comm::open_world());
         ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
-        ATOLL_TRY(const train::CheckedData data, train::open_data(evaluation_data(), directory, *comm));
+        ATOLL_TRY(const train::CheckedData data,
+                  train::open_data(config_, {config_.data, "--data", config_.val_samples}, directory, *comm));
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
@@ -31,13 +32,6 @@ class EvalCommand final : public Command {
     std::int64_t micro(const train::CheckedData& data) const {
         if (config_.deterministic) return 1;
         return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);
-    }
-
-    train::DataSelection evaluation_data() const {
-        return {.path = config_.data,
-                .flag = "--data",
-                .samples_max = config_.val_samples,
-                .join_documents = config_.cross_document_attention == run_settings::OnOff::kOn};
     }
 
     Result<std::unique_ptr<parallel::RunMemory>> prepare(const model_io::ModelDirectory& directory,

@@ -25,9 +25,7 @@ bool is_shown(const run_settings::Option& option) {
 }
 
 bool is_required(const run_settings::Option& option, run_settings::Commands command) {
-    if (option.name == "model") return true;
-    if (option.name == "data") return true;
-    return option.name == "out" && command == run_settings::kTrain;
+    return option.name == "model" || option.name == "data" || (option.name == "out" && command == run_settings::kTrain);
 }
 
 // "INT", "NUMBER", "TEXT", or "a|b|c".

@@ -39,8 +39,8 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
     return false;
 }
 
-Result<CheckedData> open_and_check(const DataSelection& choice, const model_io::ModelDirectory& directory,
-                                   const comm::Comm& comm) {
+Result<CheckedData> open_and_check(const RunConfig& settings, const DataSelection& choice,
+                                   const model_io::ModelDirectory& directory, const comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
     const model::ModelConfig& config = directory.model.config;
@@ -54,10 +54,11 @@ Result<CheckedData> open_and_check(const DataSelection& choice, const model_io::
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);
     ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
-    if (choice.join_documents && !dataset.has_documents() && choice.flag == std::string_view("--data"))
+    const bool join_documents = settings.cross_document_attention == run_settings::OnOff::kOn;
+    if (join_documents && !dataset.has_documents() && choice.flag == std::string_view("--data"))
         return invalid_argument("--cross-document-attention",
                                 "'on' means nothing: no row of '" + path + "' holds several documents");
-    if (choice.join_documents) dataset.join_documents();
+    if (join_documents) dataset.join_documents();
     return CheckedData{std::move(dataset), rows};
 }
 
@@ -122,24 +123,10 @@ Status settle_offload_dir(RunConfig& config) {
     return invalid_argument("--offload-dir", "is required: name a directory on a local disk, or set TMPDIR");
 }
 
-DataSelection training_data(const RunConfig& config) {
-    return {.path = config.data,
-            .flag = "--data",
-            .samples_max = config.train_samples,
-            .join_documents = config.cross_document_attention == run_settings::OnOff::kOn};
-}
-
-DataSelection validation_data(const RunConfig& config) {
-    return {.path = config.val_data,
-            .flag = "--val-data",
-            .samples_max = config.val_samples,
-            .join_documents = config.cross_document_attention == run_settings::OnOff::kOn};
-}
-
-Result<CheckedData> open_data(const DataSelection& choice, const model_io::ModelDirectory& directory,
-                              comm::Comm& comm) {
+Result<CheckedData> open_data(const RunConfig& config, const DataSelection& choice,
+                              const model_io::ModelDirectory& directory, comm::Comm& comm) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_data_path(choice.path, choice.flag)));
-    ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(choice, directory, comm)));
+    ATOLL_TRY(CheckedData data, comm::agreed(comm, open_and_check(config, choice, directory, comm)));
     ATOLL_TRY(const bool found, comm::agreed(comm, find_target(data, comm)));
     double ranks = found ? 1 : 0;
     comm.all_reduce(std::span(&ranks, 1), comm::Reduction::kSum);
@@ -167,10 +154,10 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
     ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm));
     warn_of_adapters(directory, config, comm);
     digest::sha256("");  // loads what digests take of the program, a few MB, so that a plan counts it
-    ATOLL_TRY(CheckedData data, open_data(training_data(config), directory, comm));
+    ATOLL_TRY(CheckedData data, open_data(config, {config.data, "--data", config.train_samples}, directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {
-        ATOLL_TRY(validation, open_data(validation_data(config), directory, comm));
+        ATOLL_TRY(validation, open_data(config, {config.val_data, "--val-data", config.val_samples}, directory, comm));
     }
     PreparedRun prepared{.config = config,
                          .directory = std::move(directory),

@@ -20,18 +20,16 @@ struct CheckedData {
     std::int64_t rows = 0;  // used: all, or the first --train-samples
 };
 
-// Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
-// is the model's, and some label counts. Each rank checks its part of the rows; all get the same outcome.
+// Rows that a command reads.
 struct DataSelection {
     std::string path;
     const char* flag = "";         // that names it, for messages
     std::int64_t samples_max = 0;  // rows used at most; 0: all
-    bool join_documents = false;   // attention crosses the documents of a row
 };
-// --data with --train-samples, or --val-data with --val-samples.
-DataSelection training_data(const RunConfig& config);
-DataSelection validation_data(const RunConfig& config);
-Result<CheckedData> open_data(const DataSelection& choice, const model_io::ModelDirectory& directory, comm::Comm& comm);
+// Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
+// is the model's, and some label counts. Each rank checks its part of the rows; all get the same outcome.
+Result<CheckedData> open_data(const RunConfig& config, const DataSelection& choice,
+                              const model_io::ModelDirectory& directory, comm::Comm& comm);
 
 // A training run, everything about it decided and checked.
 struct PreparedRun {
