@@ -211,20 +211,6 @@ int run_line(int argc, char** argv, std::span<const CommandEntry> commands) {
 
 }  // namespace
 
-int exit_code(const Status& status) {
-    if (status.ok()) return 0;
-    switch (status.error().code) {
-        case ErrorCode::kResourceExhausted:
-            return status.error().field.empty() || status.error().field == "memory" ? 3
-                                                                                    : 1;  // else a file: a full disk
-        case ErrorCode::kUnavailable:
-        case ErrorCode::kInternal:
-            return 1;
-        default:
-            return 2;
-    }
-}
-
 int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands) {
     const int code = run_line(argc, argv, commands);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
