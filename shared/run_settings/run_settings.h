@@ -78,6 +78,10 @@ struct RunConfig {
     std::int64_t pp = 1;
     Offload offload_params = Offload::kNone;
     std::int64_t bucket_bytes = 0;
+    Precision compute_dtype = Precision::kFp32;
+    Precision residual_dtype = Precision::kFp32;
+    Masters masters = Masters::kFp32;
+    Precision reduce_dtype = Precision::kFp32;
 
     std::set<std::string, std::less<>> given;  // names of the options that somebody set
 };
@@ -88,8 +92,8 @@ enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kGenerate = 8, kAll
 template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
 using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, LrSchedule, Precision,
-                        std::optional<Precision>, MomentsPrecision, Sharding, Device, ActivationCheckpointing, Offload,
-                        Quantization>;
+                        std::optional<Precision>, MomentsPrecision, Masters, Sharding, Device, ActivationCheckpointing,
+                        Offload, Quantization>;
 
 struct Option {
     std::string_view name;  // with dashes: "warmup-steps"
