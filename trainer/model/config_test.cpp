@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "shared/base/file.h"
 
@@ -204,7 +205,7 @@ TEST(ConfigTest, AFileThatIsCutOffSaysLineAndColumn) {
     ASSERT_TRUE(write_file_atomic(directory.path() / "config.json", "{\n\"vocab_size\":").ok());
     const auto config = load_config(directory.path());
     ASSERT_FALSE(config.ok());
-    EXPECT_NE(config.error().message.find("line 2, column 14"), std::string::npos) << config.error().message;
+    EXPECT_TRUE(std::regex_search(config.error().message, std::regex("\\b2\\b.*\\b14\\b"))) << config.error().message;
 }
 
 TEST(ConfigTest, WhatEndsATextIsReadFromTheGenerationConfigFirst) {
@@ -221,7 +222,8 @@ TEST(ConfigTest, WhatEndsATextIsReadFromTheGenerationConfigFirst) {
     EXPECT_EQ(read(R"({"max_length": 20})").value(), Ids{}) << "as transformers";
     const auto wrong = read(R"({"eos_token_id": "</s>"})");
     ASSERT_FALSE(wrong.ok());
-    EXPECT_NE(wrong.error().message.find("generation_config.json: eos_token_id "), std::string::npos);
+    EXPECT_EQ(wrong.error().field, "eos_token_id");
+    EXPECT_NE(wrong.error().message.find("generation_config.json"), std::string::npos);
     EXPECT_NE(read("{").error().message.find("generation_config.json"), std::string::npos);
 }
 
@@ -231,16 +233,19 @@ TEST(ConfigTest, WhatEndsATextIsOfTheVocabulary) {
     config.vocab_size = 90;
     const auto refusal = [&] {
         const auto ids = load_eos_token_ids(directory.path(), config);
-        return ids.ok() ? "" : ids.error().message;
+        return ids.ok() ? Error() : ids.error();
     };
     config.eos_token_ids = {2, 90};
-    EXPECT_NE(refusal().find("/config.json: eos_token_id 90 "), std::string::npos);
+    EXPECT_EQ(refusal().field, "eos_token_id");
+    EXPECT_NE(refusal().message.find("/config.json"), std::string::npos);
+    EXPECT_NE(refusal().message.find(" 90 "), std::string::npos);
     config.eos_token_ids = {0, 89};
-    EXPECT_EQ(refusal(), "");
+    EXPECT_EQ(refusal().field, "");
     for (const char* id : {"-1", "90", "9223372036854775807", "18446744073709551615"}) {
         const std::string text = std::string(R"({"eos_token_id": [2, )") + id + "]}";
         ASSERT_TRUE(write_file_atomic(directory.path() / "generation_config.json", text).ok());
-        EXPECT_NE(refusal().find("generation_config.json: eos_token_id "), std::string::npos) << id << refusal();
+        EXPECT_EQ(refusal().field, "eos_token_id") << id;
+        EXPECT_NE(refusal().message.find("generation_config.json"), std::string::npos) << id;
     }
 }
 
