@@ -148,11 +148,9 @@ class Backend {
 
     // --- rotary positions (Su et al., arXiv:2104.09864; Hugging Face's half-split convention) ---
     // In place on the first H + K heads of qkv [B, T, (H + 2K)·D]. table [T_max, D]: cosines of D/2 frequencies, then
-    // sines; positions int32 [B, T] choose its rows.
-    virtual void rope_forward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
-                              const Tensor& qkv) = 0;
-    virtual void rope_backward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
-                               const Tensor& qkv_gradient) = 0;
+    // sines; positions int32 [B, T] choose its rows. Backward turns a gradient the other way.
+    virtual void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
+                      bool backward) = 0;
 
     // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
     // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
@@ -213,5 +211,7 @@ Result<std::string> cpu_kernels();
 std::vector<std::string> cpu_gemm_libraries();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
+// GPUs that this process may use, as their driver counts them; 0 in a build without a GPU backend.
+int visible_gpus();
 
 }  // namespace atl::kernels

@@ -336,12 +336,12 @@ struct Rotation {
 TEST_P(OpTest, RopeTurnsEachPairOfChannelsByItsAngle) {
     Rotation rotation;
     const std::vector<double> forward = rotation.rotated(false), neighbours = rotation.rotated(false, true);
-    backend_->rope_forward(Rotation::kShape, rotation.table.tensor, integers(rotation.positions), rotation.qkv.tensor);
+    backend_->rope(Rotation::kShape, rotation.table.tensor, integers(rotation.positions), rotation.qkv.tensor, false);
     EXPECT_LE(relative_l2(rotation.qkv, forward), kOpTolerance);
     EXPECT_GT(relative_l2(rotation.qkv, neighbours), 1000 * kOpTolerance) << "control: the interleaved rotation";
     // The derivative of a rotation is the rotation back, applied to the gradient.
     const std::vector<double> backward = rotation.rotated(true);
-    backend_->rope_backward(Rotation::kShape, rotation.table.tensor, integers(rotation.positions), rotation.qkv.tensor);
+    backend_->rope(Rotation::kShape, rotation.table.tensor, integers(rotation.positions), rotation.qkv.tensor, true);
     EXPECT_LE(relative_l2(rotation.qkv, backward), kOpTolerance);
 }
 

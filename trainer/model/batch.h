@@ -26,7 +26,7 @@ struct Batch {
     tensor::Tensor targets;           // int32 [B, T]: the label of the next token, −100 = not counted
     tensor::Tensor positions;         // int32 [B, T]: from 0 in each document
     tensor::Tensor segment_starts;    // int32 [B, T]: where in the sequence this token's document begins
-    tensor::Tensor rope_table;        // fp32 [T, D]: see kernels::Backend::rope_forward
+    tensor::Tensor rope_table;        // fp32 [T, D]: see kernels::Backend::rope
     std::int64_t first_sequence = 0;  // where its first sequence stands in the whole training's order
 };
 

@@ -149,7 +149,7 @@ class Block {
     // True for the head: its backward computes the losses as well, so a training step leaves out its forward.
     virtual bool backward_includes_forward() const { return false; }
 
-    // Generation: rows are the tokens after cache.past (only layers use the cache). The head writes the logits of each
+    // Generation: the tokens are those after cache.past (only layers use the cache). The head writes the logits of each
     // sequence's last token, [B, V], into output.
     virtual void infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
                        const Tensor& output, LayerCache& cache) const = 0;

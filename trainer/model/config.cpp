@@ -81,15 +81,13 @@ Status check_eos(const std::vector<std::int64_t>& ids, std::int64_t vocab_size) 
     return {};
 }
 
-void parse_sizes(ConfigReader& reader, ModelConfig& config) {
-    constexpr std::int64_t kMax = INT64_C(1) << 24;
-    config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
-    config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
-    config.intermediate_size = reader.integer("intermediate_size", std::nullopt, 1, kMax);
-    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
-    config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
+Result<ModelConfig> parse_llama(const Json& object) {
+    ATOLL_RETURN_IF_ERROR(check_keys(object, kLlamaKeys, "a Llama"));
+    ModelConfig config;
+    ConfigReader reader(object, "");
+    refuse_unbuilt(reader);
+    const std::int64_t heads = parse_sizes(reader, config, "intermediate_size");
     config.num_key_value_heads = reader.integer("num_key_value_heads", config.num_attention_heads, 1, 1 << 16);
-    const std::int64_t heads = std::max<std::int64_t>(config.num_attention_heads, 1);
     if (!reader.has("head_dim") && config.hidden_size % heads != 0) {
         reader.fail("num_attention_heads", "must divide hidden_size when there is no head_dim");
     }
@@ -99,14 +97,6 @@ void parse_sizes(ConfigReader& reader, ModelConfig& config) {
         reader.fail("num_key_value_heads", "must divide num_attention_heads");
     }
     config.max_position_embeddings = reader.integer("max_position_embeddings", 2048, 1, INT64_C(1) << 40);
-}
-
-Result<ModelConfig> parse_llama(const Json& object) {
-    ATOLL_RETURN_IF_ERROR(check_keys(object, kLlamaKeys, "a Llama"));
-    ModelConfig config;
-    ConfigReader reader(object, "");
-    refuse_unbuilt(reader);
-    parse_sizes(reader, config);
     config.norm_eps = reader.positive("rms_norm_eps", 1e-6);
     config.initializer_range = reader.positive("initializer_range", 0.02);
     config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
@@ -138,6 +128,16 @@ Status check_keys(const Json& object, std::span<const std::string_view> known, c
                                          "does not)");
     }
     return {};
+}
+
+std::int64_t parse_sizes(ConfigReader& reader, ModelConfig& config, const char* intermediate_size) {
+    constexpr std::int64_t kMax = INT64_C(1) << 24;
+    config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
+    config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
+    config.intermediate_size = reader.integer(intermediate_size, std::nullopt, 1, kMax);
+    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
+    config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
+    return std::max<std::int64_t>(config.num_attention_heads, 1);
 }
 
 void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config) {

@@ -57,12 +57,7 @@ Result<ModelConfig> parse_opt(const Json& object) {
     config.architecture = kOpt;
     refuse_unbuilt_opt(reader);
     constexpr std::int64_t kMax = INT64_C(1) << 24;
-    config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
-    config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
-    config.intermediate_size = reader.integer("ffn_dim", std::nullopt, 1, kMax);
-    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
-    config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
-    const std::int64_t heads = std::max<std::int64_t>(config.num_attention_heads, 1);
+    const std::int64_t heads = parse_sizes(reader, config, "ffn_dim");
     if (config.hidden_size % heads != 0) reader.fail("num_attention_heads", "must divide hidden_size");
     config.num_key_value_heads = config.num_attention_heads;
     config.head_dim = config.hidden_size / heads;

@@ -80,6 +80,10 @@ class ConfigReader {
 // `model` is for the message: "a Llama".
 Status check_keys(const Json& object, std::span<const std::string_view> known, const char* model);
 
+// Sizes that all architectures have, under the same names but for that of the feed-forward one. Returns the number of
+// heads, at least 1.
+std::int64_t parse_sizes(ConfigReader& reader, ModelConfig& config, const char* intermediate_size);
+
 // What all architectures say in the same words: dtype or torch_dtype, bos_token_id, eos_token_id.
 void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config);
 

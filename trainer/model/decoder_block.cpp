@@ -157,7 +157,7 @@ void DecoderBlock::attention_forward(const Context& context, std::span<const Uni
     attention_norm_.forward(backend, units[0], input, scratch.normed, saved.input_statistics);
     qkv_.forward(context, units, scratch.normed, saved.qkv, saved.qkv_lora_hidden);
     add_bias_and_residual(backend, qkv_.bias(units), {}, saved.qkv);
-    if (rotates_) backend.rope_forward(shape, batch.rope_table, batch.positions, saved.qkv);
+    if (rotates_) backend.rope(shape, batch.rope_table, batch.positions, saved.qkv, false);
     if (cache == nullptr) {
         backend.attention_forward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                   context.workspace);
@@ -233,7 +233,7 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
                   scratch.out_lora_hidden_gradient, scratch.attention_gradient);
     backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
-    if (rotates_) backend.rope_backward(shape, batch.rope_table, batch.positions, scratch.qkv_gradient);
+    if (rotates_) backend.rope(shape, batch.rope_table, batch.positions, scratch.qkv_gradient, true);
     attention_norm_.apply(backend, units[0], input, saved.input_statistics, scratch.normed);
     qkv_.backward(context, units, scratch.qkv_gradient, scratch.normed, saved.qkv_lora_hidden,
                   scratch.qkv_lora_hidden_gradient, context.input_gradient_needed ? scratch.normed : Tensor());

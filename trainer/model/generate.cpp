@@ -7,13 +7,10 @@
 #include <string>
 
 namespace atl::model {
-namespace {
 
 using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
-
-}  // namespace
 
 Status check_prompt(const ModelConfig& config, std::span<const std::int32_t> prompt, const GenerateOptions& options) {
     if (prompt.empty()) return invalid_argument("prompt", "holds no token");

@@ -10,17 +10,6 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
-std::optional<FusedLinear> add_project_out(const ModelConfig& config, FsdpUnit& unit) {
-    if (config.embedding_size() == config.hidden_size) return std::nullopt;
-    return FusedLinear(config, unit, config.architecture.prefix, {{"project_out", config.embedding_size()}},
-                       config.hidden_size);
-}
-
-FusedLinear find_or_add_table(const ModelConfig& config, std::vector<FsdpUnit>& units) {
-    if (config.tie_word_embeddings) return {units.front(), 0};
-    return {config, units.back(), "", {{"lm_head", config.vocab_size}}, config.embedding_size()};
-}
-
 }  // namespace
 
 HeadBlock::HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units)
@@ -30,8 +19,11 @@ HeadBlock::HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units)
       embedding_(config.embedding_size()),
       vocabulary_(config.vocab_size),
       norm_(config, units.back(), config.architecture.prefix, config.architecture.final_norm),
-      project_out_(add_project_out(config, units.back())),
-      table_(find_or_add_table(config, units)) {
+      project_out_(embedding_ == hidden_ ? std::optional<FusedLinear>()
+                                         : FusedLinear(config, units.back(), config.architecture.prefix,
+                                                       {{"project_out", embedding_}}, hidden_)),
+      table_(is_tied_ ? FusedLinear(units.front(), 0)
+                      : FusedLinear(config, units.back(), "", {{"lm_head", vocabulary_}}, embedding_)) {
     if (is_tied_) units_.push_back(0);
 }
 

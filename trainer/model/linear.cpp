@@ -99,6 +99,16 @@ void FusedLinear::drop(const Context& context, const Adapter& adapter, const Ten
     context.backend.dropout({dropout_, *context.dropout_seed, adapter.stream, first_element}, x, out);
 }
 
+template <class Handle>
+void FusedLinear::for_dropped(const Context& context, const Tensor& x, Handle&& handle) const {
+    const tensor::Arena::Scope scope(context.workspace);
+    const Tensor dropped = allocate_dropped(context.workspace, x.rows());
+    for (std::size_t i = 0; i < adapters_.size(); ++i) {
+        drop(context, adapters_[i], x, dropped);
+        handle(i, dropped);
+    }
+}
+
 // A quantised matrix has factors of its own, so each is a product of its own.
 void FusedLinear::multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const {
     if (!base.is_quantized())
@@ -131,13 +141,10 @@ void FusedLinear::compute_lora_hidden(const Context& context, std::span<const Un
     if (adapters_.empty()) return;
     kernels::Backend& backend = context.backend;
     if (drops(context)) {
-        const tensor::Arena::Scope scope(context.workspace);
-        const Tensor dropped = allocate_dropped(context.workspace, x.rows());
-        for (std::size_t i = 0; i < adapters_.size(); ++i) {
-            drop(context, adapters_[i], x, dropped);
-            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, adapter_columns(lora_hidden, i),
+        for_dropped(context, x, [&](std::size_t i, const Tensor& dropped) {
+            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, hidden_columns(lora_hidden, i),
                            false);
-        }
+        });
     } else {
         backend.matmul(x, false, units[1].stacked_weight(first_a_, adapters_.size()), true, lora_hidden, false);
     }
@@ -149,11 +156,9 @@ void FusedLinear::forward(const Context& context, std::span<const UnitView> unit
     multiply(context, units[0], x, y);
     context.make_progress();
     compute_lora_hidden(context, units, x, lora_hidden);
-    for (std::size_t i = 0; i < adapters_.size(); ++i) {
-        const Adapter& adapter = adapters_[i];
-        context.backend.matmul(adapter_columns(lora_hidden, i), false, units[1].weight(adapter.b), true,
-                               y.column_range(adapter.column, adapter.columns), true);
-    }
+    for (std::size_t i = 0; i < adapters_.size(); ++i)
+        context.backend.matmul(hidden_columns(lora_hidden, i), false, units[1].weight(adapters_[i].b), true,
+                               y_columns(y, i), true);
 }
 
 void FusedLinear::backward(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
@@ -167,11 +172,9 @@ void FusedLinear::backward(const Context& context, std::span<const UnitView> uni
 void FusedLinear::compute_lora_hidden_gradient(const Context& context, std::span<const UnitView> units,
                                                const Tensor& y_gradient, const Tensor& lora_hidden_gradient) const {
     if (adapters_.empty()) return;
-    for (std::size_t i = 0; i < adapters_.size(); ++i) {
-        const Adapter& adapter = adapters_[i];
-        context.backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), false,
-                               units[1].weight(adapter.b), false, adapter_columns(lora_hidden_gradient, i), false);
-    }
+    for (std::size_t i = 0; i < adapters_.size(); ++i)
+        context.backend.matmul(y_columns(y_gradient, i), false, units[1].weight(adapters_[i].b), false,
+                               hidden_columns(lora_hidden_gradient, i), false);
     context.backend.scale(lora_hidden_gradient, scale_);
 }
 
@@ -189,7 +192,7 @@ void FusedLinear::compute_input_gradient(const Context& context, std::span<const
     const tensor::Arena::Scope scope(context.workspace);
     const Tensor through = allocate_dropped(context.workspace, x_gradient.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
-        backend.matmul(adapter_columns(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
+        backend.matmul(hidden_columns(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
                        false);
         drop(context, adapters_[i], through, through);
         backend.add(x_gradient, through, x_gradient);
@@ -211,22 +214,17 @@ void FusedLinear::compute_weight_gradient(const Context& context, std::span<cons
     if (adapters_.empty()) return;
     const bool accumulate = units[1].accumulate();
     if (drops(context)) {
-        const tensor::Arena::Scope scope(context.workspace);
-        const Tensor dropped = allocate_dropped(context.workspace, x.rows());
-        for (std::size_t i = 0; i < adapters_.size(); ++i) {
-            drop(context, adapters_[i], x, dropped);
-            backend.matmul(adapter_columns(lora_hidden_gradient, i), true, dropped, false,
+        for_dropped(context, x, [&](std::size_t i, const Tensor& dropped) {
+            backend.matmul(hidden_columns(lora_hidden_gradient, i), true, dropped, false,
                            units[1].gradient(adapters_[i].a), accumulate);
-        }
+        });
     } else {
         backend.matmul(lora_hidden_gradient, true, x, false, units[1].stacked_gradient(first_a_, adapters_.size()),
                        accumulate);
     }
-    for (std::size_t i = 0; i < adapters_.size(); ++i) {
-        const Adapter& adapter = adapters_[i];
-        backend.matmul(y_gradient.column_range(adapter.column, adapter.columns), true, adapter_columns(lora_hidden, i),
-                       false, units[1].gradient(adapter.b), accumulate);
-    }
+    for (std::size_t i = 0; i < adapters_.size(); ++i)
+        backend.matmul(y_columns(y_gradient, i), true, hidden_columns(lora_hidden, i), false,
+                       units[1].gradient(adapters_[i].b), accumulate);
 }
 
 }  // namespace atl::model

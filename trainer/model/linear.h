@@ -89,9 +89,16 @@ class FusedLinear {
     void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const;
     void multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
                        const Tensor& x_gradient) const;
-    Tensor adapter_columns(const Tensor& lora_hidden, std::size_t adapter) const {
+    // The part of lora_hidden and that of y which are an adapter's.
+    Tensor hidden_columns(const Tensor& lora_hidden, std::size_t adapter) const {
         return lora_hidden.column_range(static_cast<std::int64_t>(adapter) * rank_, rank_);
     }
+    Tensor y_columns(const Tensor& y, std::size_t adapter) const {
+        return y.column_range(adapters_[adapter].column, adapters_[adapter].columns);
+    }
+    // handle(number of an adapter, what is left of x for it)
+    template <class Handle>
+    void for_dropped(const Context& context, const Tensor& x, Handle&& handle) const;
 
     std::size_t first_, count_;
     bool has_bias_ = false;  // those of all matrices, right after the last one

@@ -11,7 +11,6 @@
 #include "trainer/comm/mpi.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/device.h"
-#include "trainer/kernels/visible_gpus.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/backend.h"
 #include "trainer/train/json_lines.h"

@@ -27,19 +27,14 @@ void Quantizer::append(std::span<const float> rows) {
     if (nf4_) {
         nf4_->append(rows);
     } else {
-        append_int8(rows);
+        const Int8Layout whole(rows_, columns_), piece(count, columns_);
+        const auto factors = static_cast<std::size_t>(piece.codes);  // bytes
+        std::vector<std::byte> bytes(static_cast<std::size_t>(piece.size));
+        quantize_int8(columns_, rows, bytes);
+        take_(4 * done_, std::span(bytes).first(factors));
+        take_(whole.codes + done_ * columns_, std::span(bytes).subspan(factors, rows.size()));
     }
     done_ += count;
-}
-
-void Quantizer::append_int8(std::span<const float> rows) {
-    const std::int64_t count = std::ssize(rows) / columns_;
-    const Int8Layout whole(rows_, columns_), piece(count, columns_);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(piece.size));
-    quantize_int8(columns_, rows, bytes);
-    const auto codes = std::span(bytes).subspan(static_cast<std::size_t>(piece.codes), rows.size());
-    take_(4 * done_, std::span(bytes).first(static_cast<std::size_t>(piece.codes)));
-    take_(whole.codes + done_ * columns_, codes);
 }
 
 std::vector<std::byte> Quantizer::finish() {

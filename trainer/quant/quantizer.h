@@ -30,7 +30,6 @@ class Quantizer {
     std::vector<std::byte> finish();           // after the last row, once: the storage, if it was collected
 
   private:
-    void append_int8(std::span<const float> rows);
     std::int64_t rows_, columns_;
     std::int64_t done_ = 0;           // rows
     std::vector<std::byte> storage_;  // collected

@@ -61,10 +61,8 @@ class CpuBackend final : public Backend {
     void relu_backward(const Tensor& out, const Tensor& gradient) override;
     void sum_rows(const Tensor& x, const Tensor& out, bool accumulate) override;
 
-    void rope_forward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
-                      const Tensor& qkv) override;
-    void rope_backward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
-                       const Tensor& qkv_gradient) override;
+    void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
+              bool backward) override;
 
     std::int64_t attention_workspace_bytes(const AttentionShape& shape) const override;
     void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
@@ -98,8 +96,6 @@ class CpuBackend final : public Backend {
     void for_rows(std::int64_t rows, std::int64_t columns, Body&& body);
     template <class Part>
     double reduce(const Tensor& x, Part part);
-    void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
-              float direction);
     template <class Body>
     void norm_rows(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                    const Tensor& statistics, std::int64_t statistics_per_row, Body&& body);

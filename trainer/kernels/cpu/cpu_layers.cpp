@@ -32,25 +32,15 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& out_gradien
 }
 
 void CpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
-                      float direction) {
+                      bool backward) {
     const std::int64_t rows = shape.batch * shape.length, columns = shape.qkv_columns();
     check_matrix(qkv, rows, columns);
     check_count(positions, rows);
     check(table.columns() == shape.head_channels, "the rope table is of another head size");
     for_rows(rows, columns, [&](std::int64_t row) {
         simd_.rope(qkv.f32() + row * columns, table.f32() + positions.i32()[row] * shape.head_channels,
-                   shape.heads + shape.kv_heads, shape.head_channels, direction);
+                   shape.heads + shape.kv_heads, shape.head_channels, backward ? -1.0F : 1.0F);
     });
-}
-
-void CpuBackend::rope_forward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
-                              const Tensor& qkv) {
-    rope(shape, table, positions, qkv, 1.0F);
-}
-
-void CpuBackend::rope_backward(const AttentionShape& shape, const Tensor& table, const Tensor& positions,
-                               const Tensor& qkv_gradient) {
-    rope(shape, table, positions, qkv_gradient, -1.0F);
 }
 
 void CpuBackend::cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) {

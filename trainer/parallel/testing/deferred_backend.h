@@ -126,12 +126,9 @@ class DeferredBackend : public kernels::Backend {
     void sum_rows(const Tensor& x, const Tensor& out, bool accumulate) override {
         later([=, this] { device_->sum_rows(x, out, accumulate); });
     }
-    void rope_forward(const Shape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv) override {
-        later([=, this] { device_->rope_forward(shape, table, positions, qkv); });
-    }
-    void rope_backward(const Shape& shape, const Tensor& table, const Tensor& positions,
-                       const Tensor& qkv_gradient) override {
-        later([=, this] { device_->rope_backward(shape, table, positions, qkv_gradient); });
+    void rope(const Shape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
+              bool backward) override {
+        later([=, this] { device_->rope(shape, table, positions, qkv, backward); });
     }
     void attention_forward(const Shape& shape, const Tensor& qkv, const Tensor& segment_starts, const Tensor& out,
                            const Tensor& log_sum_exp, tensor::Arena& workspace) override {

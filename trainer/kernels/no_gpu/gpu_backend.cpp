@@ -7,4 +7,8 @@ Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int
                             "'" + device + "' was asked for, but this build has no GPU backend: use --device cpu");
 }
 
+int visible_gpus() {
+    return 0;
+}
+
 }  // namespace atl::kernels

@@ -1,9 +1,0 @@
-#include "trainer/kernels/visible_gpus.h"
-
-namespace atl::kernels {
-
-int visible_gpus() {
-    return 0;
-}
-
-}  // namespace atl::kernels
