@@ -47,6 +47,15 @@ Status print_json(const json& value) {
     return {};
 }
 
+Status print_items(const Context& context, const json& items, const std::vector<std::string>& header,
+                   const std::function<std::vector<std::string>(const json& item)>& row) {
+    if (context.json) return print_json(items);
+    Table table(header);
+    for (const json& item : items) table.add(row(item));
+    std::cout << table.text();
+    return {};
+}
+
 Status print_members(const json& object, const std::vector<std::string>& first) {
     std::vector<std::string> keys = first;
     for (const auto& [key, value] : object.items())

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "services/cli/context.h"
 #include "shared/base/result.h"
 #include "shared/http/client/client.h"
 
@@ -24,6 +26,10 @@ Result<nlohmann::json> get_named(http::Client& client, const std::string& list, 
 
 // Prints it indented on standard output.
 Status print_json(const nlohmann::json& value);
+
+// Prints the items of a list: with --json as they are, else as a table with a row for each.
+Status print_items(const Context& context, const nlohmann::json& items, const std::vector<std::string>& header,
+                   const std::function<std::vector<std::string>(const nlohmann::json& item)>& row);
 
 // Prints an object's members a line each, "key: value", those of `first` before the others; empty ones are left out.
 Status print_members(const nlohmann::json& object, const std::vector<std::string>& first);

@@ -63,17 +63,6 @@ Result<json> preparation_request(const Preparation& given) {
                 {"validation_percent", given.validation_percent}};
 }
 
-std::string version_or_error(const json& preparation) {
-    const std::string error = text(preparation, "error");
-    return error.empty() ? text(preparation, "version") : error;
-}
-
-Status check_dataset(const Context& context, const std::string& name) {
-    ATOLL_TRY(http::Client client, context.client("registry"));
-    ATOLL_RETURN_IF_ERROR(get_named(client, "/v1/datasets", "dataset", name));
-    return {};
-}
-
 // Newest first; of one dataset, or of all.
 Status list_preparations(const Context& context, const std::string& dataset) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -81,14 +70,19 @@ Status list_preparations(const Context& context, const std::string& dataset) {
     json items = json::array();
     for (const json& item : all)
         if (dataset.empty() || text(item, "dataset") == dataset) items.push_back(item);
-    if (items.empty() && !dataset.empty()) ATOLL_RETURN_IF_ERROR(check_dataset(context, dataset));
-    if (context.json) return print_json(items);
-    Table table({"preparation", "dataset", "facility", "state", "step", "attempt", "begun", "version or error"});
-    for (const json& item : items)
-        table.add({text(item, "id"), text(item, "dataset"), text(item, "facility"), text(item, "state"),
-                   text(item, "step"), text(item, "attempt"), text(item, "created_at"), version_or_error(item)});
-    std::cout << table.text();
-    return {};
+    if (items.empty() && !dataset.empty()) {  // is there such a dataset?
+        ATOLL_TRY(http::Client registry, context.client("registry"));
+        ATOLL_RETURN_IF_ERROR(get_named(registry, "/v1/datasets", "dataset", dataset));
+    }
+    return print_items(context, items,
+                       {"preparation", "dataset", "facility", "state", "step", "attempt", "begun", "version or error"},
+                       [](const json& item) -> std::vector<std::string> {
+                           const std::string error = text(item, "error");
+                           return {text(item, "id"),         text(item, "dataset"),
+                                   text(item, "facility"),   text(item, "state"),
+                                   text(item, "step"),       text(item, "attempt"),
+                                   text(item, "created_at"), error.empty() ? text(item, "version") : error};
+                       });
 }
 
 // Asks every half second until the preparation ends; a line whenever its state changes.
@@ -125,26 +119,11 @@ Status run_prepare(const Context& context, const Preparation& given) {
 Status list_datasets(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     ATOLL_TRY(const json items, get_all(client, "/v1/datasets"));
-    if (context.json) return print_json(items);
-    Table table({"dataset", "language", "licence", "template"});
-    for (const json& item : items)
-        table.add({text(item, "name"), text(item, "language"), text(item, "license"), text(item, "template")});
-    std::cout << table.text();
-    return {};
-}
-
-Result<json> versions_with_copies(http::Client& client, const std::string& path) {
-    ATOLL_TRY(json versions, get_all(client, path + "/versions"));
-    for (json& version : versions) {
-        ATOLL_TRY(version["copies"], get_all(client, path + "/versions/" + text(version, "version") + "/copies"));
-    }
-    return versions;
-}
-
-std::string copies_text(const json& copies) {
-    std::string line;
-    for (const json& copy : copies) line += (line.empty() ? "" : ", ") + text(copy, "facility");
-    return line;
+    return print_items(context, items, {"dataset", "language", "licence", "template"},
+                       [](const json& item) -> std::vector<std::string> {
+                           return {text(item, "name"), text(item, "language"), text(item, "license"),
+                                   text(item, "template")};
+                       });
 }
 
 Status show_dataset(const Context& context, const std::string& name, bool croissant) {
@@ -155,15 +134,20 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
         ATOLL_TRY(const json document, client.get_json(path + "/croissant"));
         return print_json(document);
     }
-    ATOLL_TRY(dataset["versions"], versions_with_copies(client, path));
+    ATOLL_TRY(dataset["versions"], get_all(client, path + "/versions"));
+    for (json& version : dataset["versions"]) {
+        ATOLL_TRY(version["copies"], get_all(client, path + "/versions/" + text(version, "version") + "/copies"));
+    }
     if (context.json) return print_json(dataset);
     for (const char* key : {"name", "language", "license", "description", "template", "source"})
         if (const std::string value = text(dataset, key); !value.empty()) std::cout << key << ": " << value << "\n";
     Table table({"version", "seq_len", "batching", "train tokens", "validation tokens", "copies at"});
-    for (const json& version : dataset["versions"])
+    for (const json& version : dataset["versions"]) {
+        std::vector<std::string> facilities;
+        for (const json& copy : version["copies"]) facilities.push_back(text(copy, "facility"));
         table.add({text(version, "version"), text(version, "seq_len"), text(version, "batching"),
-                   text(version, "train", "tokens"), text(version, "validation", "tokens"),
-                   copies_text(version["copies"])});
+                   text(version, "train", "tokens"), text(version, "validation", "tokens"), join(facilities)});
+    }
     std::cout << table.text();
     return {};
 }

@@ -30,10 +30,6 @@ facility has no task under way. Examples:
 
 constexpr const char* kFacilities = "/v1/facilities";
 
-Result<json> get_facility(http::Client& client, const std::string& name) {
-    return get_named(client, kFacilities, "facility", name);
-}
-
 Error facility_error(http::Client& client, const std::string& name, const Error& error) {
     return with_near_name(client, kFacilities, "facility", name, error);
 }
@@ -100,7 +96,7 @@ Status run_add(const Context& context, const FacilityFlags& options) {
         facility["name"] = options.name;
     }
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json answer, client.post_json("/v1/facilities", facility, new_id()));
+    ATOLL_TRY(const json answer, client.post_json(kFacilities, facility, new_id()));
     if (context.json) return print_json(answer);
     std::cout << "added " << options.name << "; `atoll facility check " << options.name << "` tries it\n";
     return {};
@@ -113,13 +109,12 @@ std::string transport_text(const json& facility) {
 
 Status list_facilities(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json items, get_all(client, "/v1/facilities"));
-    if (context.json) return print_json(items);
-    Table table({"facility", "reached by", "batch system", "work directory"});
-    for (const json& item : items)
-        table.add({text(item, "name"), transport_text(item), text(item, "batch", "kind"), text(item, "work_dir")});
-    std::cout << table.text();
-    return {};
+    ATOLL_TRY(const json items, get_all(client, kFacilities));
+    return print_items(context, items, {"facility", "reached by", "batch system", "work directory"},
+                       [](const json& item) -> std::vector<std::string> {
+                           return {text(item, "name"), transport_text(item), text(item, "batch", "kind"),
+                                   text(item, "work_dir")};
+                       });
 }
 
 Status print_facility(const Context& context, const json& facility) {
@@ -131,9 +126,8 @@ Status print_facility(const Context& context, const json& facility) {
     return print_members(shown, {"name", "transport", "ssh_config", "batch", "work_dir", "programs", "launcher"});
 }
 
-Status show_facility(const Context& context, const std::string& name) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json answer, get_facility(client, name));
+Status show_facility(const Context& context, http::Client& client, const std::string& name) {
+    ATOLL_TRY(const json answer, get_named(client, kFacilities, "facility", name));
     return print_facility(context, answer);
 }
 
@@ -159,8 +153,7 @@ Status run_set(const Context& context, const FacilityFlags& options) {
 }
 
 // Fails when a check does, so that scripts can ask.
-Status run_check(const Context& context, const std::string& name) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
+Status run_check(const Context& context, http::Client& client, const std::string& name) {
     const auto answered = client.post_json("/v1/facilities/" + segment(name) + "/check", json::object());
     if (!answered.ok()) return facility_error(client, name, answered.error());
     const json& answer = *answered;
@@ -176,17 +169,15 @@ Status run_check(const Context& context, const std::string& name) {
     return unavailable("facility " + name + " is not ready for jobs");
 }
 
-Status run_remove(const Context& context, const std::string& name) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
+Status run_remove(const Context&, http::Client& client, const std::string& name) {
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/facilities/" + segment(name)));
     const Status removed = answer.check();
     return removed.ok() ? removed : Status(facility_error(client, name, removed.error()));
 }
 
 // Lets OpenSSH itself show the host's key and ask, with the same configuration that dispatch uses.
-Status run_trust(const Context& context, const std::string& name) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json facility, get_facility(client, name));
+Status run_trust(const Context&, http::Client& client, const std::string& name) {
+    ATOLL_TRY(const json facility, get_named(client, kFacilities, "facility", name));
     if (text(facility, "transport", "kind") != "ssh") {
         std::cout << name << " is this machine: there is no host key to trust\n";
         return {};
@@ -199,12 +190,15 @@ Status run_trust(const Context& context, const std::string& name) {
 }
 
 void add_named(CLI::App& group, Context& context, const char* verb, const char* about,
-               Status (*body)(const Context&, const std::string&)) {
+               Status (*body)(const Context&, http::Client& dispatch, const std::string& facility)) {
     auto* command = group.add_subcommand(verb, about);
     const auto name = std::make_shared<std::string>();
     command->add_option("name", *name, "the facility")->required();
     set_example(*command, std::string("atoll facility ") + verb + " leonardo");
-    on_run(*command, context, [&context, name, body] { return body(context, *name); });
+    on_run(*command, context, [&context, name, body]() -> Status {
+        ATOLL_TRY(http::Client client, context.client("dispatch"));
+        return body(context, client, *name);
+    });
 }
 
 void add_members(CLI::App& command, FacilityFlags& flags) {

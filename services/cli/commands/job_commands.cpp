@@ -52,12 +52,6 @@ constexpr const char* kJobHelp = R"(Examples:
 JOB is a job's id, its name where only one has it, or newest.
 In `job watch` and `round show` "last" is of the newest step, "mean" of a whole training, known when it is done.)";
 
-// "newest" stands for the job that was submitted last, a name for the only job that has it.
-Result<std::string> resolve(http::Client& client, const std::string& given) {
-    ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
-    return find_job(jobs, given);
-}
-
 Status run_init(const std::string& file) {
     if (file.empty()) {
         std::cout << kTemplate;
@@ -84,40 +78,27 @@ Status run_submit(const Context& context, const std::string& file, const std::st
 Status list_jobs(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
-    if (context.json) return print_json(jobs);
-    Table table({"job", "name", "state", "round", "submitted"});
-    for (const json& job : jobs)
-        table.add(
-            {text(job, "id"), text(job, "name"), text(job, "state"), text(job, "round"), text(job, "created_at")});
-    std::cout << table.text();
-    return {};
+    return print_items(context, jobs, {"job", "name", "state", "round", "submitted"},
+                       [](const json& job) -> std::vector<std::string> {
+                           return {text(job, "id"), text(job, "name"), text(job, "state"), text(job, "round"),
+                                   text(job, "created_at")};
+                       });
 }
 
-Status show_job(const Context& context, const std::string& given) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const std::string id, resolve(client, given));
+Status show_job(const Context& context, http::Client& client, const std::string& id) {
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
     return context.json ? print_json(job) : print_members(job, {"id", "name", "state", "error", "round", "rounds"});
 }
 
-Status run_watch(const Context& context, const std::string& given) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const std::string id, resolve(client, given));
-    return watch_job(context, id);
-}
-
-Status run_verb(const Context& context, const std::string& given, const std::string& verb) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const std::string id, resolve(client, given));
+Status run_verb(const Context& context, http::Client& client, const std::string& id, const std::string& verb) {
     ATOLL_TRY(const json job, client.post_json("/v1/jobs/" + segment(id) + "/" + verb, json::object()));
     if (context.json) return print_json(job);
     std::cout << "job " << id << " is " << text(job, "state") << "\n";
     return {};
 }
 
-Status run_logs(const Context& context, const std::string& given, const std::string& task, int tail) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const std::string id, resolve(client, given));
+Status run_logs(const Context& context, http::Client& client, const std::string& id, const std::string& task,
+                int tail) {
     std::string path = "/v1/jobs/" + segment(id) + "/logs?tail=" + std::to_string(tail);
     if (!task.empty()) path += "&task=" + segment(task);
     if (context.json) {
@@ -158,9 +139,7 @@ void print_round(const json& round) {
     if (!round.value("evaluations", json::array()).empty()) std::cout << evaluations.text();
 }
 
-Status run_round_show(const Context& context, const std::string& given, int number) {
-    ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const std::string id, resolve(client, given));
+Status run_round_show(const Context& context, http::Client& client, const std::string& id, int number) {
     ATOLL_TRY(json rounds, get_all(client, "/v1/jobs/" + segment(id) + "/rounds"));
     if (number >= 0) {
         json one = json::array();
@@ -174,14 +153,20 @@ Status run_round_show(const Context& context, const std::string& given, int numb
     return {};
 }
 
-using Body = std::function<Status(const std::string& job)>;
+using Body = std::function<Status(http::Client& dispatch, const std::string& job)>;
 
+// "newest" stands for the job that was submitted last, a name for the only job that has it.
 CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, const char* about, Body body) {
     auto* command = group.add_subcommand(verb, about);
     const auto id = std::make_shared<std::string>();
     command->add_option("job", *id, "the job's id, its name, or newest")->required();
     set_example(*command, "atoll " + group.get_name() + " " + verb + " newest");
-    on_run(*command, context, [id, body = std::move(body)] { return body(*id); });
+    on_run(*command, context, [&context, id, body = std::move(body)]() -> Status {
+        ATOLL_TRY(http::Client client, context.client("dispatch"));
+        ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+        ATOLL_TRY(const std::string found, find_job(jobs, *id));
+        return body(client, found);
+    });
     return command;
 }
 
@@ -208,9 +193,10 @@ void add_submit(CLI::App& group, Context& context) {
 void add_logs(CLI::App& group, Context& context) {
     const auto task = std::make_shared<std::string>();
     const auto tail = std::make_shared<int>(100);
-    auto* logs =
-        add_job_verb(group, context, "logs", "what its tasks wrote at the facilities",
-                     [&context, task, tail](const std::string& id) { return run_logs(context, id, *task, *tail); });
+    auto* logs = add_job_verb(group, context, "logs", "what its tasks wrote at the facilities",
+                              [&context, task, tail](http::Client& client, const std::string& id) {
+                                  return run_logs(context, client, id, *task, *tail);
+                              });
     logs->add_option("--task", *task, "one task's id; default: all of the current round");
     logs->add_option("--tail", *tail, "newest lines")->check(CLI::Range(1, kTailLinesMax))->capture_default_str();
     set_example(*logs, "atoll job logs newest --tail 50");
@@ -228,22 +214,25 @@ void add_job_commands(CLI::App& program, Context& context) {
     set_example(*list, "atoll job list");
     on_run(*list, context, [&context] { return list_jobs(context); });
     add_job_verb(*group, context, "show", "one job, all fields",
-                 [&context](const std::string& id) { return show_job(context, id); });
+                 [&context](http::Client& client, const std::string& id) { return show_job(context, client, id); });
     add_job_verb(*group, context, "watch", "follow a job to its end",
-                 [&context](const std::string& id) { return run_watch(context, id); });
+                 [&context](http::Client&, const std::string& id) { return watch_job(context, id); });
     for (const auto& [verb, about] : {std::pair{"pause", "start no further task"},
                                       {"resume", "go on after a pause"},
                                       {"cancel", "end the job and its batch jobs"}})
-        add_job_verb(*group, context, verb, about, [&context, verb = std::string(verb)](const std::string& id) {
-            return run_verb(context, id, verb);
-        });
+        add_job_verb(*group, context, verb, about,
+                     [&context, verb = std::string(verb)](http::Client& client, const std::string& id) {
+                         return run_verb(context, client, id, verb);
+                     });
     add_logs(*group, context);
     auto* rounds = program.add_subcommand("round", "rounds of a job")->require_subcommand(1);
     set_example(*rounds, "atoll round show newest");
     const auto number = std::make_shared<int>(-1);
     auto* show =
         add_job_verb(*rounds, context, "show", "tasks, losses, perplexities and models of one round, or of all",
-                     [&context, number](const std::string& id) { return run_round_show(context, id, *number); });
+                     [&context, number](http::Client& client, const std::string& id) {
+                         return run_round_show(context, client, id, *number);
+                     });
     show->add_option("round", *number, "its number; default: all");
     set_example(*show, "atoll round show newest 3");
 }

@@ -41,23 +41,10 @@ std::string model_path(const std::string& model) {
     return "/v1/models/" + segment(model);
 }
 
-Result<json> get_model(http::Client& store, const std::string& name) {
-    return get_named(store, "/v1/models", "model", name);
-}
-
-Error no_such_version(const json& model, const Reference& reference) {
-    std::vector<std::string> tags = {"newest"};
-    const json tagged = model.value("tags", json::object());
-    for (const auto& [tag, digest] : tagged.items()) tags.push_back(tag);
-    return not_found("model " + reference.model + " has no version or tag " + reference.version +
-                         did_you_mean(reference.version, tags),
-                     "version");
-}
-
 // The version's JSON with its manifest.
 Result<json> find_version(http::Client& store, const Reference& reference) {
     std::string version = reference.version;
-    ATOLL_TRY(const json model, get_model(store, reference.model));
+    ATOLL_TRY(const json model, get_named(store, "/v1/models", "model", reference.model));
     if (version == "newest") {
         ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
         for (const json& one : versions) {  // not one facility's update, nor an optimizer's state
@@ -67,8 +54,12 @@ Result<json> find_version(http::Client& store, const Reference& reference) {
         if (version == "newest") return not_found("model " + reference.model + " has no base or global version");
     }
     auto found = store.get_json(model_path(reference.model) + "/versions/" + segment(version));
-    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return no_such_version(model, reference);
-    return found;
+    if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
+    std::vector<std::string> tags = {"newest"};
+    const json tagged = model.value("tags", json::object());
+    for (const auto& [tag, digest] : tagged.items()) tags.push_back(tag);
+    return not_found("model " + reference.model + " has no version or tag " + version + did_you_mean(version, tags),
+                     "version");
 }
 
 // Somebody else may have made it meanwhile: that is as good.
@@ -109,29 +100,25 @@ Status run_pull(const Context& context, const std::string& reference, const fs::
 Status list_models(const Context& context) {
     ATOLL_TRY(http::Client store, context.client("store"));
     ATOLL_TRY(const json models, get_all(store, "/v1/models"));
-    if (context.json) return print_json(models);
-    Table table({"model", "versions", "tags", "created", "description"});
-    for (const json& model : models) {
-        std::string tags;
-        for (const auto& [tag, digest] : model.at("tags").items()) tags += (tags.empty() ? "" : ", ") + tag;
-        table.add({text(model, "name"), text(model, "version_count"), tags, text(model, "created_at"),
-                   text(model, "description")});
-    }
-    std::cout << table.text();
-    return {};
+    return print_items(context, models, {"model", "versions", "tags", "created", "description"},
+                       [](const json& model) -> std::vector<std::string> {
+                           std::vector<std::string> tags;
+                           for (const auto& [tag, digest] : model.at("tags").items()) tags.push_back(tag);
+                           return {text(model, "name"), text(model, "version_count"), join(tags),
+                                   text(model, "created_at"), text(model, "description")};
+                       });
 }
 
 Status show_model(const Context& context, http::Client& store, const std::string& name) {
-    ATOLL_TRY(json model, get_model(store, name));
+    ATOLL_TRY(json model, get_named(store, "/v1/models", "model", name));
     ATOLL_TRY(model["versions"], get_all(store, model_path(name) + "/versions"));
     if (context.json) return print_json(model);
     Table table({"version", "kind", "size", "job", "round", "by", "created", "tags"});
     for (const json& version : model["versions"]) {
-        std::string tags;
-        for (const json& tag : version.at("tags")) tags += (tags.empty() ? "" : ", ") + tag.get<std::string>();
         table.add({text(version, "digest").substr(0, 16), text(version, "kind"),
                    human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
-                   text(version, "created_by"), text(version, "created_at"), tags});
+                   text(version, "created_by"), text(version, "created_at"),
+                   join(version.at("tags").get<std::vector<std::string>>())});
     }
     std::cout << table.text();
     return {};

@@ -39,21 +39,17 @@ stack::Report reporter() {
     };
 }
 
-std::string reachable_at(const nlohmann::json& description) {
-    const std::string url = description.at("public").at("url");
-    return url.empty() ? "cannot reach it (--public-url)" : url;
-}
-
 Status run_up(const Context& context, stack::UpOptions options) {
     options.state = context.state_directory;
     std::cerr << "starting Atoll in " << options.state.string() << "\n";
     ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
+    const std::string url = description.at("public").at("url");
     if (context.json)
         std::cout << description.dump(2) << "\n";
     else if (options.only.empty())
         std::cout << "Atoll is up at " << description.at("gateway").get<std::string>()
                   << "\n  console: " << description.at("gateway").get<std::string>() << "/console/"
-                  << "\n  facilities elsewhere: " << reachable_at(description)
+                  << "\n  facilities elsewhere: " << (url.empty() ? "cannot reach it (--public-url)" : url)
                   << "\n  tokens: " << (options.state / "tokens").string() << "\n  end it with: atoll down --state "
                   << options.state.string() << "\n";
     return {};
@@ -77,21 +73,14 @@ Status confirm_deletion(const std::filesystem::path& state) {
     return answer == "yes" ? Status() : invalid_argument("--delete", "nothing was stopped or deleted");
 }
 
-// What a deleted stack's jobs do at the facilities nobody can end any more.
-Status check_deletion(const Context& context, const DownFlags& flags,
-                      const std::optional<std::vector<nlohmann::json>>& jobs) {
-    if (jobs && !jobs->empty() && !flags.cancel_jobs)
-        return invalid_argument("--delete",
-                                "jobs are under way, and their batch jobs would run on with nobody to end "
-                                "them:" +
-                                    describe_jobs(*jobs) +
-                                    "\n  --cancel-jobs ends them first. Nothing was stopped or deleted");
-    return flags.is_sure ? Status() : confirm_deletion(context.state_directory);
-}
-
-// What must be done and said of jobs before the stack ends.
+// What must be done and said of jobs before the stack ends: what a deleted stack's jobs do at the facilities nobody can
+// end any more.
 Status settle_jobs(const Context& context, const DownFlags& flags, std::optional<std::vector<nlohmann::json>>& jobs) {
-    if (flags.delete_data) ATOLL_RETURN_IF_ERROR(check_deletion(context, flags, jobs));
+    if (flags.delete_data && jobs && !jobs->empty() && !flags.cancel_jobs)
+        return invalid_argument(
+            "--delete", "jobs are under way, and their batch jobs would run on with nobody to end them:" +
+                            describe_jobs(*jobs) + "\n  --cancel-jobs ends them first. Nothing was stopped or deleted");
+    if (flags.delete_data && !flags.is_sure) ATOLL_RETURN_IF_ERROR(confirm_deletion(context.state_directory));
     if (!jobs && (flags.delete_data || flags.cancel_jobs))
         std::cerr << "dispatch does not answer: batch jobs of this stack that still run at a facility run on\n";
     if (!jobs || !flags.cancel_jobs) return {};
@@ -128,16 +117,6 @@ Status run_down(const Context& context, const DownFlags& flags) {
     return {};
 }
 
-nlohmann::json to_json(const stack::ComponentStatus& one) {
-    return {{"name", one.name}, {"state", one.state},       {"address", one.address},
-            {"pid", one.pid},   {"uptime_s", one.uptime_s}, {"memory_bytes", one.memory_bytes}};
-}
-
-void note_dead_letters(const Context& context) {
-    const auto events = dead_letters(context);
-    if (events.ok() && !events->empty()) std::cout << events->size() << " events are dead letters: atoll events list\n";
-}
-
 // Fails when a component is not ready, so that scripts can ask.
 Status run_status(const Context& context) {
     ATOLL_TRY(const auto components, stack::status(context.state_directory));
@@ -146,21 +125,25 @@ Status run_status(const Context& context) {
     bool all_ready = true;
     for (const auto& one : components) {
         all_ready = all_ready && one.state == "ready";
-        list.push_back(to_json(one));
+        list.push_back({{"name", one.name},
+                        {"state", one.state},
+                        {"address", one.address},
+                        {"pid", one.pid},
+                        {"uptime_s", one.uptime_s},
+                        {"memory_bytes", one.memory_bytes}});
         const bool runs = one.pid != 0;
         table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
                    runs ? human_bytes(one.memory_bytes) : "-", one.address});
     }
     std::cout << (context.json ? list.dump(2) + "\n" : table.text());
-    if (all_ready && !context.json) note_dead_letters(context);
+    if (all_ready && !context.json) {
+        const auto events = dead_letters(context);
+        if (events.ok() && !events->empty())
+            std::cout << events->size() << " events are dead letters: atoll events list\n";
+    }
     if (all_ready) return {};
     return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
                        "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
-}
-
-Status run_gateway(const stack::GatewayOptions& options) {
-    ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(options));
-    return replace_process(argv);
 }
 
 Status run_credentials(const std::filesystem::path& out) {
@@ -244,7 +227,10 @@ void add_gateway_command(CLI::App& program, Context& context) {
         *gateway,
         "atoll gateway --listen 0.0.0.0:7400 --registry registry:7401 --store store:7402 --dispatch dispatch:7403 "
         "\\\n      --aggregation aggregation:7404 --blobs /srv/atoll/blobs --directory /tmp/nginx");
-    on_run(*gateway, context, [options] { return run_gateway(*options); });
+    on_run(*gateway, context, [options]() -> Status {
+        ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(*options));
+        return replace_process(argv);
+    });
 }
 
 }  // namespace atl::cli
