@@ -6,15 +6,15 @@
 namespace atl::aggregate {
 namespace {
 
-// Which input is blamed for an average, made as far as it goes; none: it succeeds or no input is at fault.
+// Which input is blamed for an aggregator, made as far as it goes; none: it succeeds or no input is at fault.
 std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<RoundBase> start) {
     std::optional<std::size_t> input;
-    AverageOptions options;
+    AggregatorOptions options;
     options.on_fault = [&](std::size_t at) { input = at; };
     const std::vector<double> weights(inputs.size(), 1.0);
-    const auto average = Average::plan({}, std::move(inputs), weights, options, std::move(start));
-    for (std::size_t i = 0; average.ok() && i < average->files().size(); ++i)
-        if (!whole_file(*average, i).ok()) break;
+    const auto aggregator = Aggregator::plan({}, std::move(inputs), weights, options, std::move(start));
+    for (std::size_t i = 0; aggregator.ok() && i < aggregator->files().size(); ++i)
+        if (!whole_file(*aggregator, i).ok()) break;
     return input;
 }
 

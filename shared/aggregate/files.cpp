@@ -97,9 +97,9 @@ class UnfinishedDirectory {
     fs::path path_;
 };
 
-Status copy_other_files(const Average& average, const fs::path& from, const fs::path& to) {
+Status copy_other_files(const Aggregator& aggregator, const fs::path& from, const fs::path& to) {
     std::set<std::string> averaged;
-    for (const auto& file : average.files()) averaged.insert(file.path);
+    for (const auto& file : aggregator.files()) averaged.insert(file.path);
     std::error_code error;
     for (auto entry = fs::recursive_directory_iterator(from, error); !error && entry != fs::end(entry);
          entry.increment(error)) {
@@ -135,10 +135,11 @@ Status sync_tree(const fs::path& directory) {
 // The output, cut into pieces that several threads make one after another.
 class PieceWriter {
   public:
-    PieceWriter(const Average& average, const WriteOptions& options) : average_(average), options_(options) {}
+    PieceWriter(const Aggregator& aggregator, const WriteOptions& options)
+        : aggregator_(aggregator), options_(options) {}
 
     Status open(const fs::path& directory) {
-        for (const auto& file : average_.files()) {
+        for (const auto& file : aggregator_.files()) {
             const fs::path path = directory / file.path;
             std::error_code ignored;  // opening says it
             fs::create_directories(path.parent_path(), ignored);
@@ -159,7 +160,7 @@ class PieceWriter {
             options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
         std::vector<std::optional<Room>> rooms(std::max(threads, 1));
         return for_each_parallel(pieces_.size(), threads, [&](std::size_t at, int thread) {
-            if (!rooms[thread]) rooms[thread].emplace(average_);
+            if (!rooms[thread]) rooms[thread].emplace(aggregator_);
             return make(pieces_[at], *rooms[thread]);
         });
     }
@@ -172,14 +173,14 @@ class PieceWriter {
     };
     // What a thread works with.
     struct Room {
-        explicit Room(const Average& average) : workspace(average), buffer(kPieceBytes) {}
-        Average::Workspace workspace;
+        explicit Room(const Aggregator& aggregator) : workspace(aggregator), buffer(kPieceBytes) {}
+        Aggregator::Workspace workspace;
         std::vector<std::byte> buffer;
     };
 
     Status make(const Piece& piece, Room& room) {
         const std::span<std::byte> bytes = std::span(room.buffer).first(piece.size);
-        ATOLL_RETURN_IF_ERROR(average_.read(piece.file, piece.offset, bytes, room.workspace));
+        ATOLL_RETURN_IF_ERROR(aggregator_.read(piece.file, piece.offset, bytes, room.workspace));
         const std::string_view made(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         ATOLL_RETURN_IF_ERROR(write_at(fds_[piece.file].get(), piece.offset, made, paths_[piece.file]));
         const std::lock_guard lock(mutex_);
@@ -188,7 +189,7 @@ class PieceWriter {
         return {};
     }
 
-    const Average& average_;
+    const Aggregator& aggregator_;
     const WriteOptions& options_;
     std::vector<fs::path> paths_;
     std::vector<UniqueFd> fds_;
@@ -239,26 +240,27 @@ Status check_finite(std::vector<Input> inputs) {
     for (Input& input : inputs) {
         std::vector<Input> one;
         one.push_back(std::move(input));
-        ATOLL_TRY(const Average average, Average::plan({}, std::move(one), {1}));
-        Average::Workspace workspace(average);
+        ATOLL_TRY(const Aggregator aggregator, Aggregator::plan({}, std::move(one), {1}));
+        Aggregator::Workspace workspace(aggregator);
         std::vector<std::byte> bytes(kPieceBytes);
-        for (std::size_t file = 0; file < average.files().size(); ++file)
-            for (std::uint64_t at = 0; at < average.files()[file].size; at += kPieceBytes) {
-                const std::uint64_t size = std::min<std::uint64_t>(kPieceBytes, average.files()[file].size - at);
-                ATOLL_RETURN_IF_ERROR(average.read(file, at, std::span(bytes).first(size), workspace));
+        for (std::size_t file = 0; file < aggregator.files().size(); ++file)
+            for (std::uint64_t at = 0; at < aggregator.files()[file].size; at += kPieceBytes) {
+                const std::uint64_t size = std::min<std::uint64_t>(kPieceBytes, aggregator.files()[file].size - at);
+                ATOLL_RETURN_IF_ERROR(aggregator.read(file, at, std::span(bytes).first(size), workspace));
             }
     }
     return {};
 }
 
-Status write_average(const Average& average, const fs::path& first, const fs::path& out, const WriteOptions& options) {
+Status write_aggregate(const Aggregator& aggregator, const fs::path& first, const fs::path& out,
+                       const WriteOptions& options) {
     if (fs::exists(out) && !fs::is_empty(out))
         return Error{ErrorCode::kConflict, out.string() + " exists; choose another or remove it", out.string()};
     ATOLL_TRY(UnfinishedDirectory directory, UnfinishedDirectory::create(out));
-    PieceWriter writer(average, options);
+    PieceWriter writer(aggregator, options);
     ATOLL_RETURN_IF_ERROR(writer.open(directory.path()));
     ATOLL_RETURN_IF_ERROR(writer.run());
-    ATOLL_RETURN_IF_ERROR(copy_other_files(average, first, directory.path()));
+    ATOLL_RETURN_IF_ERROR(copy_other_files(aggregator, first, directory.path()));
     ATOLL_RETURN_IF_ERROR(sync_tree(directory.path()));
     ATOLL_RETURN_IF_ERROR(directory.rename_to(out));
     return sync_path(out.has_parent_path() ? out.parent_path() : fs::path("."));

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 #include "shared/base/result.h"
 
 // Averaging directories of this machine.
@@ -29,7 +29,7 @@ struct WriteOptions {
 
 // Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not
 // at all, also after a power cut: kConflict if it exists (an empty directory is replaced).
-Status write_average(const Average& average, const std::filesystem::path& first, const std::filesystem::path& out,
-                     const WriteOptions& options = {});
+Status write_aggregate(const Aggregator& aggregator, const std::filesystem::path& first,
+                       const std::filesystem::path& out, const WriteOptions& options = {});
 
 }  // namespace atl::aggregate

@@ -11,7 +11,7 @@ struct Kernels {
     const char* name;                                                             // "baseline", "avx2", "avx512"
     void (*scale)(float* sum, const float* in, float weight, std::size_t count);  // sum = weight * in
     void (*add)(float* sum, const float* in, float weight, std::size_t count);    // sum += weight * in
-    // The server optimizer's step (average.h): `mean` becomes the weights, `momentum` the new momentum.
+    // The server optimizer's step (aggregator.h): `mean` becomes the weights, `momentum` the new momentum.
     void (*nesterov)(float* mean, float* momentum, const float* base, float rate, float beta, std::size_t count);
 };
 

@@ -156,7 +156,7 @@ Status read_input(const Input& input, const std::optional<RoundBase>& start, Hea
 
 // All inputs that tell were trained on the same. At fault is the one of whose kind there are fewer, else the later.
 Status check_trained_on(const std::string& key, const std::vector<Input>& inputs, const Headers& headers,
-                        const AverageOptions& options) {
+                        const AggregatorOptions& options) {
     const auto told_by = [&](std::size_t input) {
         const auto at = headers.trained_on[input].find(key);
         return at == headers.trained_on[input].end() ? std::string() : at->second;
@@ -176,7 +176,7 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
                                      in_quotes(usual) + "): only adapters of one base can be averaged");
 }
 
-Result<Headers> read_headers(const std::vector<Input>& inputs, const AverageOptions& options,
+Result<Headers> read_headers(const std::vector<Input>& inputs, const AggregatorOptions& options,
                              const std::optional<RoundBase>& start) {
     Headers headers;
     std::vector<OpenedFile> unused;
@@ -298,9 +298,9 @@ Status check_strategy(const StrategySpec& strategy, const Input& first, bool has
     if (!strategy.server_optimizer) return {};
     const ServerOptimizer& optimizer = *strategy.server_optimizer;
     if (!has_base) return invalid_argument("strategy.outer", "needs the model that the inputs were trained from");
-    if (!(optimizer.rate > 0) || !std::isfinite(optimizer.rate))
+    if (!(optimizer.learning_rate > 0) || !std::isfinite(optimizer.learning_rate))
         return invalid_argument("lr", "the outer rate must be finite and greater than 0");
-    if (!(optimizer.beta >= 0 && optimizer.beta < 1))
+    if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1))
         return invalid_argument("momentum", "the outer momentum must be at least 0 and less than 1");
     for (const InputFile& file : first.files)
         if (file.path.starts_with(kMomentumPrefix))
@@ -314,12 +314,12 @@ bool is_floating(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-void tell_fault(const AverageOptions& options, std::size_t input) {
+void tell_fault(const AggregatorOptions& options, std::size_t input) {
     if (options.on_fault) options.on_fault(input);
 }
 
 Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, const std::vector<double>& weights,
-                       const AverageOptions& options, std::optional<RoundBase> start) {
+                       const AggregatorOptions& options, std::optional<RoundBase> start) {
     if (inputs.empty()) return invalid_argument("inputs", "there is nothing to average");
     Plan plan;
     plan.strategy = strategy;

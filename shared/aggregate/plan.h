@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 #include "shared/base/text.h"
 
 // Where the bytes of the output come from. Internal to this module.
@@ -44,16 +44,16 @@ struct Plan {
     std::vector<double> shares;  // sum to one
     StrategySpec strategy;
     std::optional<RoundBase> start;  // there if the strategy has a server optimizer
-    AverageOptions options;
-    std::vector<Average::OutputFile> files;
+    AggregatorOptions options;
+    std::vector<Aggregator::OutputFile> files;
     std::vector<PlannedFile> planned;
 };
 
-// Reads only headers; errors as Average::plan().
+// Reads only headers; errors as Aggregator::plan().
 Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, const std::vector<double>& weights,
-                       const AverageOptions& options, std::optional<RoundBase> start);
+                       const AggregatorOptions& options, std::optional<RoundBase> start);
 
-void tell_fault(const AverageOptions& options, std::size_t input);
+void tell_fault(const AggregatorOptions& options, std::size_t input);
 
 bool is_floating(safetensors::DType dtype);
 

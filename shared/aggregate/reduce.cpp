@@ -163,8 +163,8 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
     if (which.tensor.momentum)
         ATOLL_RETURN_IF_ERROR(widen(which, *start.momentum, *which.tensor.momentum, momentum, scratch));
     const ServerOptimizer& optimizer = *which.plan.strategy.server_optimizer;
-    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(optimizer.rate),
-                            static_cast<float>(optimizer.beta), which.count);
+    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(optimizer.learning_rate),
+                            static_cast<float>(optimizer.beta1), which.count);
     const bool weights = which.tensor.kind == TensorKind::kWeights;
     const DType dtype = which.tensor.info.dtype;
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);

@@ -23,7 +23,7 @@ struct Scratch {
 };
 
 // Makes the tensor's elements from the `first` on, as many as `into` holds and at most a block of them. Errors as
-// Average::read().
+// Aggregator::read().
 Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                        Scratch& scratch);
 

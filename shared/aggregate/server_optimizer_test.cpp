@@ -16,10 +16,10 @@ StrategySpec step(double rate = 0.7, double beta = 0.9) {
 
 std::optional<Error> error_of(const StrategySpec& strategy, std::vector<Input> inputs, std::optional<RoundBase> start) {
     const std::vector<double> weights(inputs.size(), 1.0);
-    const auto average = Average::plan(strategy, std::move(inputs), weights, {}, std::move(start));
-    if (!average.ok()) return average.error();
-    for (std::size_t i = 0; i < average->files().size(); ++i) {
-        const auto bytes = whole_file(*average, i);
+    const auto aggregator = Aggregator::plan(strategy, std::move(inputs), weights, {}, std::move(start));
+    if (!aggregator.ok()) return aggregator.error();
+    for (std::size_t i = 0; i < aggregator->files().size(); ++i) {
+        const auto bytes = whole_file(*aggregator, i);
         if (!bytes.ok()) return bytes.error();
     }
     return std::nullopt;
@@ -49,14 +49,14 @@ std::vector<float> weights_after(double rate, double beta) {
                 update[i] += static_cast<float>(0.1 * std::sin(0.7 * static_cast<double>(i) + 0.9 * round + site));
             updates.push_back(input_of("update", {{f32("w", update)}}));
         }
-        const auto average = Average::plan(step(rate, beta), std::move(updates), {3, 1}, {},
-                                           RoundBase{input_of("base", {{f32("w", weights)}}), momentum});
-        EXPECT_TRUE(average.ok());
-        if (!average.ok()) return weights;
-        EXPECT_EQ(average->files().size(), 2U);
-        EXPECT_EQ(average->files()[1].path, "momentum/part0.safetensors");
-        weights = floats_of(whole_file(*average, 0).value(), 6);
-        momentum = file_input("momentum", whole_file(*average, 1).value());
+        const auto aggregator = Aggregator::plan(step(rate, beta), std::move(updates), {3, 1}, {},
+                                                 RoundBase{input_of("base", {{f32("w", weights)}}), momentum});
+        EXPECT_TRUE(aggregator.ok());
+        if (!aggregator.ok()) return weights;
+        EXPECT_EQ(aggregator->files().size(), 2U);
+        EXPECT_EQ(aggregator->files()[1].path, "momentum/part0.safetensors");
+        weights = floats_of(whole_file(*aggregator, 0).value(), 6);
+        momentum = file_input("momentum", whole_file(*aggregator, 1).value());
     }
     return weights;
 }
@@ -90,16 +90,16 @@ TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     const Input momentum = input_of("momentum", {{f32("single", values), f32("half", values)}});
     std::vector<std::string> reference(2);
     for (const std::size_t block : {1U << 20, 8U, 10U, 1000U}) {
-        const auto average = Average::plan(step(), {update, update}, {1, 2}, {block}, RoundBase{base, momentum});
-        ASSERT_TRUE(average.ok()) << average.error().message;
+        const auto aggregator = Aggregator::plan(step(), {update, update}, {1, 2}, {block}, RoundBase{base, momentum});
+        ASSERT_TRUE(aggregator.ok()) << aggregator.error().message;
         for (std::size_t file = 0; file < 2; ++file) {
-            Average::Workspace workspace(*average);
-            std::string bytes(average->files()[file].size, '\0');
-            if (reference[file].empty()) reference[file] = whole_file(*average, file).value();
+            Aggregator::Workspace workspace(*aggregator);
+            std::string bytes(aggregator->files()[file].size, '\0');
+            if (reference[file].empty()) reference[file] = whole_file(*aggregator, file).value();
             for (std::size_t at = 0; at < bytes.size(); at += 333) {
                 const auto part = std::as_writable_bytes(std::span(bytes)).subspan(at);
                 ASSERT_TRUE(
-                    average->read(file, at, part.first(std::min<std::size_t>(333, part.size())), workspace).ok());
+                    aggregator->read(file, at, part.first(std::min<std::size_t>(333, part.size())), workspace).ok());
             }
             EXPECT_EQ(bytes, reference[file]) << "block " << block << " file " << file;
         }
@@ -111,10 +111,10 @@ TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
 TEST(OuterStepTest, WithoutAStepTheBaseChangesNoBit) {
     const Input a = input_of("a", {{f16("w", {1, 2})}});
     const Input b = input_of("b", {{f16("w", {3, 5})}});
-    const auto average = Average::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f32("w", {7, 7})}})});
-    ASSERT_TRUE(average.ok()) << average.error().message;
-    ASSERT_EQ(average->files().size(), 1U);
-    EXPECT_EQ(whole_file(*average, 0).value(), file_of({f16("w", {2, 3.5})}));
+    const auto aggregator = Aggregator::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f32("w", {7, 7})}})});
+    ASSERT_TRUE(aggregator.ok()) << aggregator.error().message;
+    ASSERT_EQ(aggregator->files().size(), 1U);
+    EXPECT_EQ(whole_file(*aggregator, 0).value(), file_of({f16("w", {2, 3.5})}));
 }
 
 TEST(OuterStepTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {

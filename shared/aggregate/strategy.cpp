@@ -12,8 +12,8 @@ Result<ServerOptimizer> parse_server_optimizer(const json::Json& value) {
     json::ObjectReader reader(value, "strategy.outer");
     ServerOptimizer optimizer;
     reader.one_of("optimizer", {"nesterov"}, "nesterov");
-    optimizer.rate = reader.number_or("lr", optimizer.rate, 1e-6, 100);
-    optimizer.beta = reader.number_or("momentum", optimizer.beta, 0, 0.9999);
+    optimizer.learning_rate = reader.number_or("lr", optimizer.learning_rate, 1e-6, 100);
+    optimizer.beta1 = reader.number_or("momentum", optimizer.beta1, 0, 0.9999);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return optimizer;
 }
@@ -48,7 +48,7 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
 json::Json to_json(const StrategySpec& strategy) {
     json::Json value = {{"name", strategy.name}, {"weighting", strategy.weighs_by_tokens ? "tokens" : "uniform"}};
     if (const auto& optimizer = strategy.server_optimizer)
-        value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->rate}, {"momentum", optimizer->beta}};
+        value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
     return value;
 }
 

@@ -9,12 +9,13 @@
 
 namespace atl::aggregate {
 
-// An optimizer's step from the base against the pseudo-gradient base - mean (DiLoCo, https://arxiv.org/abs/2311.08105):
-// SGD with Nesterov momentum as PyTorch has it, each operation rounded to fp32:
-//   d = base - mean;  momentum' = beta momentum + d;  weights = base - rate (d + beta momentum')
+// An optimizer's step from the base against the pseudo-gradient base - mean (Reddi et al. 2021,
+// https://arxiv.org/abs/2003.00295, whose letters these are). It is SGD with Nesterov momentum as PyTorch has it
+// (DiLoCo, https://arxiv.org/abs/2311.08105), each operation rounded to fp32:
+//   d = base - mean;  momentum' = beta1 momentum + d;  weights = base - learning_rate (d + beta1 momentum')
 struct ServerOptimizer {
-    double rate = 0.7;
-    double beta = 0.9;
+    double learning_rate = 0.7;  // "lr"
+    double beta1 = 0.9;          // "momentum"
 };
 
 // How the updates of a round become the next model, as jobs, events and the command line have it: {"name": "fedavg",

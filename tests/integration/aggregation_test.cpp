@@ -141,8 +141,8 @@ class AggregationProcessTest : public StackTest {
                         const std::vector<double>& weights) {
         std::vector<aggregate::Input> inputs;
         for (const auto& facility : facilities) inputs.push_back(aggregate::open_directory(root() / facility).value());
-        const auto average = aggregate::Average::plan({}, std::move(inputs), weights).value();
-        ASSERT_TRUE(aggregate::write_average(average, root() / facilities[0], root() / "expected").ok());
+        const auto aggregator = aggregate::Aggregator::plan({}, std::move(inputs), weights).value();
+        ASSERT_TRUE(aggregate::write_aggregate(aggregator, root() / facilities[0], root() / "expected").ok());
         const auto status = store_client::download_version(version, root() / "got", transfer_);
         ASSERT_TRUE(status.ok()) << status.error().message;
         for (const char* file : {"model.safetensors", "config.json"})
@@ -392,11 +392,11 @@ TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
         for (const std::string facility : {"karolina", "leonardo"})
             updates.push_back(aggregate::open_directory(root() / (facility + round)).value());
         aggregate::RoundBase begin{aggregate::open_directory(from).value(), momentum};
-        const auto step = aggregate::Average::plan(aggregate::parse_strategy(strategy).value(), std::move(updates),
-                                                   {1, 1}, {}, std::move(begin))
+        const auto step = aggregate::Aggregator::plan(aggregate::parse_strategy(strategy).value(), std::move(updates),
+                                                      {1, 1}, {}, std::move(begin))
                               .value();
         from = root() / ("step" + round);
-        ASSERT_TRUE(aggregate::write_average(step, root() / "base", from).ok());
+        ASSERT_TRUE(aggregate::write_aggregate(step, root() / "base", from).ok());
         momentum = aggregate::open_directory(from / "momentum").value();
     }
     const auto weights = [](const fs::path& directory) { return read_file(directory / "model.safetensors").value(); };

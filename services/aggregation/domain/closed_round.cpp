@@ -159,7 +159,8 @@ std::string describe(const Update& update) {
     return "the update of " + update.facility + " (" + update.version.substr(0, 12) + ")";
 }
 
-std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFile>& files, std::uint64_t part_bytes) {
+std::vector<Part> cut_into_parts(const std::vector<aggregate::Aggregator::OutputFile>& files,
+                                 std::uint64_t part_bytes) {
     std::vector<Part> parts;
     for (const auto& file : files)
         for (std::uint64_t begin = 0; begin < file.size; begin += part_bytes)

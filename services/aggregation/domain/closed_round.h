@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 #include "shared/base/result.h"
 #include "shared/store_client/manifest.h"
 
@@ -66,7 +66,7 @@ struct Part {
 };
 
 // Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
-std::vector<Part> cut_into_parts(const std::vector<aggregate::Average::OutputFile>& files, std::uint64_t part_bytes);
+std::vector<Part> cut_into_parts(const std::vector<aggregate::Aggregator::OutputFile>& files, std::uint64_t part_bytes);
 
 // The version: the averaged files from their parts, the index of their tensors as the first update (whose layout they
 // have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.

@@ -121,8 +121,8 @@ TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {
     data["strategy"]["outer"] = {{"lr", 0.5}};
     const auto outer = parse_closed_round(data)->strategy.server_optimizer;
     ASSERT_TRUE(outer.has_value());
-    EXPECT_EQ(outer->rate, 0.5);
-    EXPECT_EQ(outer->beta, 0.9);
+    EXPECT_EQ(outer->learning_rate, 0.5);
+    EXPECT_EQ(outer->beta1, 0.9);
 }
 
 TEST(PartsTest, TheOptimizersStateIsPutTogetherApart) {

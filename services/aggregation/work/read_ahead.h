@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 #include "shared/store_client/remote_file.h"
 
 namespace atl::aggregation {

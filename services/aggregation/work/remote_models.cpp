@@ -80,12 +80,13 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
 
 }  // namespace
 
-RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first, aggregate::Average average)
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first,
+                           aggregate::Aggregator aggregator)
     : store_(std::move(store)),
       base_manifest_(std::move(base)),
       first_manifest_(std::move(first)),
-      average_(std::move(average)),
-      workspace_(average_) {}
+      aggregator_(std::move(aggregator)),
+      workspace_(aggregator_) {}
 
 Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round,
                                         const std::function<void(std::size_t)>& on_fault) {
@@ -95,21 +96,21 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
     ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, first, on_fault));
     ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, base, window_bytes));
-    aggregate::AverageOptions options;
+    aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;
-    ATOLL_TRY(aggregate::Average average,
-              aggregate::Average::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
-                                       std::move(start)));
-    return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(average));
+    ATOLL_TRY(aggregate::Aggregator aggregator,
+              aggregate::Aggregator::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
+                                          std::move(start)));
+    return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(aggregator));
 }
 
 Result<std::string> RemoteModels::make_part(const Part& part) {
     std::size_t file = 0;
-    while (file < average_.files().size() && average_.files()[file].path != part.path) ++file;
-    if (file == average_.files().size()) return internal_error("no update has the file " + part.path);
+    while (file < aggregator_.files().size() && aggregator_.files()[file].path != part.path) ++file;
+    if (file == aggregator_.files().size()) return internal_error("no update has the file " + part.path);
     std::string bytes(part.size, '\0');
-    ATOLL_RETURN_IF_ERROR(average_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
+    ATOLL_RETURN_IF_ERROR(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
     const std::string sha256 = digest::sha256(bytes);
     http::CallOptions options;
     options.headers.emplace_back("Content-Type", "application/octet-stream");

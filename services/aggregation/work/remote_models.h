@@ -24,7 +24,7 @@ class RemoteModels {
     static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
                                      const std::function<void(std::size_t update)>& on_fault);
 
-    const aggregate::Average& average() const { return average_; }
+    const aggregate::Aggregator& aggregator() const { return aggregator_; }
 
     // Makes a part and puts it into the store; its digest. One thread at a time.
     Result<std::string> make_part(const Part& part);
@@ -36,13 +36,13 @@ class RemoteModels {
 
   private:
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
-                 store_client::Manifest first, aggregate::Average average);
+                 store_client::Manifest first, aggregate::Aggregator aggregator);
 
     std::shared_ptr<store_client::ClientPool> store_;
     store_client::Manifest base_manifest_;
     store_client::Manifest first_manifest_;  // of the first update, whose layout the average has
-    aggregate::Average average_;
-    aggregate::Average::Workspace workspace_;
+    aggregate::Aggregator aggregator_;
+    aggregate::Aggregator::Workspace workspace_;
 };
 
 }  // namespace atl::aggregation

@@ -103,7 +103,7 @@ Status Worker::open(const Claim& claim) {
 }
 
 Status Worker::plan(const Claim& claim) {
-    const auto parts = cut_into_parts(models_->average().files(), static_cast<std::uint64_t>(settings_.part_bytes));
+    const auto parts = cut_into_parts(models_->aggregator().files(), static_cast<std::uint64_t>(settings_.part_bytes));
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
                   return save_plan(transaction, claim, parts);
               }));

@@ -37,14 +37,14 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     }
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
-    ATOLL_TRY(const auto average, aggregate::Average::plan(strategy, std::move(inputs), weights));
+    ATOLL_TRY(const auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights));
     aggregate::WriteOptions options;
     options.threads = given.threads;
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
-    ATOLL_RETURN_IF_ERROR(aggregate::write_average(average, given.directories.front(), given.out, options));
+    ATOLL_RETURN_IF_ERROR(aggregate::write_aggregate(aggregator, given.directories.front(), given.out, options));
     std::uint64_t bytes = 0;
-    for (const auto& file : average.files()) bytes += file.size;
+    for (const auto& file : aggregator.files()) bytes += file.size;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (context.json)
         std::cout << nlohmann::json{{"out", given.out.string()},
@@ -72,7 +72,7 @@ void add_aggregate_command(CLI::App& program, Context& context) {
         ->allow_extra_args(false);
     command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
-    command->add_option("directories", given->directories, "the models to average, the first one's layout wins")
+    command->add_option("directories", given->directories, "the models to aggregator, the first one's layout wins")
         ->required()
         ->check(CLI::ExistingDirectory);
     on_run(*command, context, [&context, given] { return run_aggregate(context, *given); });

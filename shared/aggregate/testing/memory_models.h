@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 #include "shared/numeric/conversions.h"
 
 // Small models in memory, for this module's tests.
@@ -87,10 +87,10 @@ inline Input adapter_on(const std::string& name, const std::map<std::string, std
     return {name, {{"adapter_model.safetensors", std::make_shared<MemoryFile>(file_of({f32("w", {1, 2})}, base))}}};
 }
 
-inline Result<std::string> whole_file(const Average& average, std::size_t file) {
-    Average::Workspace workspace(average);
-    std::string bytes(average.files()[file].size, '\0');
-    ATOLL_RETURN_IF_ERROR(average.read(file, 0, std::as_writable_bytes(std::span(bytes)), workspace));
+inline Result<std::string> whole_file(const Aggregator& aggregator, std::size_t file) {
+    Aggregator::Workspace workspace(aggregator);
+    std::string bytes(aggregator.files()[file].size, '\0');
+    ATOLL_RETURN_IF_ERROR(aggregator.read(file, 0, std::as_writable_bytes(std::span(bytes)), workspace));
     return bytes;
 }
 

@@ -1,4 +1,4 @@
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 
 #include <algorithm>
 #include <cstring>
@@ -33,30 +33,31 @@ Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, 
 
 }  // namespace
 
-Average::Workspace::Workspace(const Average& average) : scratch_(std::make_unique<Scratch>(*average.plan_)) {}
-Average::Workspace::Workspace(Workspace&&) noexcept = default;
-Average::Workspace::~Workspace() = default;
+Aggregator::Workspace::Workspace(const Aggregator& aggregator)
+    : scratch_(std::make_unique<Scratch>(*aggregator.plan_)) {}
+Aggregator::Workspace::Workspace(Workspace&&) noexcept = default;
+Aggregator::Workspace::~Workspace() = default;
 
-Average::Average(std::unique_ptr<const Plan> plan) : plan_(std::move(plan)) {}
-Average::Average(Average&&) noexcept = default;
-Average& Average::operator=(Average&&) noexcept = default;
-Average::~Average() = default;
+Aggregator::Aggregator(std::unique_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+Aggregator::Aggregator(Aggregator&&) noexcept = default;
+Aggregator& Aggregator::operator=(Aggregator&&) noexcept = default;
+Aggregator::~Aggregator() = default;
 
-const std::vector<Average::OutputFile>& Average::files() const {
+const std::vector<Aggregator::OutputFile>& Aggregator::files() const {
     return plan_->files;
 }
 
-Result<Average> Average::plan(const StrategySpec& strategy, std::vector<Input> inputs,
-                              const std::vector<double>& weights, const AverageOptions& options,
-                              std::optional<RoundBase> start) {
+Result<Aggregator> Aggregator::plan(const StrategySpec& strategy, std::vector<Input> inputs,
+                                    const std::vector<double>& weights, const AggregatorOptions& options,
+                                    std::optional<RoundBase> start) {
     ATOLL_TRY(Plan plan, make_plan(strategy, std::move(inputs), weights, options, std::move(start)));
     plan.options.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
-    return Average(std::make_unique<const Plan>(std::move(plan)));
+    return Aggregator(std::make_unique<const Plan>(std::move(plan)));
 }
 
-Status Average::read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const {
+Status Aggregator::read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const {
     check(file < plan_->files.size() && offset + into.size() <= plan_->files[file].size,
-          "Average::read beyond the output");
+          "Aggregator::read beyond the output");
     const PlannedFile& planned = plan_->planned[file];
     if (offset < planned.head.size()) {
         const std::size_t size = std::min<std::size_t>(into.size(), planned.head.size() - offset);

@@ -46,7 +46,7 @@ struct RoundBase {
 // The momentum that a server optimizer leaves is among the output's files, as this and the weights' path; always F32.
 inline constexpr char kMomentumPrefix[] = "momentum/";
 
-struct AverageOptions {
+struct AggregatorOptions {
     // Read from an input at a time; local files do well with what fits the cache, remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
     // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
@@ -63,25 +63,26 @@ struct Scratch;
 // sums in fp32 (fp64 for F64 tensors), rounded to nearest even into the tensor's own dtype. Tensors of integers and
 // booleans must be the same in all inputs and are copied.
 //
-//   ATOLL_TRY(const auto average, aggregate::Average::plan(strategy, updates, weights));  // fails if the models do not
-//   match aggregate::Average::Workspace workspace(average);                           // one a thread
+//   // Fails if the models do not match.
+//   ATOLL_TRY(const auto aggregator, aggregate::Aggregator::plan(strategy, updates, weights));
+//   aggregate::Aggregator::Workspace workspace(aggregator);  // one a thread
 //   std::vector<std::byte> part(8 << 20);
-//   for (std::size_t file = 0; file < average.files().size(); ++file)
-//       for (std::uint64_t at = 0; at < average.files()[file].size; at += part.size())  // the last part is shorter
-//           ATOLL_RETURN_IF_ERROR(average.read(file, at, part, workspace));
-class Average {
+//   for (std::size_t file = 0; file < aggregator.files().size(); ++file)
+//       for (std::uint64_t at = 0; at < aggregator.files()[file].size; at += part.size())  // the last part is shorter
+//           ATOLL_RETURN_IF_ERROR(aggregator.read(file, at, part, workspace));
+class Aggregator {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
     // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
     // naming "strategy.name" when there is no such strategy; naming "lr" or "momentum" when a server optimizer's rate
-    // is not > 0 or its beta not in [0, 1), "strategy.outer" when there is no base that it could step from. The
+    // is not > 0 or its beta1 not in [0, 1), "strategy.outer" when there is no base that it could step from. The
     // strategy's weighting is the caller's part: `weights` follow it.
-    static Result<Average> plan(const StrategySpec& strategy, std::vector<Input> inputs,
-                                const std::vector<double>& weights, const AverageOptions& options = {},
-                                std::optional<RoundBase> start = {});
-    Average(Average&&) noexcept;
-    Average& operator=(Average&&) noexcept;
-    ~Average();
+    static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
+                                   const std::vector<double>& weights, const AggregatorOptions& options = {},
+                                   std::optional<RoundBase> start = {});
+    Aggregator(Aggregator&&) noexcept;
+    Aggregator& operator=(Aggregator&&) noexcept;
+    ~Aggregator();
 
     struct OutputFile {
         std::string path;
@@ -92,12 +93,12 @@ class Average {
     // Scratch memory for read(): one a thread.
     class Workspace {
       public:
-        explicit Workspace(const Average& average);
+        explicit Workspace(const Aggregator& aggregator);
         Workspace(Workspace&&) noexcept;
         ~Workspace();
 
       private:
-        friend class Average;
+        friend class Aggregator;
         std::unique_ptr<Scratch> scratch_;
     };
 
@@ -106,7 +107,7 @@ class Average {
     Status read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const;
 
   private:
-    explicit Average(std::unique_ptr<const Plan> plan);
+    explicit Aggregator(std::unique_ptr<const Plan> plan);
     std::unique_ptr<const Plan> plan_;
 };
 

@@ -1,4 +1,4 @@
-#include "shared/aggregate/average.h"
+#include "shared/aggregate/aggregator.h"
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ using safetensors::DType;
 
 Result<std::string> mean_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
     if (weights.empty()) weights.assign(inputs.size(), 1.0);
-    ATOLL_TRY(const Average average, Average::plan({}, std::move(inputs), weights));
-    return whole_file(average, 0);
+    ATOLL_TRY(const Aggregator aggregator, Aggregator::plan({}, std::move(inputs), weights));
+    return whole_file(aggregator, 0);
 }
 
 std::optional<Error> error_of(std::vector<Input> inputs, std::vector<double> weights = {}) {
@@ -28,21 +28,21 @@ std::optional<Error> error_of(std::vector<Input> inputs, std::vector<double> wei
     return result.ok() ? std::nullopt : std::optional(result.error());
 }
 
-TEST(AverageTest, WeightsAreRelative) {
+TEST(AggregatorTest, WeightsAreRelative) {
     const auto mean =
         mean_of({input_of("a", {{f32("w", {0, 4, -8})}}), input_of("b", {{f32("w", {4, 8, 8})}})}, {3, 1});
     ASSERT_TRUE(mean.ok()) << mean.error().message;
     EXPECT_EQ(*mean, file_of({f32("w", {1, 5, -4})}));
 }
 
-TEST(AverageTest, AnotherOrderAndShardingOfTheTensorsGivesTheFirstInputsLayout) {
+TEST(AggregatorTest, AnotherOrderAndShardingOfTheTensorsGivesTheFirstInputsLayout) {
     const auto mean = mean_of({input_of("a", {{f32("x", {1, 1}), f32("y", {2}), f32("z", {3})}}),
                                input_of("b", {{f32("z", {5})}, {f32("y", {6}), f32("x", {3, 7})}})});
     ASSERT_TRUE(mean.ok()) << mean.error().message;
     EXPECT_EQ(*mean, file_of({f32("x", {2, 4}), f32("y", {4}), f32("z", {4})}));
 }
 
-TEST(AverageTest, EqualIntegersAreCopiedAndDifferentOnesRefused) {
+TEST(AggregatorTest, EqualIntegersAreCopiedAndDifferentOnesRefused) {
     const auto mean = mean_of(
         {input_of("a", {{i64("ids", {1, 2}), f32("w", {1})}}), input_of("b", {{i64("ids", {1, 2}), f32("w", {3})}})});
     ASSERT_TRUE(mean.ok()) << mean.error().message;
@@ -51,7 +51,7 @@ TEST(AverageTest, EqualIntegersAreCopiedAndDifferentOnesRefused) {
                    {"I64", "between a and b"});
 }
 
-TEST(AverageTest, InputsThatDoNotMatchAreRefusedByTensorAndInput) {
+TEST(AggregatorTest, InputsThatDoNotMatchAreRefusedByTensorAndInput) {
     const Input a = input_of("a", {{f32("w", {1, 2})}});
     expect_invalid(error_of({a, input_of("b", {{f32("v", {1, 2})}})}), "w", {"b lacks"});
     expect_invalid(error_of({a, input_of("b", {{f32("w", {1, 2}), f32("v", {1})}})}), "v", {"b has", "that a"});
@@ -61,7 +61,7 @@ TEST(AverageTest, InputsThatDoNotMatchAreRefusedByTensorAndInput) {
     expect_invalid(error_of({a, input_of("b", {})}), "b");
 }
 
-TEST(AverageTest, AdaptersOfTwoBasesAreRefusedByName) {
+TEST(AggregatorTest, AdaptersOfTwoBasesAreRefusedByName) {
     const Input a = adapter_on("a", {{"atoll.base_sha256", "0a"}, {"atoll.base_quantization", "nf4"}});
     const Input b = adapter_on("b", {{"atoll.base_sha256", "0b"}, {"atoll.base_quantization", "nf4"}});
     const Input c = adapter_on("c", {{"atoll.base_sha256", "0a"}, {"atoll.base_quantization", "int8"}});
@@ -72,17 +72,17 @@ TEST(AverageTest, AdaptersOfTwoBasesAreRefusedByName) {
     EXPECT_FALSE(error_of({a, silent, a}));
 }
 
-TEST(AverageTest, AFileThatIsNotSafetensorsIsNamed) {
+TEST(AggregatorTest, AFileThatIsNotSafetensorsIsNamed) {
     Input broken{"b", {{"w.safetensors", std::make_shared<MemoryFile>(std::string(40, '\xff'))}}};
     expect_invalid(error_of({input_of("a", {{f32("w", {1})}}), broken}), "w.safetensors", {"b/w.safetensors"});
 }
 
-TEST(AverageTest, FloatsThatAreTooSmallToAverageAreRefused) {
+TEST(AggregatorTest, FloatsThatAreTooSmallToAverageAreRefused) {
     const TestTensor f8{"w", DType::kF8E4M3, {2}, "ab"};
     expect_invalid(error_of({input_of("a", {{f8}})}), "w", {"F8_E4M3"});
 }
 
-TEST(AverageTest, WeightsThatMeanNothingAreRefused) {
+TEST(AggregatorTest, WeightsThatMeanNothingAreRefused) {
     const Input a = input_of("a", {{f32("w", {1})}});
     for (const std::vector<double>& weights :
          {std::vector<double>{1.0}, {1, 1, 1}, {-1, 2}, {0, 0}, {NAN, 1}, {INFINITY, 1}})
@@ -90,16 +90,16 @@ TEST(AverageTest, WeightsThatMeanNothingAreRefused) {
     EXPECT_TRUE(mean_of({a, a}, {0, 2}).ok());
 }
 
-TEST(AverageTest, AStrategyThatIsNotKnownIsRefusedByName) {
+TEST(AggregatorTest, AStrategyThatIsNotKnownIsRefusedByName) {
     StrategySpec strategy;
     strategy.name = "median";
-    const auto average = Average::plan(strategy, {input_of("a", {{f32("w", {1})}})}, {1});
-    ASSERT_FALSE(average.ok());
-    EXPECT_EQ(average.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_EQ(average.error().field, "strategy.name");
+    const auto aggregator = Aggregator::plan(strategy, {input_of("a", {{f32("w", {1})}})}, {1});
+    ASSERT_FALSE(aggregator.ok());
+    EXPECT_EQ(aggregator.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(aggregator.error().field, "strategy.name");
 }
 
-TEST(AverageTest, NaNAndInfinityAreRefusedByTensorInputAndElement) {
+TEST(AggregatorTest, NaNAndInfinityAreRefusedByTensorInputAndElement) {
     const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2, 3})}});
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
         const Input spoilt = input_of("spoilt", {{f32("v", {1}), f32("w", {1, 2, bad})}});
@@ -111,7 +111,7 @@ TEST(AverageTest, NaNAndInfinityAreRefusedByTensorInputAndElement) {
     expect_invalid(error_of({input_of("a", {{half}})}), "w", {"of a", "element 0"});
 }
 
-TEST(AverageTest, EveryFloatTypeKeepsItsTypeAndRoundsToNearest) {
+TEST(AggregatorTest, EveryFloatTypeKeepsItsTypeAndRoundsToNearest) {
     // (1 + (1 + ulp)) / 2 lies between two neighbours: the even one, 1, wins.
     EXPECT_EQ(mean_of({input_of("a", {{f16("w", {1})}}), input_of("b", {{f16("w", {1 + 0x1p-10F})}})}).value(),
               file_of({f16("w", {1})}));
@@ -129,7 +129,7 @@ TEST(AverageTest, EveryFloatTypeKeepsItsTypeAndRoundsToNearest) {
               file_of({f64(1 + 0x1p-41)}));
 }
 
-TEST(AverageTest, TheMeanOfOneModelIsThatModel) {
+TEST(AggregatorTest, TheMeanOfOneModelIsThatModel) {
     const Input a = input_of("a", {{f16("w", {-0.0F, 1, -2, 65504, 6e-8F}), f32("v", {-0.0F, 3.4e38F, 1e-45F})}});
     EXPECT_EQ(mean_of({a}).value(),
               file_of({f16("w", {-0.0F, 1, -2, 65504, 6e-8F}), f32("v", {-0.0F, 3.4e38F, 1e-45F})}));
@@ -157,23 +157,23 @@ std::vector<Input> odd_inputs(int count) {
     return inputs;
 }
 
-TEST(AverageTest, BlocksCutsAndThreadsDoNotChangeTheBits) {
+TEST(AggregatorTest, BlocksCutsAndThreadsDoNotChangeTheBits) {
     const std::vector<double> weights = {0.2, 3, 1};
-    const auto reference_plan = Average::plan({}, odd_inputs(3), weights, {1U << 20});
+    const auto reference_plan = Aggregator::plan({}, odd_inputs(3), weights, {1U << 20});
     ASSERT_TRUE(reference_plan.ok()) << reference_plan.error().message;
     const std::string reference = whole_file(*reference_plan, 0).value();
     for (const std::size_t block : {8U, 10U, 64U, 1000U}) {
-        const auto average = Average::plan({}, odd_inputs(3), weights, {block});
-        ASSERT_TRUE(average.ok());
+        const auto aggregator = Aggregator::plan({}, odd_inputs(3), weights, {block});
+        ASSERT_TRUE(aggregator.ok());
         for (const std::size_t cut : {1U, 3U, 500U, 4096U}) {
             std::string bytes(reference.size(), '\0');
             std::atomic<std::size_t> next = 0;
             const auto work = [&] {
-                Average::Workspace workspace(*average);
+                Aggregator::Workspace workspace(*aggregator);
                 for (std::size_t at = next.fetch_add(cut); at < bytes.size(); at = next.fetch_add(cut)) {
                     const auto part =
                         std::as_writable_bytes(std::span(bytes)).subspan(at, std::min(cut, bytes.size() - at));
-                    EXPECT_TRUE(average->read(0, at, part, workspace).ok());
+                    EXPECT_TRUE(aggregator->read(0, at, part, workspace).ok());
                 }
             };
             std::jthread other(work);
@@ -184,16 +184,16 @@ TEST(AverageTest, BlocksCutsAndThreadsDoNotChangeTheBits) {
     }
 }
 
-TEST(AverageTest, NoReadIsLargerThanABlock) {
+TEST(AggregatorTest, NoReadIsLargerThanABlock) {
     std::vector<Input> inputs = odd_inputs(2);
     const auto files = std::vector{inputs[0].files[0].bytes, inputs[1].files[0].bytes};
-    const auto average = Average::plan({}, std::move(inputs), {1, 1}, {600});
-    ASSERT_TRUE(average.ok() && whole_file(*average, 0).ok());
+    const auto aggregator = Aggregator::plan({}, std::move(inputs), {1, 1}, {600});
+    ASSERT_TRUE(aggregator.ok() && whole_file(*aggregator, 0).ok());
     for (const auto& file : files)
         EXPECT_LE(dynamic_cast<const MemoryFile&>(*file).largest_read(), 600U) << "the header is smaller too";
 }
 
-TEST(AverageTest, TheMeanIsCloseToTheExactOne) {
+TEST(AggregatorTest, TheMeanIsCloseToTheExactOne) {
     std::mt19937 random(11);
     std::normal_distribution<float> normal;
     std::vector<double> exact(5000, 0.0);
@@ -222,7 +222,7 @@ void write_model(const std::filesystem::path& directory, const std::map<std::str
     }
 }
 
-TEST(AverageFilesTest, ADirectoryComesOutWithTheFirstInputsOtherFiles) {
+TEST(AggregatorFilesTest, ADirectoryComesOutWithTheFirstInputsOtherFiles) {
     const TemporaryDirectory temporary;
     const auto root = temporary.path();
     write_model(root / "a", {{"model.safetensors", file_of({f32("w", {1, 3})})},
@@ -231,27 +231,27 @@ TEST(AverageFilesTest, ADirectoryComesOutWithTheFirstInputsOtherFiles) {
                              {".cache/lock", "x"}});
     write_model(root / "b", {{"model.safetensors", file_of({f32("w", {3, 5})})}, {"config.json", "{\"other\":1}"}});
     std::vector<Input> inputs = {open_directory(root / "a").value(), open_directory(root / "b").value()};
-    const auto average = Average::plan({}, std::move(inputs), {1, 1});
-    ASSERT_TRUE(average.ok());
-    ASSERT_TRUE(write_average(*average, root / "a", root / "out" / "mean").ok());
+    const auto aggregator = Aggregator::plan({}, std::move(inputs), {1, 1});
+    ASSERT_TRUE(aggregator.ok());
+    ASSERT_TRUE(write_aggregate(*aggregator, root / "a", root / "out" / "mean").ok());
     EXPECT_EQ(read_file(root / "out/mean/model.safetensors").value(), file_of({f32("w", {2, 4})}));
     EXPECT_EQ(read_file(root / "out/mean/config.json").value(), "{}");
     EXPECT_EQ(read_file(root / "out/mean/original/params.json").value(), "first");
     EXPECT_FALSE(std::filesystem::exists(root / "out/mean/.cache"));
-    EXPECT_EQ(write_average(*average, root / "a", root / "out" / "mean").error().code, ErrorCode::kConflict);
+    EXPECT_EQ(write_aggregate(*aggregator, root / "a", root / "out" / "mean").error().code, ErrorCode::kConflict);
 }
 
-TEST(AverageFilesTest, AFailureLeavesNoDirectory) {
+TEST(AggregatorFilesTest, AFailureLeavesNoDirectory) {
     const TemporaryDirectory temporary;
     write_model(temporary.path() / "a", {{"model.safetensors", file_of({f32("w", {1, NAN})})}});
     std::vector<Input> inputs = {open_directory(temporary.path() / "a").value()};
-    const auto average = Average::plan({}, std::move(inputs), {1});
-    ASSERT_TRUE(average.ok());
-    EXPECT_EQ(write_average(*average, temporary.path() / "a", temporary.path() / "out").error().field, "w");
+    const auto aggregator = Aggregator::plan({}, std::move(inputs), {1});
+    ASSERT_TRUE(aggregator.ok());
+    EXPECT_EQ(write_aggregate(*aggregator, temporary.path() / "a", temporary.path() / "out").error().field, "w");
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temporary.path()), {}), 1);
 }
 
-TEST(AverageFilesTest, AnIndexMustNameTheFilesThatAreThere) {
+TEST(AggregatorFilesTest, AnIndexMustNameTheFilesThatAreThere) {
     const TemporaryDirectory temporary;
     const auto a = temporary.path() / "a";
     write_model(a, {{"x.safetensors", file_of({f32("w", {1})})},
@@ -263,14 +263,14 @@ TEST(AverageFilesTest, AnIndexMustNameTheFilesThatAreThere) {
     EXPECT_EQ(open_directory(a).error().field, "stray.safetensors");
 }
 
-TEST(AverageFilesTest, AFileThatShrinksIsAnErrorThatNamesIt) {
+TEST(AggregatorFilesTest, AFileThatShrinksIsAnErrorThatNamesIt) {
     const TemporaryDirectory temporary;
     write_model(temporary.path() / "a", {{"model.safetensors", file_of({f32("w", {1, 2, 3, 4})})}});
     std::vector<Input> inputs = {open_directory(temporary.path() / "a").value()};
-    const auto average = Average::plan({}, std::move(inputs), {1});
-    ASSERT_TRUE(average.ok());
-    std::filesystem::resize_file(temporary.path() / "a/model.safetensors", average->files()[0].size - 4);
-    const auto bytes = whole_file(*average, 0);
+    const auto aggregator = Aggregator::plan({}, std::move(inputs), {1});
+    ASSERT_TRUE(aggregator.ok());
+    std::filesystem::resize_file(temporary.path() / "a/model.safetensors", aggregator->files()[0].size - 4);
+    const auto bytes = whole_file(*aggregator, 0);
     ASSERT_FALSE(bytes.ok());
     EXPECT_NE(bytes.error().message.find("model.safetensors"), std::string::npos);
 }
