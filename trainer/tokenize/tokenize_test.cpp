@@ -244,10 +244,11 @@ TEST_F(TokenizeTest, OptionsThatCannotWorkAreRefused) {
     EXPECT_NE(error().find(options_.inputs[0].string()), std::string::npos);
     write_input(row("a"));
     options_.seq_len = 1;
-    EXPECT_NE(error().find("must be between 2 and"), std::string::npos);
+    EXPECT_EQ(tokenize(options_).error().field, "seq-len");
     options_.seq_len = 16;
     options_.split = Split::kValidation;
-    EXPECT_NE(error().find("no document for the split validation"), std::string::npos);
+    EXPECT_EQ(tokenize(options_).error().field, "input");
+    EXPECT_NE(error().find("validation"), std::string::npos);
     options_.split = Split::kAll;
     options_.tokenizer = directory_.path();
     EXPECT_NE(error().find("tokenizer.model"), std::string::npos);
