@@ -13,7 +13,7 @@ plant() {
     for folder in services/store services/registry trainer shared; do
         echo "# A page" >"$tree/$folder/README.md"
     done
-    printf '#pragma once\n\n#include "shared/base/result.h"\n' >"$tree/services/store/store.h"
+    printf '#pragma once\n\n#include "shared/base/result.h"\n' >"$tree/services/store/service.h"
     printf '#include <libpq-fe.h>\n' >"$tree/shared/pg/pg.cpp"
     printf '#include "shared/json/json.h"\n' >"$tree/trainer/model/model.cpp"
     printf 'atoll_module(base\n    PUBLIC_HEADERS result.h\n    SOURCES result.cpp)\n' >"$tree/shared/base/CMakeLists.txt"
@@ -52,7 +52,11 @@ echo '#include "services/store/work/x.h"' >"$tree/services/store/settings.h" && 
 mkdir -p "$tree/services/cli" && echo '#include "services/cli/commands/x.h"' >"$tree/services/cli/output.cpp" &&
     expect 'output.cpp:1: includes a layer above'
 echo '#include "services/store/domain/x.h"' >"$tree/services/store/misc.cpp" && expect 'misc.cpp:1: includes a layer above'
+mkdir -p "$tree/services/store/misc" && echo '#pragma once' >"$tree/services/store/misc/a.h" &&
+    expect 'misc/a.h:1: includes a layer above'
 mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tree/services/store/work/a.cpp" &&
+    expect "work/a.cpp:1: a service's SQL"
+mkdir -p "$tree/services/store/work" && echo 'R"(SELECT digest' >"$tree/services/store/work/a.cpp" &&
     expect "work/a.cpp:1: a service's SQL"
 echo 'FILES ../registry/x.json)' >"$tree/services/store/CMakeLists.txt" && expect 'CMakeLists.txt:1: a module.s CMake'
 echo 'SOURCES ${CMAKE_SOURCE_DIR}/shared/json/json.cpp)' >"$tree/services/store/CMakeLists.txt" &&
@@ -67,6 +71,9 @@ echo '#include "services/store/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.c
 echo '#include "trainer/model/x.h"' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: services include nothing of the trainer'
 yes '// line' | head -n 601 >"$tree/shared/pg/a.cpp" && expect 'a.cpp:601: more than 600 lines'
 { echo 'int f() {'; yes '    g();' | head -n 71; echo '}'; } >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a function of more'
+{ printf 'int f(int a,\n      int b) {\n'; yes '    g();' | head -n 70; echo '}'; } >"$tree/shared/pg/a.cpp" &&
+    expect 'a.cpp:1: a function of more'
+yes 'text' | head -n 251 >"$tree/ARCHITECTURE.md" && expect 'ARCHITECTURE.md:250: more than'
 echo 'int x;' >"$tree/shared/pg/a.h" && expect 'a.h:1: a header without #pragma once'
 printf '#pragma once\nusing namespace std;\n' >"$tree/shared/pg/a.h" && expect 'a.h:2: using namespace'
 echo '// TO''DO: later' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: finish it'

@@ -69,8 +69,8 @@ check_layers() {
     in_code '^#include "(services|tests)/' "${code[@]}" | grep '^trainer/' | grep -v '_test\.cpp:' |
         report "the trainer includes nothing of the services"
     in_code '^#include "shared/' "${code[@]}" | grep '^trainer/' |
-        grep -vE '"shared/(base|numeric|config|host|log|json|run_settings|safetensors|digest|metrics)/' |
-        report "the trainer uses only base, numeric, config, host, log, json, run_settings, safetensors, digest and metrics of shared/"
+        grep -vE '"shared/(base|numeric|host|log|json|run_settings|safetensors|digest)/' |
+        report "the trainer uses only base, numeric, host, log, json, run_settings, safetensors and digest of shared/"
     in_code '^#include "trainer/' "${code[@]}" | grep '^services/' | report "services include nothing of the trainer"
     for service in services/*/; do
         in_code '^#include "services/' "${code[@]}" | grep "^$service" | grep -v "\"$service" |
@@ -95,7 +95,7 @@ TABLE
 }
 # A service's SQL is in its db/ and schema/ alone.
 check_sql() {
-    in_code '"[^"]*\b(SELECT .* FROM|INSERT INTO|DELETE FROM|UPDATE [a-z_]+ SET)\b' "${code[@]}" | grep '^services/' |
+    in_code '"(\(|[^"]* )?(SELECT [a-z$*]|INSERT INTO |DELETE FROM |UPDATE [a-z_]+ SET |TRUNCATE )' "${code[@]}" | grep '^services/' |
         grep -vE '/db/|/testing/|_test\.cpp:' | report "a service's SQL stands in its db/"
 }
 
@@ -132,8 +132,8 @@ check_order() {
     local root layers own
     own=$(layers | cut -d ' ' -f 1 | grep '^services/[a-z]' | paste -sd '|')
     while read -r root layers; do
-        in_code '^#include "' "${code[@]}" | grep -vE '_test\.cpp:|/testing/' |
-            awk -v root="$root" -v layers="$layers" -v own="^($own)/" '
+        { printf '%s\n' "${code[@]}" | sed 's/.*/&:1:"&"/'; in_code '^#include "' "${code[@]}"; } |
+            grep -vE '_test\.cpp:|/testing/' | awk -v root="$root" -v layers="$layers" -v own="^($own)/" '
             BEGIN {
                 count = split(layers, names, " ")
                 for (i = 1; i <= count; ++i) rank[names[i]] = i
@@ -152,7 +152,7 @@ check_order() {
                 if (!(a in rank)) print $0 "\t" a
                 else if (b in rank && rank[b] > rank[a]) print
             }'
-    done < <(layers) | report "includes a layer above its own (tests/tidy/tidy.sh lists them)"
+    done < <(layers) | report "includes a layer above its own, or is in none (tests/tidy/tidy.sh lists them)"
 }
 
 check_sizes() {
@@ -164,10 +164,13 @@ check_sizes() {
     if [ -e ARCHITECTURE.md ] && (($(wc -l <ARCHITECTURE.md) > architecture_lines_max)); then
         echo "ARCHITECTURE.md:$architecture_lines_max:" | report "more than $architecture_lines_max lines"
     fi
-    # clang-format puts a function's last brace where its first line began; namespaces and types are no functions. The
-    # rows of a table in it do not count.
+    # clang-format puts a function's last brace where its first line began; namespaces and types are no functions. A
+    # signature may go over several lines. The rows of a table in it do not count.
     awk -v max=$function_lines_max '
-        FNR == 1 { start = 0 }
+        FNR == 1 { start = 0; signature = 0 }
+        !start && /^[A-Za-z_~].*[(,]$|^[A-Za-z_~].*\(.*[^{;]$/ && !/^(namespace|class|struct|enum|union|extern)/ { signature = FNR }
+        !start && signature && /;$/ { signature = 0 }
+        !start && signature && signature < FNR && /^ .*\{$/ { start = signature; rows = 0; signature = 0 }
         !start && /\{$/ && /^[^ #}]/ && !/^(namespace|class|struct|enum|union|extern)/ && !/= *\{$/ { start = FNR; rows = 0 }
         start && /= \{$/ { table = FNR }
         start && table && /^ *\};$/ { rows += FNR - table; table = 0 }
