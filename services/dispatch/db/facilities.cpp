@@ -13,7 +13,6 @@ using json::Json;
 const std::string kColumns = "name, spec, devices, version, " + pg::rfc3339("created_at") + " AS created_at, " +
                              pg::rfc3339("updated_at") + " AS updated_at";
 
-// Another release may have written it.
 Result<StoredFacility> read(const pg::Rows& rows, int row) {
     auto facility = parse_facility(rows.json(row, "spec"));
     if (!facility.ok())
@@ -51,7 +50,7 @@ Status require_device(pg::Connection& connection, const std::string& name, const
                                        join(built, ", ") + " (`atoll facility check " + name + "` looks again)");
 }
 
-Status note_devices(pg::Connection& connection, const StoredFacility& checked, const Json& devices) {
+Status record_devices(pg::Connection& connection, const StoredFacility& checked, const Json& devices) {
     ATOLL_RETURN_IF_ERROR(connection.query("UPDATE facilities SET devices = $2 WHERE name = $1 AND version = $3",
                                            {checked.facility.name, devices, checked.version}));
     return {};
@@ -122,8 +121,8 @@ Status delete_facility(pg::Connection& connection, const std::string& name) {
     return rows->affected() > 0 ? Status() : Status(not_found("no facility \"" + name + "\"", "name"));
 }
 
-Status note_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
-                   std::int64_t retry_ms_max) {
+Status record_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
+                     std::int64_t retry_ms_max) {
     if (is_known) {
         ATOLL_RETURN_IF_ERROR(connection.query(
             "UPDATE facilities SET unknown_answers = 0, retry_at = NULL WHERE name = $1 AND unknown_answers > 0",

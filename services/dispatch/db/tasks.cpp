@@ -15,14 +15,15 @@ const std::string kTaskQuery =
     "a.progress FROM tasks t LEFT JOIN LATERAL (SELECT * FROM attempts WHERE task_id = t.id ORDER BY number DESC LIMIT "
     "1) a ON true ";
 
-Attempt read_attempt(const pg::Rows& rows, int row) {
+Attempt read_attempt(const pg::Rows& rows, int row, std::string& damage) {
     Attempt attempt;
     attempt.number = rows.integer(row, "number");
     attempt.step = parse_step(rows.text(row, "step"));
     attempt.batch_id = rows.text(row, "batch_id");
     if (!rows.is_null(row, "exit_code")) attempt.exit_code = rows.integer(row, "exit_code");
     attempt.error = rows.text(row, "attempt_error");
-    read_progress(rows.json(row, "progress"), attempt);
+    if (auto status = read_progress(rows.json(row, "progress"), attempt); !status.ok())
+        damage = "the attempt's progress cannot be read: " + describe(status.error());
     return attempt;
 }
 
@@ -42,7 +43,7 @@ Task read_task(const pg::Rows& rows, int row) {
     task.cancel_requested = rows.boolean(row, "cancel_requested");
     task.error = rows.text(row, "error");
     task.result = rows.json(row, "result");
-    if (!rows.is_null(row, "number")) task.attempt = read_attempt(rows, row);
+    if (!rows.is_null(row, "number")) task.attempt = read_attempt(rows, row, task.damage);
     return task;
 }
 

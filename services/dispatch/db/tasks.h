@@ -17,7 +17,7 @@ struct LeasedTask {
     Task task;
     Facility facility;
     pg::Lease lease;
-    std::string fault = {};  // why the facility's row cannot be read, as another release may have written it
+    std::string fault = {};  // why the facility's row cannot be read
 };
 
 const pg::LeaseTable& task_leases();

@@ -45,7 +45,7 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
     EXPECT_EQ(to_json(*parse_job_spec(to_json(*spec), JobSource::kDatabase)), to_json(*spec));
 }
 
-TEST(JobSpecTest, TheOuterOptimizerHasThePapersDefaults) {
+TEST(JobSpecTest, TheServerOptimizerHasThePapersDefaults) {
     Json value = valid_job();
     EXPECT_FALSE(parse_job_spec(value)->strategy.server_optimizer.has_value());
     value["strategy"]["outer"] = {{"momentum", 0.6}};

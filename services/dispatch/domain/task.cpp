@@ -87,28 +87,26 @@ Json progress_json(const Attempt& attempt) {
             {"batch_asked_ms", attempt.batch_asked_ms}};
 }
 
-void read_progress(const Json& progress, Attempt& attempt) {
-    const auto member = [&](const char* key) { return progress.is_object() ? progress.value(key, Json()) : Json(); };
-    const auto number = [&](const char* key, std::int64_t fallback) {
-        const Json value = member(key);
-        return value.is_number_integer() ? value.get<std::int64_t>() : fallback;
-    };
-    attempt.continues = number("continues", 0);
-    attempt.failed_before = number("failed_before", attempt.number - 1);
-    attempt.step_failures = number("step_failures", 0);
-    attempt.log_offset = number("log_offset", 0);
-    attempt.log_lines = number("log_lines", 0);
-    attempt.partial_reads = number("partial_reads", 0);
-    const Json lines = member("lines");
+Status read_progress(const Json& progress, Attempt& attempt) {
+    json::ObjectReader reader(progress, "progress");
+    const auto count = [&](const char* key) { return reader.required_integer(key, 0, INT64_MAX); };
+    attempt.continues = count("continues");
+    attempt.failed_before = count("failed_before");
+    attempt.step_failures = count("step_failures");
+    attempt.log_offset = count("log_offset");
+    attempt.log_lines = count("log_lines");
+    attempt.partial_reads = count("partial_reads");
+    attempt.queue_misses = count("queue_misses");
+    attempt.missing_since_ms = count("missing_since_ms");
+    attempt.batch_asked_ms = count("batch_asked_ms");
+    const Json& lines = reader.any_or_null("lines");
     attempt.summary = parse_summary_line(lines);
     attempt.results.clear();
     if (lines.is_array())
         for (const Json& line : lines)
             attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
-    attempt.last_step = parse_step_line(member("last_step"));
-    attempt.queue_misses = number("queue_misses", 0);
-    attempt.missing_since_ms = number("missing_since_ms", 0);
-    attempt.batch_asked_ms = number("batch_asked_ms", 0);
+    attempt.last_step = parse_step_line(reader.any_or_null("last_step"));
+    return reader.finish();
 }
 
 Task cleaning_task(const std::string& facility) {

@@ -53,10 +53,9 @@ struct Attempt {
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last
 };
 
-// The column, and the attempt's part that comes from it: what another release's row does not have, or has in another
-// form, keeps its default.
+// The column, and the attempt's part that comes from it; kInvalidArgument names the member that is damaged.
 json::Json progress_json(const Attempt& attempt);
-void read_progress(const json::Json& progress, Attempt& attempt);
+Status read_progress(const json::Json& progress, Attempt& attempt);
 
 struct Task {
     std::string id;
@@ -65,7 +64,7 @@ struct Task {
     std::int64_t round = 0;
     std::string facility;
     TaskParams params;   // empty where the row's cannot be read
-    std::string damage;  // why they cannot; the task's next step fails it
+    std::string damage;  // why they or the attempt's progress cannot; the task's next step fails it
     TaskState state = TaskState::kPending;
     std::int64_t attempts_max = 3;
     bool cancel_requested = false;

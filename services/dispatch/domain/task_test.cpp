@@ -7,10 +7,9 @@ namespace {
 
 using json::Json;
 
-Attempt read_back(const Json& progress, std::int64_t number = 1) {
+Attempt read_back(const Json& progress) {
     Attempt attempt;
-    attempt.number = number;
-    read_progress(progress, attempt);
+    EXPECT_TRUE(read_progress(progress, attempt).ok()) << progress;
     return attempt;
 }
 
@@ -37,26 +36,21 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     EXPECT_EQ(progress_json(read_back(progress_json(Attempt()))), progress_json(Attempt()));
 }
 
-TEST(TaskTest, WhatAnotherReleaseKeptIsReadAsFarAsItCanBe) {
-    const Attempt older = read_back({{"step_failures", 1},
-                                     {"log_offset", 100},
-                                     {"lines", {{"summary", true}, {"samples", 5}, {"tokens", 7}}},
-                                     {"last_step", {{"step", 3}, {"loss", 2.5}}},
-                                     {"queue_misses", 0},
-                                     {"missing_since_ms", 0},
-                                     {"batch_asked_ms", 12}},
-                                    3);
-    EXPECT_EQ(older.failed_before, 2);
-    EXPECT_EQ(older.log_offset, 100);
-    EXPECT_EQ(older.summary->samples, 5);
-    EXPECT_EQ(older.last_step->step, 3);
-    const Json lines = Json::array({{{"perplexity", 2.5}}, 7, {{"perplexity", true}}});
-    const Attempt odd = read_back({{"log_offset", "far"}, {"lines", lines}, {"last_step", 7}});
-    EXPECT_EQ(odd.log_offset, 0);
-    EXPECT_EQ(odd.results.size(), 3U) << "as many as there were";
-    EXPECT_EQ(odd.results[0].perplexity, 2.5);
-    EXPECT_FALSE(odd.last_step);
-    EXPECT_EQ(progress_json(read_back(Json())), progress_json(Attempt()));
+TEST(TaskTest, DamagedProgressIsAnErrorThatNamesTheMember) {
+    const Json whole = progress_json(Attempt());
+    Attempt attempt;
+    for (const auto& [key, value] : whole.items()) {
+        if (key == "lines" || key == "last_step") continue;
+        Json damaged = whole;
+        damaged[key] = "far";
+        EXPECT_EQ(read_progress(damaged, attempt).error().field, "progress." + key);
+        damaged.erase(key);
+        EXPECT_EQ(read_progress(damaged, attempt).error().field, "progress." + key);
+    }
+    EXPECT_EQ(read_progress(Json(7), attempt).error().code, ErrorCode::kInvalidArgument);
+    Json lines = whole;
+    lines["lines"] = Json::array({{{"perplexity", 2.5}}, 7, {{"perplexity", true}}});
+    EXPECT_EQ(read_back(lines).results.size(), 3U) << "as many as there were";
 }
 
 }  // namespace

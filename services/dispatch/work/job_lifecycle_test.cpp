@@ -288,7 +288,7 @@ TEST_F(JobLifecycleTest, AnEvaluationThatPrintsWithoutEndIsEndedAtItsSite) {
     std::filesystem::remove(fake("eval.endless"));
 }
 
-TEST_F(JobLifecycleTest, AFacilityThatAnotherReleaseWroteFailsItsTasksAndNotTheService) {
+TEST_F(JobLifecycleTest, ADamagedFacilityFailsItsTasksAndNotTheService) {
     begin();
     set("train.waits");
     const std::string job = submit(job_request(1));

@@ -107,15 +107,13 @@ TEST_F(LyingSiteTest, AStepThatThrowsFailsItsAttempt) {
     EXPECT_EQ(connect().query("SELECT max(number) AS n FROM attempts").value().integer(0, "n"), 2);
 }
 
-TEST_F(LyingSiteTest, AJobThatAnotherReleaseWroteKeepsNoOtherFromItsDeadline) {
+TEST_F(LyingSiteTest, ADamagedJobKeepsNoOtherFromItsDeadline) {
     set("train.waits");
     const std::string one = submit_one_round("one", 1);
     const std::string other = submit_one_round("other", 1);
     const auto& [broken, good] = std::minmax(one, other);  // late jobs are looked at in this order
     auto connection = connect();
-    ASSERT_TRUE(
-        connection.query("UPDATE jobs SET spec = spec || '{\"from_a_later_release\": 1}' WHERE id = $1", {broken})
-            .ok());
+    ASSERT_TRUE(connection.query("UPDATE jobs SET spec = spec || '{\"damaged\": 1}' WHERE id = $1", {broken}).ok());
     ASSERT_TRUE(connection.query("UPDATE rounds SET deadline_at = now() WHERE state = 'training'").ok());
     EXPECT_TRUE(reaches(good, "failed")) << get("/v1/jobs/" + good).dump(2);
     EXPECT_NE(error_of(good), "");
