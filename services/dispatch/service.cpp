@@ -40,7 +40,8 @@ class Service : public service::Running {
           runner_(settings_, catalog_, issuer, context.pool),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
-          workers_(context.pool, settings_, topics_, runner_, context.metrics, std::move(seams)),
+          workers_(context.pool, settings_, service::instance_name(context.settings), topics_, runner_, context.metrics,
+                   std::move(seams)),
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
@@ -48,7 +49,7 @@ class Service : public service::Running {
                   workers_.wake();
                   return status;
               },
-              context.metrics, settings_.instance),
+              context.metrics, service::instance_name(context.settings)),
           routing_{context.pool, catalog_, topics_, runner_, feed_, [this] { workers_.wake(); }} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
@@ -112,7 +113,6 @@ service::Definition definition() {
 }
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {
-    settings.instance = service::instance_name(context.settings);
     ATOLL_TRY(const auth::Issuer issuer, load_issuer(settings.private_key_file));
     ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
     // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it and make their

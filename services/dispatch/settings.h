@@ -16,7 +16,6 @@ struct Settings {
     std::string store_url_for_sites;  // as the facilities reach it: the gateway's address
     std::string programs;             // atoll and atoll-trainer of local facilities that do not say
     std::string topic_prefix;
-    std::string instance;                     // service::instance_name(): not from the file
     std::filesystem::path control_directory;  // sockets of multiplexed ssh connections
     std::int64_t workers = 4;
     std::int64_t lease_s = 15;
@@ -24,6 +23,7 @@ struct Settings {
     PollPolicy ssh_poll_policy;
 };
 
+// kInvalidArgument naming the option ("dispatch.workers").
 Result<Settings> parse_settings(const json::Json& own);
 
 }  // namespace atl::dispatch

@@ -24,7 +24,7 @@ Status require_facility(pg::Connection& connection, const std::string& name, con
 Status require_device(pg::Connection& connection, const std::string& name, const std::string& device,
                       const std::string& field);
 // What a check of the facility, as it was in that version, has found.
-Status note_devices(pg::Connection& connection, const StoredFacility& checked, const json::Json& devices);
+Status record_devices(pg::Connection& connection, const StoredFacility& checked, const json::Json& devices);
 // In order of names, after `after`, at most `limit`.
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
                                                     std::int64_t limit);
@@ -44,7 +44,7 @@ Status delete_facility(pg::Connection& connection, const std::string& name);
 
 // A facility that gave no clear answer is left alone for a while, longer each time and never all at once; one that
 // answered is used again.
-Status note_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
-                   std::int64_t retry_ms_max);
+Status record_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
+                     std::int64_t retry_ms_max);
 
 }  // namespace atl::dispatch

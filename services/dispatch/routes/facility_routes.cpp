@@ -106,7 +106,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
             all_ok = all_ok && item.ok;
             if (item.name != "devices") continue;
             ATOLL_TRY(auto connection, routing.pool.acquire());
-            ATOLL_RETURN_IF_ERROR(note_devices(*connection, stored, split_list(item.detail)));
+            ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, split_list(item.detail)));
         }
     return Response::json(200, {{"ok", all_ok}, {"checks", std::move(checks)}});
 }

@@ -62,10 +62,11 @@ Task cleaning_after(const Task& preparation) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& runner,
-                       metrics::Registry& metrics, WorkerSeams seams)
+WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, std::string instance, const Topics& topics,
+                       AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams)
     : pool_(pool),
       settings_(settings),
+      terms_{std::chrono::seconds(settings.lease_s), std::move(instance)},
       topics_(topics),
       runner_(runner),
       metrics_(metrics),
@@ -79,7 +80,7 @@ WorkerPool::~WorkerPool() {
 pg::LeaseWorkers::Options WorkerPool::options() {
     return {.name = "dispatch workers",
             .threads = settings_.workers,
-            .terms = {std::chrono::seconds(settings_.lease_s), settings_.instance},
+            .terms = terms_,
             .tables = {&task_leases()},
             .make_work = [this](pg::HeldLeases& held) { return [this, &held] { return work_once(held); }; },
             .idle_wait = [this]() -> Result<milliseconds> {
@@ -93,7 +94,7 @@ Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
     std::optional<LeasedTask> leased;
     {
         ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_TRY(leased, lease_task(*connection, {std::chrono::seconds(settings_.lease_s), settings_.instance}));
+        ATOLL_TRY(leased, lease_task(*connection, terms_));
     }
     if (!leased) return false;
     std::int64_t next_in_ms = 0;
@@ -127,7 +128,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
     ATOLL_RETURN_IF_ERROR(saved);
     ATOLL_TRY(auto connection, pool_.acquire());
     const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
-    return note_answer(*connection, leased.facility.name, is_known, poll_policy.retry_ms, poll_policy.retry_ms_max);
+    return record_answer(*connection, leased.facility.name, is_known, poll_policy.retry_ms, poll_policy.retry_ms_max);
 }
 
 TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
@@ -226,7 +227,9 @@ Status WorkerPool::count() {
     ATOLL_TRY(auto connection, pool_.acquire());
     ATOLL_TRY(const auto counts, count_by_state(*connection));
     for (const auto& [what, state, count] : counts)
-        metrics_.gauge("atoll_dispatch_" + what, "Number by state.", {{"state", state}})
+        metrics_
+            .gauge(what == "jobs" ? "atoll_dispatch_jobs" : "atoll_dispatch_tasks", "Number by state.",
+                   {{"state", state}})
             .Set(static_cast<double>(count));
     return {};
 }

@@ -24,8 +24,9 @@ struct WorkerSeams {
 // leases, watches deadlines and counts. Any number of processes may run such a pool on one database.
 class WorkerPool {
   public:
-    WorkerPool(pg::Pool& pool, const Settings& settings, const Topics& topics, AttemptRunner& runner,
-               metrics::Registry& metrics, WorkerSeams seams = {});
+    // `instance`: service::instance_name(), who holds the leases.
+    WorkerPool(pg::Pool& pool, const Settings& settings, std::string instance, const Topics& topics,
+               AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams = {});
     ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 
     void wake() { workers_.wake(); }  // new work may be due
@@ -48,6 +49,7 @@ class WorkerPool {
 
     pg::Pool& pool_;
     const Settings& settings_;
+    const pg::LeaseTerms terms_;
     const Topics& topics_;
     AttemptRunner& runner_;
     metrics::Registry& metrics_;
