@@ -21,7 +21,7 @@ class RunningAggregation final : public service::Running {
               context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
               {jobs_topic(settings.topic_prefix)},
               [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
-                  return take_event(transaction, event, prefix);
+                  return apply_event(transaction, event, prefix);
               },
               context.metrics, service::instance_name(context.settings)),
           routing_{context.pool} {

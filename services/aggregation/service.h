@@ -4,6 +4,7 @@
 
 namespace atl::aggregation {
 
+// What main() runs.
 service::Definition definition();
 
 }  // namespace atl::aggregation

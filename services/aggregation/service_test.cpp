@@ -48,7 +48,7 @@ class AggregationTest : public service::RoutesFixture {
     Status take(const events::Event& event) {
         auto lease = pool_->acquire().value();
         auto transaction = pg::Transaction::begin(*lease).value();
-        ATOLL_RETURN_IF_ERROR(take_event(transaction, event, ""));
+        ATOLL_RETURN_IF_ERROR(apply_event(transaction, event, ""));
         return transaction.commit();
     }
     Claim claim(const std::string& worker = "w") {

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <string_view>
-
 #include "shared/service/service.h"
 
 namespace atl::registry {
 
-// The registry as shared/service runs it.
+// What main() runs.
 service::Definition definition();
 
 }  // namespace atl::registry

@@ -7,7 +7,9 @@
 
 namespace atl::store {
 
+// Adds the routes and starts the sweep.
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings);
+// What main() runs.
 service::Definition definition();
 
 }  // namespace atl::store

@@ -170,7 +170,7 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
     };
     const auto& [odd, odd_ones] = *std::ranges::min_element(telling, fewer);
     const auto& [usual, usual_ones] = *std::ranges::max_element(telling, fewer);
-    tell_fault(options, odd_ones.front());
+    report_fault(options, odd_ones.front());
     return invalid_argument(key, inputs[odd_ones.front()].name + " was trained on other weights than " +
                                      inputs[usual_ones.front()].name + " (" + key + " " + in_quotes(odd) + ", not " +
                                      in_quotes(usual) + "): only adapters of one base can be averaged");
@@ -186,14 +186,14 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const AggregatorO
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         const Status status = read_input(inputs[i], start, headers);
         if (status.ok()) continue;
-        tell_fault(options, i);
+        report_fault(options, i);
         return status.error();
     }
     for (std::size_t i = 1; i < inputs.size(); ++i) {
         const Status status =
             check_same_tensors(inputs[0], headers.inputs[0], inputs[i], headers.inputs[i], Types::kMustAgree);
         if (status.ok()) continue;
-        tell_fault(options, at_fault(headers, status.error().field, i));
+        report_fault(options, at_fault(headers, status.error().field, i));
         return status.error();
     }
     for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
@@ -222,7 +222,8 @@ Status check_makeable(const TensorInfo& info, const Headers& headers, bool steps
     const bool wide =
         info.dtype == DType::kF64 || (base != headers.base.end() && base->second.info.dtype == DType::kF64);
     if (wide && steps)
-        return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is F64: the outer step is in fp32");
+        return invalid_argument(info.name,
+                                "tensor " + in_quotes(info.name) + " is F64: the server optimizer steps in fp32");
     return {};
 }
 
@@ -299,12 +300,12 @@ Status check_strategy(const StrategySpec& strategy, const Input& first, bool has
     const ServerOptimizer& optimizer = *strategy.server_optimizer;
     if (!has_base) return invalid_argument("strategy.outer", "needs the model that the inputs were trained from");
     if (!(optimizer.learning_rate > 0) || !std::isfinite(optimizer.learning_rate))
-        return invalid_argument("lr", "the outer rate must be finite and greater than 0");
+        return invalid_argument("lr", "the server optimizer's rate must be finite and greater than 0");
     if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1))
-        return invalid_argument("momentum", "the outer momentum must be at least 0 and less than 1");
+        return invalid_argument("momentum", "the server optimizer's momentum must be at least 0 and less than 1");
     for (const InputFile& file : first.files)
         if (file.path.starts_with(kMomentumPrefix))
-            return invalid_argument(file.path, file.path + ": is where the outer step's momentum goes");
+            return invalid_argument(file.path, file.path + ": is where the server optimizer's momentum goes");
     return {};
 }
 
@@ -314,7 +315,7 @@ bool is_floating(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-void tell_fault(const AggregatorOptions& options, std::size_t input) {
+void report_fault(const AggregatorOptions& options, std::size_t input) {
     if (options.on_fault) options.on_fault(input);
 }
 

@@ -53,7 +53,7 @@ struct Plan {
 Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, const std::vector<double>& weights,
                        const AggregatorOptions& options, std::optional<RoundBase> start);
 
-void tell_fault(const AggregatorOptions& options, std::size_t input);
+void report_fault(const AggregatorOptions& options, std::size_t input);
 
 bool is_floating(safetensors::DType dtype);
 

@@ -79,7 +79,7 @@ Result<std::span<const std::byte>> read_elements(const Elements& which, const In
 // Of one of the inputs.
 Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t input, Scratch& scratch) {
     auto raw = read_elements(which, which.plan.inputs[input], which.tensor.inputs[input], scratch);
-    if (!raw.ok()) tell_fault(which.plan.options, input);
+    if (!raw.ok()) report_fault(which.plan.options, input);
     return raw;
 }
 
@@ -99,7 +99,7 @@ Error blame(const Elements& which, Scratch& scratch) {
     Status status;
     for (std::size_t i = 0; status.ok() && i < tensor.inputs.size(); ++i) {
         status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
-        if (!status.ok()) tell_fault(which.plan.options, i);
+        if (!status.ok()) report_fault(which.plan.options, i);
     }
     if (status.ok() && (tensor.kind == TensorKind::kWeights || tensor.kind == TensorKind::kMomentum))
         status = find_fault(which, which.plan.start->base, tensor.base, scratch);
@@ -177,13 +177,13 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 // Of two inputs whose elements differ: the second, unless it is the first that has left the base's.
 Status tell_odd_one(const Elements& which, std::size_t first, std::size_t other, Scratch& scratch) {
     if (!which.plan.start) {
-        tell_fault(which.plan.options, other);
+        report_fault(which.plan.options, other);
         return {};
     }
     ATOLL_TRY(const auto read, read_elements(which, which.plan.start->base, which.tensor.base, scratch));
     const std::vector<std::byte> base(read.begin(), read.end());
     ATOLL_TRY(const auto raw, read_input(which, first, scratch));
-    tell_fault(which.plan.options, std::memcmp(raw.data(), base.data(), base.size()) != 0 ? first : other);
+    report_fault(which.plan.options, std::memcmp(raw.data(), base.data(), base.size()) != 0 ? first : other);
     return {};
 }
 

@@ -69,7 +69,7 @@ double worst_distance(const std::vector<float>& weights, const nlohmann::json& g
     return worst;
 }
 
-TEST(OuterStepTest, ThreeRoundsGoAsPyTorchsSgd) {
+TEST(ServerOptimizerTest, ThreeRoundsGoAsPyTorchsSgd) {
     const auto text = read_file(ATOLL_GOLDEN_DIR "/outer/outer.json");
     ASSERT_TRUE(text.ok());
     const auto goldens = nlohmann::json::parse(*text);
@@ -81,7 +81,7 @@ TEST(OuterStepTest, ThreeRoundsGoAsPyTorchsSgd) {
     }
 }
 
-TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
+TEST(ServerOptimizerTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     std::vector<float> values(1237);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(std::sin(static_cast<double>(i)));
     const std::vector<float> reversed(values.rbegin(), values.rend());
@@ -108,7 +108,7 @@ TEST(OuterStepTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     EXPECT_EQ(reference[1].find("\"ids\""), std::string::npos) << "integers have no momentum";
 }
 
-TEST(OuterStepTest, WithoutAStepTheBaseChangesNoBit) {
+TEST(ServerOptimizerTest, WithoutAStepTheBaseChangesNoBit) {
     const Input a = input_of("a", {{f16("w", {1, 2})}});
     const Input b = input_of("b", {{f16("w", {3, 5})}});
     const auto aggregator = Aggregator::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f32("w", {7, 7})}})});
@@ -117,7 +117,7 @@ TEST(OuterStepTest, WithoutAStepTheBaseChangesNoBit) {
     EXPECT_EQ(whole_file(*aggregator, 0).value(), file_of({f16("w", {2, 3.5})}));
 }
 
-TEST(OuterStepTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {
+TEST(ServerOptimizerTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {
     const Input good = input_of("good", {{f32("v", {1}), f32("w", {1, 2})}});
     const Input base = input_of("base", {{f32("v", {1}), f32("w", {1, 2})}});
     expect_invalid(error_of({}, {good, input_of("bad", {{f32("v", {1})}})}, RoundBase{base}), "w",
@@ -131,7 +131,7 @@ TEST(OuterStepTest, AnUpdateWithOtherTensorsThanItsBaseIsNamed) {
                    {"F32[2] in base", "I64[2] in bad"});
 }
 
-TEST(OuterStepTest, NaNInBaseOrMomentumIsNamed) {
+TEST(ServerOptimizerTest, NaNInBaseOrMomentumIsNamed) {
     const Input update = input_of("update", {{f32("w", {1, 2})}});
     const Input spoilt = input_of("spoilt", {{f32("w", {1, NAN})}});
     expect_invalid(error_of(step(), {update}, RoundBase{spoilt}), "w", {"of spoilt", "element 1"});
@@ -141,7 +141,7 @@ TEST(OuterStepTest, NaNInBaseOrMomentumIsNamed) {
     expect_invalid(error_of(step(), {small}, RoundBase{large}), "w", {"step", "F16"});
 }
 
-TEST(OuterStepTest, AMomentumOfAnotherModelIsRefused) {
+TEST(ServerOptimizerTest, AMomentumOfAnotherModelIsRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
     expect_invalid(error_of(step(), {model}, RoundBase{model, input_of("m", {{f32("v", {1, 2})}})}), "w", {"m lacks"});
     expect_invalid(error_of(step(), {model}, RoundBase{model, input_of("m", {{f32("w", {1})}})}), "w",
@@ -150,7 +150,7 @@ TEST(OuterStepTest, AMomentumOfAnotherModelIsRefused) {
                    {"F32[2]", "F16[2] in m"});
 }
 
-TEST(OuterStepTest, RatesThatMeanNothingAreRefused) {
+TEST(ServerOptimizerTest, RatesThatMeanNothingAreRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
     for (const double rate : {0.0, -1.0, std::nan(""), INFINITY + 0.0})
         expect_invalid(error_of(step(rate), {model}, RoundBase{model}), "lr");

@@ -28,6 +28,7 @@ struct Event {
 json::Json to_json(const Event& event);
 Result<Event> from_json(const json::Json& value);
 
+// The tables of outbox and inbox: the first migration of a service that has either.
 extern const std::string_view kTablesSql;
 
 // Adds an event to the outbox of the transaction's schema. `key` decides the partition and so the order: the job's id,

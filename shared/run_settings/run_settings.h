@@ -15,6 +15,11 @@
 
 // What a run shall do: the flags of `train`, `eval`, `plan` and `generate`, which are also the keys of run.json (with _
 // for -) and of a job's training settings. The trainer and dispatch read and check them by this one set of rules.
+//
+//   RunConfig config;
+//   ATOLL_RETURN_IF_ERROR(assign_json(config, settings, kTrain));   // or assign() flag by flag; says what is wrong
+//   where ATOLL_RETURN_IF_ERROR(check_training(config, ranks));           // the rules that join settings
+//   ATOLL_TRY(const BatchPlan batch, plan_batch(config, ranks));    // rows a step, a rank and micro-step
 namespace atl::run_settings {
 
 struct RunConfig {

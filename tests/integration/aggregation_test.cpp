@@ -364,7 +364,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledAtItsCommitPublishesOnce) {
     EXPECT_TRUE(consumer_->poll(std::chrono::milliseconds(500)).value().empty()) << "one answer";
 }
 
-TEST_F(AggregationProcessTest, TheOuterStepKeepsItsMomentumThroughAKill) {
+TEST_F(AggregationProcessTest, TheServerOptimizerKeepsItsMomentumThroughAKill) {
     const auto start = [&](std::optional<ServiceProcess>& service, const std::string& name) {
         service.emplace("aggregation", aggregation_config({{"part_bytes", 8192}}), root(), name);
     };

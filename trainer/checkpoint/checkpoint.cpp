@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kSchema = "3";
+constexpr const char* kSchema = "4";
 // Of the tensors before it, in their order, and of the metadata: [tensors + 1, kDigestBytes].
 constexpr const char* kDigests = "sha256";
 constexpr std::size_t kDigestBytes = 64;  // hexadecimal
@@ -106,7 +106,7 @@ class CheckpointWriter {
                                            const std::string& fingerprint) {
         const std::map<std::string, std::string> metadata = {{"schema", kSchema},
                                                              {"progress", trainer_state_text(state)},
-                                                             {"identity", fingerprint},
+                                                             {"fingerprint", fingerprint},
                                                              {"kernels", backend.name()}};
         ATOLL_TRY(auto writer, safetensors::Writer::create(file, state_tensors(store), metadata));
         return CheckpointWriter(std::move(writer), metadata_digest(metadata));
@@ -246,7 +246,7 @@ bool take(const json& object, const char* key, double& into) {
 Result<TrainerState> parse_trainer_state(const safetensors::File& file, const std::string& fingerprint) {
     const std::string name = file.path().string();
     ATOLL_RETURN_IF_ERROR(check_metadata(file));
-    const std::string differing = differences(find_metadata(file, "identity"), fingerprint);
+    const std::string differing = differences(find_metadata(file, "fingerprint"), fingerprint);
     if (!differing.empty()) {
         return conflict("--resume: the run that saved " + name + " had " + differing +
                             "; go on with the same, or begin anew with --overwrite",

@@ -12,6 +12,12 @@
 // What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
 // moments and counters, in one safetensors file beside --out. It names no rank and no sharding, so any number of ranks
 // may continue it.
+//
+//   ATOLL_RETURN_IF_ERROR(prepare_checkpoint(out));                              // rank 0, before the first step
+//   ATOLL_TRY(auto state, load_checkpoint(checkpoint_file(out), store, …));      // with --resume
+//   ATOLL_RETURN_IF_ERROR(save_checkpoint(checkpoint_file(out), store, …));      // every --save-every steps, at a stop
+//   ATOLL_RETURN_IF_ERROR(write_finished(out, fingerprint));                     // rank 0, before the result appears
+//   ATOLL_RETURN_IF_ERROR(finish_checkpoint(out, fingerprint));                  // rank 0, once it is there
 namespace atl::checkpoint {
 
 // Where a run stands. The position in the data follows from the number of steps.

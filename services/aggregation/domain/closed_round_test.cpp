@@ -115,7 +115,7 @@ TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
     EXPECT_EQ(contributions(*parse_closed_round(data))[1]["weight"], 0.5);
 }
 
-TEST(ClosedRoundTest, TheOuterOptimizerIsWhatTheStrategySays) {
+TEST(ClosedRoundTest, TheServerOptimizerIsWhatTheStrategySays) {
     Json data = closed_round();
     EXPECT_FALSE(parse_closed_round(data)->strategy.server_optimizer.has_value());
     data["strategy"]["outer"] = {{"lr", 0.5}};

@@ -36,7 +36,7 @@ std::string results_topic(const std::string& topic_prefix) {
     return topic_prefix + "atoll.aggregations";
 }
 
-Status take_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix) {
+Status apply_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix) {
     if (event.type != "atoll.round.closed.v1") return {};
     auto round = parse_closed_round(event.data);
     if (!round.ok()) {

@@ -14,7 +14,7 @@ std::string results_topic(const std::string& topic_prefix);
 
 // The handler of the jobs' topic: records a closed round as work; every other type of event is not for us. A closed
 // round that cannot be aggregated as it is written fails at once.
-Status take_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix);
+Status apply_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix);
 
 // atoll.aggregation.completed.v1 {job, round, version, model, updates_refused: [{facility, task, version, reason}]}
 Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,

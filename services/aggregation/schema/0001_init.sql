@@ -21,7 +21,7 @@ CREATE TABLE aggregations (
     parts_total integer NOT NULL DEFAULT 0,
     parts_left  integer NOT NULL DEFAULT 0 CHECK (parts_left >= 0),
     version     text,
-    optimizer_state text,  -- what the outer optimizer leaves for the next round: a version in the store
+    optimizer_state text,  -- what the server optimizer leaves for the next round: a version in the store
     error       text,
     created_at  timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,

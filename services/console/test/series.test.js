@@ -4,7 +4,7 @@ import {test} from 'node:test';
 import {newProgress, applyJob, applyRounds} from '../page/job_progress.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from '../page/series.js';
 
-function courseWith(rounds, job = {}) {
+function jobProgressWith(rounds, job = {}) {
     const jobProgress = newProgress();
     applyJob(jobProgress, {id: 'j', spec: {participants: []}, ...job});
     applyRounds(
@@ -18,7 +18,7 @@ function training(id, facility, dataset, more = {}) {
 }
 
 test('losses of several rounds follow one another on one axis of steps', () => {
-    const jobProgress = courseWith([
+    const jobProgress = jobProgressWith([
         {round: 1, tasks: [training('1a', 'a', 'd'), training('1b', 'b', 'd')]},
         {round: 2, tasks: [training('2a', 'a', 'd')]},
     ]);
@@ -48,7 +48,7 @@ test('losses of several rounds follow one another on one axis of steps', () => {
 });
 
 test('a facility that takes part with two datasets has two lines', () => {
-    const jobProgress = courseWith([
+    const jobProgress = jobProgressWith([
         {round: 1, tasks: [training('1', 'a', 'd'), training('2', 'a', 'e'), training('3', 'b', 'd')]},
     ]);
     for (const task of jobProgress.tasks.values()) task.points = [{step: 1, loss: 1}];
@@ -60,13 +60,13 @@ test('a facility that takes part with two datasets has two lines', () => {
 });
 
 test('nothing trained is no series', () => {
-    assert.deepEqual(lossSeries(courseWith([{round: 1, tasks: [training('1', 'a', 'd')]}])).series, []);
+    assert.deepEqual(lossSeries(jobProgressWith([{round: 1, tasks: [training('1', 'a', 'd')]}])).series, []);
     assert.deepEqual(perplexityPanels(newProgress()), []);
 });
 
 test('a panel a place: the global line begins at the base, each update has its own', () => {
     const at = (which, perplexity, dataset = 'd') => ({facility: 'a', dataset, which, model: which, perplexity});
-    const jobProgress = courseWith([
+    const jobProgress = jobProgressWith([
         {round: 1, evaluations: [at('global', 40), at('x', 30), at('a', 0)]},
         {round: 0, evaluations: [at('base', 90), at('base', 80, 'c')]},
     ]);
@@ -93,7 +93,7 @@ test('a panel a place: the global line begins at the base, each update has its o
 });
 
 test("the lineage takes the weights of the store's records of this job", () => {
-    const jobProgress = courseWith([
+    const jobProgress = jobProgressWith([
         {round: 0, base: 'b', version: 'b'},
         {round: 1, base: 'b', version: 'v1', tasks: [training('1', 'a', 'd', {version: 'u1', tokens: 10})]},
         {round: 2, base: 'v1', version: '', state: 'training'},

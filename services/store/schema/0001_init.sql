@@ -27,7 +27,7 @@ CREATE TABLE versions (
     sequence      bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
     model         text NOT NULL CONSTRAINT versions_model REFERENCES models (name),
     digest        text NOT NULL REFERENCES manifests (digest),
-    -- optimizer_state: what an outer optimizer keeps from step to step, of the model that it steps
+    -- optimizer_state: what a server optimizer keeps from step to step, of the model that it steps
     kind          text NOT NULL CHECK (kind IN ('base', 'update', 'global', 'optimizer_state')),
     parents       jsonb NOT NULL,
     job           text,
