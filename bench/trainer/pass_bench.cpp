@@ -27,10 +27,10 @@ model::ModelConfig llama(std::int64_t hidden, std::int64_t layers, std::int64_t 
 
 void run(benchmark::State& state, const model::ModelConfig& config, model::BatchShape shape, bool train) {
     const auto backend = kernels::make_cpu_backend(static_cast<int>(state.range(0))).value();
-    model::ReferenceDriver resident(model::make_model(config), *backend);
-    for (const auto& unit : resident.model().units) {
+    model::ReferenceDriver driver(model::make_model(config), *backend);
+    for (const auto& unit : driver.model().units) {
         for (const auto& parameter : unit.parameters)
-            model::initialize(parameter, 1, 0, resident.weight(parameter.name));
+            model::initialize(parameter, 1, 0, driver.weight(parameter.name));
     }
     std::vector<std::int32_t> ids;
     for (std::int64_t i = 0; i < shape.tokens(); ++i) {
@@ -38,11 +38,11 @@ void run(benchmark::State& state, const model::ModelConfig& config, model::Batch
     }
     const model::HostBatch rows{.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = {}};
     for (auto _ : state)  // NOLINT(clang-analyzer-deadcode.DeadStores): the loop of every benchmark
-        benchmark::DoNotOptimize(train ? resident.train(rows) : resident.evaluate(rows));
+        benchmark::DoNotOptimize(train ? driver.train(rows) : driver.evaluate(rows));
     const double passes = train ? 3.0 : 1.0, iterations = static_cast<double>(state.iterations());
     state.counters["tokens/s"] =
         benchmark::Counter(static_cast<double>(shape.tokens()) * iterations, benchmark::Counter::kIsRate);
-    state.counters["GFLOP/s"] = benchmark::Counter(passes * resident.model().forward_flops(shape) * iterations * 1e-9,
+    state.counters["GFLOP/s"] = benchmark::Counter(passes * driver.model().forward_flops(shape) * iterations * 1e-9,
                                                    benchmark::Counter::kIsRate);
 }
 
