@@ -71,7 +71,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
             case Place::kMetadata:
                 metadata_key_ = name;
                 if (header.metadata.contains(name))
-                    return fail(name, "__metadata__ has the key " + in_quotes(name) + " twice");
+                    return fail("__metadata__", "__metadata__ has the key " + in_quotes(name) + " twice");
                 return go(Place::kMetadataText);
             default:
                 return tensor_key(name);
@@ -85,7 +85,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
         }
         if (place_ != Place::kDType) return unexpected("a string");
         auto dtype = parse_dtype(value);
-        if (!dtype.ok()) return fail(tensor_.name, about_tensor(dtype.error().message));
+        if (!dtype.ok()) return fail_at(key_, dtype.error().message);
         tensor_.dtype = *dtype;
         return go(Place::kTensor);
     }
@@ -141,8 +141,9 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
         return false;
     }
 
-    std::string about_tensor(const std::string& what) const {
-        return "tensor " + in_quotes(tensor_.name) + ": " + what;
+    // What is wrong is the tensor's `key`, or with none the tensor itself.
+    bool fail_at(const std::string& key, const std::string& what) {
+        return fail(tensor_.name + (key.empty() ? "" : "." + key), "tensor " + in_quotes(tensor_.name) + ": " + what);
     }
 
     bool unexpected(const char* what) {
@@ -157,7 +158,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
             case Place::kMetadataText:
                 return fail("__metadata__", "__metadata__: " + text + " (it maps strings to strings)");
             default:
-                return fail(tensor_.name, about_tensor(text));
+                return fail_at(key_, text);
         }
     }
 
@@ -167,6 +168,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
         if (!is_plain_name(name)) return fail("header", "a tensor may not be named " + in_quotes(name));
         tensor_ = TensorInfo{};
         tensor_.name = name;
+        key_.clear();
         has_dtype_ = has_shape_ = has_offsets_ = false;
         offset_count_ = 0;
         return go(Place::kTensorValue);
@@ -176,39 +178,39 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
         if (name == "dtype") return once(has_dtype_, name, Place::kDType);
         if (name == "shape") return once(has_shape_, name, Place::kShapeValue);
         if (name == "data_offsets") return once(has_offsets_, name, Place::kOffsetsValue);
-        return fail(tensor_.name, about_tensor("unknown key " + in_quotes(name)));
+        return fail_at("", "unknown key " + in_quotes(name));
     }
 
     bool once(bool& seen, const std::string& name, Place place) {
-        if (std::exchange(seen, true))
-            return fail(tensor_.name, about_tensor("the key " + in_quotes(name) + " comes twice"));
+        key_ = name;
+        if (std::exchange(seen, true)) return fail_at(name, "the key " + in_quotes(name) + " comes twice");
         return go(place);
     }
 
     bool add_extent(std::uint64_t value) {
-        if (value > kInt64Max) return fail(tensor_.name, about_tensor("an extent of its shape does not fit 63 bits"));
-        if (tensor_.shape.size() == kDimensionsMax) return fail(tensor_.name, about_tensor("more than 16 dimensions"));
+        if (value > kInt64Max) return fail_at(key_, "an extent of its shape does not fit 63 bits");
+        if (tensor_.shape.size() == kDimensionsMax) return fail_at(key_, "more than 16 dimensions");
         tensor_.shape.push_back(static_cast<std::int64_t>(value));
         return true;
     }
 
     bool add_offset(std::uint64_t value) {
-        if (offset_count_ == 2) return fail(tensor_.name, about_tensor("data_offsets has more than two numbers"));
+        if (offset_count_ == 2) return fail_at(key_, "data_offsets has more than two numbers");
         (offset_count_++ == 0 ? tensor_.begin : tensor_.end) = value;
         return true;
     }
 
     bool finish_tensor() {
-        if (!has_dtype_) return fail(tensor_.name, about_tensor("dtype is missing"));
-        if (!has_shape_) return fail(tensor_.name, about_tensor("shape is missing"));
-        if (!has_offsets_) return fail(tensor_.name, about_tensor("data_offsets is missing"));
-        if (offset_count_ != 2) return fail(tensor_.name, about_tensor("data_offsets needs two numbers"));
-        if (tensor_.begin > tensor_.end) return fail(tensor_.name, about_tensor("data_offsets end before they begin"));
+        if (!has_dtype_) return fail_at("dtype", "dtype is missing");
+        if (!has_shape_) return fail_at("shape", "shape is missing");
+        if (!has_offsets_) return fail_at("data_offsets", "data_offsets is missing");
+        if (offset_count_ != 2) return fail_at("data_offsets", "data_offsets needs two numbers");
+        if (tensor_.begin > tensor_.end) return fail_at("data_offsets", "data_offsets end before they begin");
         const auto size = byte_count(tensor_);
-        if (!size) return fail(tensor_.name, about_tensor("the size of its shape does not fit 63 bits"));
+        if (!size) return fail_at("shape", "the size of its shape does not fit 63 bits");
         if (tensor_.end - tensor_.begin != *size)
-            return fail(tensor_.name, about_tensor("data_offsets span " + std::to_string(tensor_.end - tensor_.begin) +
-                                                   " bytes, but shape and dtype need " + std::to_string(*size)));
+            return fail_at("data_offsets", "data_offsets span " + std::to_string(tensor_.end - tensor_.begin) +
+                                               " bytes, but shape and dtype need " + std::to_string(*size));
         header.tensors.push_back(std::move(tensor_));
         return true;
     }
@@ -217,6 +219,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     std::unordered_set<std::string> names_;
     std::string metadata_key_;
     TensorInfo tensor_;
+    std::string key_;  // of the tensor, whose value is being read
     bool has_dtype_ = false;
     bool has_shape_ = false;
     bool has_offsets_ = false;

@@ -52,75 +52,79 @@ TEST(SafetensorsHeaderTest, ScalarsAndEmptyTensorsAreSound) {
 }
 
 struct BadHeader {
-    const char* what;  // part of the message
+    const char* field;
     std::string header;
     std::uint64_t data_bytes;
+    std::vector<std::string> values = {};  // that the message has
 };
 
-TEST(SafetensorsHeaderTest, EveryBadHeaderIsRefusedWithItsReason) {
+TEST(SafetensorsHeaderTest, EveryBadHeaderIsRefusedByWhatIsWrong) {
     const std::string good_b = R"("b":{"dtype":"F32","shape":[2],"data_offsets":)";
     const BadHeader cases[] = {
-        {"opening brace", "", 0},
-        {"opening brace", " " + with(kGood), 8},
-        {"opening brace", "\xef\xbb\xbf" + with(kGood), 8},
-        {"opening brace", "[]", 0},
-        {"closing brace", with(kGood) + "\n", 8},
-        {"closing brace", with(kGood) + "x", 8},
-        {"closing brace", "{\"a\":{", 0},
-        {"not valid JSON", "{\"a\":}", 0},
-        {"not valid JSON", "{} {}", 0},
-        {"not valid JSON", "{\"\xff\":{" + std::string(kGood) + "}}", 8},
-        {"not valid JSON", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}", 8},
-        {"dtype is missing", with(R"("shape":[2],"data_offsets":[0,8])"), 8},
-        {"shape is missing", with(R"("dtype":"F32","data_offsets":[0,8])"), 8},
-        {"data_offsets is missing", with(R"("dtype":"F32","shape":[2])"), 8},
-        {"unknown dtype", with(R"("dtype":"F31","shape":[2],"data_offsets":[0,8])"), 8},
-        {"unknown key", with(std::string(kGood) + R"(,"extra":1)"), 8},
-        {"comes twice", with(std::string(kGood) + R"(,"dtype":"F32")"), 8},
-        {"the key \"a\" twice", "{\"a\":{" + std::string(kGood) + "},\"a\":{" + kGood + "}}", 8},
-        {"__metadata__ has the key", R"({"__metadata__":{"x":"1","x":"1"}})", 0},
-        {"the key \"__metadata__\" twice", R"({"__metadata__":{},"__metadata__":{}})", 0},
-        {"maps strings to strings", R"({"__metadata__":{"x":1}})", 0},
-        {"maps strings to strings", R"({"__metadata__":[]})", 0},
-        {"null in an unexpected place", R"({"a":null})", 0},
-        {"an array in an unexpected place", R"({"a":[]})", 0},
-        {"an object in an unexpected place", with(R"("dtype":{})"), 0},
-        {"a string in an unexpected place", with(R"("shape":"2")"), 0},
-        {"an array in an unexpected place", with(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8},
-        {"a negative number", with(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8},
-        {"no 64-bit integer", with(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8},
-        {"no 64-bit integer", with(R"("dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8])"), 8},
-        {"does not fit 63 bits", with(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8])"), 8},
+        {"header", "", 0},
+        {"header", " " + with(kGood), 8},
+        {"header", "\xef\xbb\xbf" + with(kGood), 8},
+        {"header", "[]", 0},
+        {"header", with(kGood) + "\n", 8},
+        {"header", with(kGood) + "x", 8},
+        {"header", "{\"a\":{", 0},
+        {"header", "{\"a\":}", 0},
+        {"header", "{} {}", 0},
+        {"header", "{\"\xff\":{" + std::string(kGood) + "}}", 8},
+        {"header", "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},}", 8},
+        {"a.dtype", with(R"("shape":[2],"data_offsets":[0,8])"), 8},
+        {"a.shape", with(R"("dtype":"F32","data_offsets":[0,8])"), 8},
+        {"a.data_offsets", with(R"("dtype":"F32","shape":[2])"), 8},
+        {"a.dtype", with(R"("dtype":"F31","shape":[2],"data_offsets":[0,8])"), 8, {"\"F31\""}},
+        {"a", with(std::string(kGood) + R"(,"extra":1)"), 8, {"\"extra\""}},
+        {"a.dtype", with(std::string(kGood) + R"(,"dtype":"F32")"), 8},
+        {"a", "{\"a\":{" + std::string(kGood) + "},\"a\":{" + kGood + "}}", 8},
+        {"__metadata__", R"({"__metadata__":{"x":"1","x":"1"}})", 0, {"\"x\""}},
+        {"__metadata__", R"({"__metadata__":{},"__metadata__":{}})", 0},
+        {"__metadata__", R"({"__metadata__":{"x":1}})", 0},
+        {"__metadata__", R"({"__metadata__":[]})", 0},
+        {"a", R"({"a":null})", 0},
+        {"a", R"({"a":[]})", 0},
+        {"a.dtype", with(R"("dtype":{})"), 0},
+        {"a.shape", with(R"("shape":"2")"), 0},
+        {"a.shape", with(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8},
+        {"a.shape", with(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8},
+        {"a.shape", with(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8},
+        {"a.shape", with(R"("dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8])"), 8},
+        {"a.shape", with(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8])"), 8},
         // 2^62 × 4 × 4 bytes wraps to 0; 2^32 × 2^32 × 4 too.
-        {"does not fit 63 bits", with(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0},
-        {"does not fit 63 bits", with(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0},
-        {"does not fit 63 bits", with(R"("dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0])"), 0},
-        {"more than 16 dimensions",
-         with(R"("dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1])"), 1},
-        {"end before they begin", with(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8},
-        {"needs two numbers", with(R"("dtype":"F32","shape":[0],"data_offsets":[0])"), 0},
-        {"more than two numbers", with(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8},
-        {"shape and dtype need 8", with(R"("dtype":"F32","shape":[2],"data_offsets":[0,12])"), 12},
-        {"beyond the end of the file", with(kGood), 7},
-        {"1 bytes after the last tensor", with(kGood), 9},
-        {"5 bytes after the last tensor", "{}", 5},
-        {"a gap", "{\"a\":{" + std::string(kGood) + "}," + good_b + "[9,17]}}", 17},
-        {"a gap", with(R"("dtype":"F32","shape":[2],"data_offsets":[1,9])"), 9},
-        {"overlaps", "{\"a\":{" + std::string(kGood) + "}," + good_b + "[4,12]}}", 12},
-        {"overlaps", "{\"a\":{" + std::string(kGood) + "}," + good_b + "[0,8]}}", 8},
-        {"may not be named \"\"", "{\"\":{" + std::string(kGood) + "}}", 8},
-        {"may not be named \"..\"", "{\"..\":{" + std::string(kGood) + "}}", 8},
-        {"may not be named \"../a\"", "{\"../a\":{" + std::string(kGood) + "}}", 8},
-        {"may not be named \"a\\x00b\"", "{\"a\\u0000b\":{" + std::string(kGood) + "}}", 8},
-        {"may not be named \"\\x1b[2J\"", "{\"\\u001b[2J\":{" + std::string(kGood) + "}}", 8},
-        {"may not be named \"c:\\\\a\"", "{\"c:\\\\a\":{" + std::string(kGood) + "}}", 8},
+        {"a.shape", with(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0},
+        {"a.shape", with(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 0},
+        {"a.shape", with(R"("dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0])"), 0},
+        {"a.shape",
+         with(R"("dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1])"),
+         1,
+         {"16"}},
+        {"a.data_offsets", with(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8},
+        {"a.data_offsets", with(R"("dtype":"F32","shape":[0],"data_offsets":[0])"), 0},
+        {"a.data_offsets", with(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8},
+        {"a.data_offsets", with(R"("dtype":"F32","shape":[2],"data_offsets":[0,12])"), 12, {"12", "8"}},
+        {"a", with(kGood), 7},
+        {"header", with(kGood), 9, {"1"}},
+        {"header", "{}", 5, {"5"}},
+        {"b", "{\"a\":{" + std::string(kGood) + "}," + good_b + "[9,17]}}", 17},
+        {"a", with(R"("dtype":"F32","shape":[2],"data_offsets":[1,9])"), 9},
+        {"b", "{\"a\":{" + std::string(kGood) + "}," + good_b + "[4,12]}}", 12},
+        {"b", "{\"a\":{" + std::string(kGood) + "}," + good_b + "[0,8]}}", 8},
+        {"header", "{\"\":{" + std::string(kGood) + "}}", 8, {"\"\""}},
+        {"header", "{\"..\":{" + std::string(kGood) + "}}", 8, {"\"..\""}},
+        {"header", "{\"../a\":{" + std::string(kGood) + "}}", 8, {"\"../a\""}},
+        {"header", "{\"a\\u0000b\":{" + std::string(kGood) + "}}", 8, {"\"a\\x00b\""}},
+        {"header", "{\"\\u001b[2J\":{" + std::string(kGood) + "}}", 8, {"\"\\x1b[2J\""}},
+        {"header", "{\"c:\\\\a\":{" + std::string(kGood) + "}}", 8, {"\"c:\\\\a\""}},
     };
     for (const BadHeader& bad : cases) {
         const auto result = parse(bad.header, bad.data_bytes);
         ASSERT_FALSE(result.ok()) << bad.header;
         EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
-        EXPECT_NE(result.error().message.find(bad.what), std::string::npos)
-            << bad.header << "\n  says: " << result.error().message << "\n  expected: " << bad.what;
+        EXPECT_EQ(result.error().field, bad.field) << bad.header << "\n  says: " << result.error().message;
+        for (const std::string& value : bad.values)
+            EXPECT_NE(result.error().message.find(value), std::string::npos) << value << "\n" << result.error().message;
     }
 }
 
