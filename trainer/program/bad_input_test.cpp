@@ -249,9 +249,8 @@ TEST_F(BadInputTest, ATokenOutsideTheVocabularyIsRefusedWhereverItIs) {
                                 ranks);
         expect_refused(result, "90");
         EXPECT_NE(result.err.find("bad.safetensors"), std::string::npos) << result.err;
-        expect_refused(train("out", {"--steps", "1", "--val-data", path("bad.safetensors")}, ranks), "90 in row 3");
-        expect_refused(run({"eval", "--model", path("model"), "--data", path("bad.safetensors")}, ranks),
-                       "90 in row 3");
+        expect_refused(train("out", {"--steps", "1", "--val-data", path("bad.safetensors")}, ranks), "row 3");
+        expect_refused(run({"eval", "--model", path("model"), "--data", path("bad.safetensors")}, ranks), "row 3");
     }
 }
 
@@ -272,7 +271,8 @@ TEST_F(BadInputTest, ALabelOutsideTheVocabularyIsRefused) {
     for (const char* command : {"train", "eval"}) {
         std::vector<std::string> arguments = {command, "--model", path("model"), "--data", path("bad.safetensors")};
         if (command == std::string("train")) arguments.insert(arguments.end(), {"--out", path("out"), "--steps", "1"});
-        expect_refused(run(arguments), "label -1 in row 1, column 2");
+        const auto result = run(arguments);
+        for (const char* named : {"label -1", "row 1", "column 2"}) expect_refused(result, named);
     }
 }
 
