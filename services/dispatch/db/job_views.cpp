@@ -100,6 +100,52 @@ std::int64_t rounds_of_page(const JobSpec& spec, std::int64_t limit) {
     return std::clamp<std::int64_t>(kPageEntriesMax / (participants + sites * (1 + models)), 1, limit);
 }
 
+// What a page of rounds shows of the tasks of one.
+struct RoundTasks {
+    Json::array_t tasks;
+    Json::array_t evaluations;
+};
+
+// `refused`: why updates were left out, by task.
+std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks,
+                                                  const std::map<std::string, std::string>& refused) {
+    std::map<std::int64_t, RoundTasks> rounds;
+    for (const Task& task : tasks) {
+        RoundTasks& round = rounds[task.round];
+        Json view = task_view(task);
+        if (task.kind() == TaskKind::kTrain) {
+            const auto at = refused.find(task.id);
+            view["refused"] = at != refused.end();
+            if (at != refused.end()) view["error"] = "the update was left out: " + at->second;
+        }
+        round.tasks.push_back(std::move(view));
+        if (task.kind() != TaskKind::kEvaluate || task.state != TaskState::kDone) continue;
+        for (Json item : find_member(task.result, "evaluations")) {
+            if (!item.is_object()) continue;
+            item["facility"] = task.facility;
+            item["dataset"] = find_member(task.result, "dataset");
+            round.evaluations.push_back(std::move(item));
+        }
+    }
+    return rounds;
+}
+
+Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
+    return {{"round", rows.integer(row, "number")},
+            {"state", rows.text(row, "state")},
+            {"base", rows.text(row, "base_digest")},
+            {"version", rows.text(row, "version_digest")},
+            {"evaluated", rows.boolean(row, "evaluated")},
+            {"error", rows.text(row, "error")},
+            {"opened_at", rows.text(row, "opened_at")},
+            {"closed_at", text_or_null(rows, row, "closed_at")},
+            {"deadline_at", text_or_null(rows, row, "deadline_at")},
+            {"evaluate_by", text_or_null(rows, row, "evaluate_by")},
+            {"accepted", rows.json(row, "accepted")},
+            {"tasks", std::move(round.tasks)},
+            {"evaluations", std::move(round.evaluations)}};
+}
+
 const std::string kPreparationQuery =
     "SELECT id, spec, created_by, " + pg::rfc3339("created_at") + " AS created_at FROM preparations ";
 
@@ -160,41 +206,9 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         ATOLL_TRY(const auto refusals, read_refusals(rows, i));
         for (const Refusal& refusal : refusals) refused[refusal.task] = refusal.reason;
     }
-    std::map<std::int64_t, Json::array_t> task_lists;
-    std::map<std::int64_t, Json::array_t> evaluations;
-    for (const auto& task : tasks) {
-        Json view = task_view(task);
-        if (task.kind() == TaskKind::kTrain) {
-            const auto at = refused.find(task.id);
-            view["refused"] = at != refused.end();
-            if (at != refused.end()) view["error"] = "the update was left out: " + at->second;
-        }
-        task_lists[task.round].push_back(std::move(view));
-        if (task.kind() != TaskKind::kEvaluate || task.state != TaskState::kDone) continue;
-        for (Json item : find_member(task.result, "evaluations")) {
-            if (!item.is_object()) continue;
-            item["facility"] = task.facility;
-            item["dataset"] = find_member(task.result, "dataset");
-            evaluations[task.round].push_back(std::move(item));
-        }
-    }
+    auto rounds = tasks_by_round(tasks, refused);
     Json items = Json::array();
-    for (int i = 0; i < shown; ++i) {
-        const std::int64_t number = rows.integer(i, "number");
-        items.push_back({{"round", number},
-                         {"state", rows.text(i, "state")},
-                         {"base", rows.text(i, "base_digest")},
-                         {"version", rows.text(i, "version_digest")},
-                         {"evaluated", rows.boolean(i, "evaluated")},
-                         {"error", rows.text(i, "error")},
-                         {"opened_at", rows.text(i, "opened_at")},
-                         {"closed_at", text_or_null(rows, i, "closed_at")},
-                         {"deadline_at", text_or_null(rows, i, "deadline_at")},
-                         {"evaluate_by", text_or_null(rows, i, "evaluate_by")},
-                         {"accepted", rows.json(i, "accepted")},
-                         {"tasks", task_lists[number]},
-                         {"evaluations", evaluations[number]}});
-    }
+    for (int i = 0; i < shown; ++i) items.push_back(round_item(rows, i, rounds[rows.integer(i, "number")]));
     return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};
 }
 
