@@ -11,21 +11,6 @@ using tensor::DType;
 
 }  // namespace
 
-// The embedding and the head save nothing.
-bool recomputes(ActivationCheckpointing checkpointing, const model::Model& model, std::size_t block) {
-    if (checkpointing == ActivationCheckpointing::kNone || model.blocks[block]->saved_bytes({1, 1}) == 0) return false;
-    return checkpointing == ActivationCheckpointing::kFull || block % 2 == 1;
-}
-
-double recomputed_flops(ActivationCheckpointing checkpointing, const model::Model& model,
-                        const model::BatchShape& shape) {
-    double flops = 0;
-    for (std::size_t block = 0; block < model.blocks.size(); ++block) {
-        if (recomputes(checkpointing, model, block)) flops += model.blocks[block]->forward_flops(shape);
-    }
-    return flops;
-}
-
 Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
                        const EngineOptions& options) {
     Engine engine;

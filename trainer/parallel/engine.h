@@ -4,18 +4,12 @@
 #include <span>
 #include <vector>
 
-#include "shared/run_settings/choices.h"
 #include "trainer/model/batch.h"
 #include "trainer/parallel/gradient_reduce.h"
 #include "trainer/parallel/parameter_gather.h"
+#include "trainer/parallel/recompute.h"
 
 namespace atl::parallel {
-
-using run_settings::ActivationCheckpointing;
-bool recomputes(ActivationCheckpointing checkpointing, const model::Model& model, std::size_t block);
-// How many operations that adds to a step.
-double recomputed_flops(ActivationCheckpointing checkpointing, const model::Model& model,
-                        const model::BatchShape& shape);
 
 struct EngineOptions {
     model::BatchShape largest;  // of a micro-batch

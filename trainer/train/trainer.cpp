@@ -10,6 +10,7 @@
 #include "shared/log/warn.h"
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
+#include "trainer/parallel/recompute.h"
 #include "trainer/train/run_fingerprint.h"
 #include "trainer/weights/storage.h"
 
