@@ -9,16 +9,6 @@
 namespace atl::dispatch {
 namespace {
 
-std::string directory_of_this_program() {
-    std::error_code ignored;
-    return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-}
-
-std::filesystem::path default_control_directory() {
-    std::error_code ignored;
-    return std::filesystem::temp_directory_path(ignored) / ("atoll-ssh-" + std::to_string(::getuid()));
-}
-
 // An attempt counts as lost after three answers of the batch system over two of its intervals.
 PollPolicy poll_policy(std::int64_t poll_ms, std::int64_t batch_poll_ms) {
     PollPolicy poll_policy;
@@ -39,9 +29,12 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.store_url_for_sites = reader.string_or("store_url_for_sites", settings.store_url);
     if (!service::is_web_address(settings.store_url_for_sites))
         reader.fail("store_url_for_sites", "must be an address such as https://host:7443/store");
-    settings.programs = reader.string_or("programs", directory_of_this_program());
+    std::error_code ignored;
+    const auto this_program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+    settings.programs = reader.string_or("programs", this_program.parent_path().string());
     settings.topic_prefix = reader.string_or("topic_prefix", "");
-    settings.control_directory = reader.string_or("control_directory", default_control_directory().string());
+    const auto control = std::filesystem::temp_directory_path(ignored) / ("atoll-ssh-" + std::to_string(::getuid()));
+    settings.control_directory = reader.string_or("control_directory", control.string());
     settings.workers = reader.integer_or("workers", 4, 1, 256);
     settings.lease_s = reader.integer_or("lease_s", 15, 1, 3600);
     const std::int64_t local = reader.integer_or("poll_interval_ms", 500, 10, 3600000);

@@ -50,10 +50,6 @@ fs::path console_directory(const GatewayOptions& options) {
     return options.directory / "console";
 }
 
-fs::path nginx_program() {
-    return fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";
-}
-
 Status check_all_plain(const GatewayOptions& options, const std::vector<Setting>& settings) {
     for (const Setting& setting : settings) ATOLL_RETURN_IF_ERROR(check_plain(setting));
     for (const Setting& file : {Setting{"", "--tls-certificate", options.certificate.string()},
@@ -99,7 +95,8 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     ATOLL_RETURN_IF_ERROR(console::write_console(console_directory(options)));
     const fs::path file = options.directory / "nginx.conf";
     ATOLL_RETURN_IF_ERROR(write_file_atomic(file, text));
-    const std::vector<std::string> argv = {nginx_program(), "-e", "stderr", "-p", options.directory, "-c", file};
+    const fs::path nginx = fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";
+    const std::vector<std::string> argv = {nginx, "-e", "stderr", "-p", options.directory, "-c", file};
     std::vector<std::string> check_only = argv;
     check_only.insert(check_only.end(), {"-t", "-q"});
     ATOLL_TRY(const CommandResult result, run_command(check_only));

@@ -84,20 +84,16 @@ std::vector<std::string> jvm(const Stack& stack, const std::vector<std::string>&
     return argv;
 }
 
-// What `kafka.tools.StorageTool random-uuid` prints: 16 bytes in URL-safe base64 without padding. Hexadecimal digits
-// are base64's too; the last of 22 characters carries four bits that must be zero.
-std::string cluster_id() {
-    return "A" + random_hex(10) + "A";
-}
-
 Status format_storage(const Stack& stack, const fs::path& settings) {
     if (fs::exists(stack.layout.kafka() / "data/meta.properties")) return {};
     CommandOptions options;
     options.directory = "/";
-    ATOLL_TRY(
-        const CommandResult result,
-        run_command(jvm(stack, {"kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", settings.string()}),
-                    options));
+    // What `kafka.tools.StorageTool random-uuid` prints: 16 bytes in URL-safe base64 without padding. Hexadecimal
+    // digits are base64's too; the last of 22 characters carries four bits that must be zero.
+    const std::string cluster = "A" + random_hex(10) + "A";
+    ATOLL_TRY(const CommandResult result,
+              run_command(jvm(stack, {"kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.string()}),
+                          options));
     if (result.exit_code == 0) return {};
     return internal_error("Kafka's storage cannot be formatted: " + result.err + result.out);
 }

@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::size_t kBlock = 4096;  // floats of each piece worked on at once, so that they stay in the cache
 
-void add(float* into, const float* from, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) into[i] += from[i];
-}
-
 }  // namespace
 
 void tree_sum(std::span<float> pieces, std::span<float> sum) {
@@ -24,7 +20,9 @@ void tree_sum(std::span<float> pieces, std::span<float> sum) {
         const std::size_t length = std::min(kBlock, count - begin);
         for (std::size_t stride = 1; stride < piece_count; stride *= 2) {
             for (std::size_t piece = 0; piece + stride < piece_count; piece += 2 * stride) {
-                add(&pieces[piece * count + begin], &pieces[(piece + stride) * count + begin], length);
+                float* const into = &pieces[piece * count + begin];
+                const float* const from = &pieces[(piece + stride) * count + begin];
+                for (std::size_t i = 0; i < length; ++i) into[i] += from[i];
             }
         }
         std::copy_n(&pieces[begin], length, &sum[begin]);

@@ -51,10 +51,6 @@ Result<ForeignModel> open_foreign(const ImportOptions& options) {
                    "holds no pytorch_model.bin, no pytorch_model.bin.index.json and no consolidated.00.pth");
 }
 
-double value_count(const ForeignTensor& tensor) {
-    return static_cast<double>(tensor.rows()) * static_cast<double>(std::max<std::int64_t>(tensor.columns(), 1));
-}
-
 // Calls `count` with how many values were written.
 template <class Count>
 Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, weights::WeightWriter& writer,
@@ -82,7 +78,8 @@ Status write(const ForeignModel& model, const ImportOptions& options) {
     ATOLL_TRY(weights::WeightWriter writer, weights::WeightWriter::create(options.out, std::move(specs), save));
     std::vector<float> buffer;
     double all = 0, written = 0;
-    for (const ForeignTensor& tensor : model.tensors) all += value_count(tensor);
+    for (const ForeignTensor& tensor : model.tensors)
+        all += static_cast<double>(tensor.rows()) * static_cast<double>(std::max<std::int64_t>(tensor.columns(), 1));
     log::Progress progress("import");
     const auto count = [&](std::size_t values) { progress.at((written += static_cast<double>(values)) / all); };
     for (const ForeignTensor& tensor : model.tensors)

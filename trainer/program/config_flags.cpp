@@ -19,27 +19,12 @@ constexpr std::array<std::pair<std::string_view, const char*>, 7> kGroups = {
      {"adapter", "Adapters and loading"},
      {"eval-every", "Validating, saving and stopping"}}};
 
-// An option of which this build has one value alone tells nobody anything.
-bool is_shown(const run_settings::Option& option) {
-    return option.is_built() && (option.name != "device" || train::built_devices().size() > 1);
-}
-
-bool is_required(const run_settings::Option& option, run_settings::Commands command) {
-    return option.name == "model" || option.name == "data" || (option.name == "out" && command == run_settings::kTrain);
-}
-
 // "INT", "NUMBER", "TEXT", or "a|b|c".
 std::string value_kind(const run_settings::Option& option) {
     if (std::holds_alternative<std::int64_t run_settings::RunConfig::*>(option.member)) return "INT";
     if (std::holds_alternative<double run_settings::RunConfig::*>(option.member)) return "NUMBER";
     const auto words = run_settings::words(option);
     return words.empty() ? "TEXT" : join(words, "|");
-}
-
-// Empty for 0 and "", which stand for "not given".
-std::string default_text(const run_settings::Option& option) {
-    const std::string text = run_settings::value_text({}, option);
-    return text == "0" || text == "false" ? "" : text;
 }
 
 }  // namespace
@@ -55,10 +40,15 @@ std::vector<Flag> ConfigFlags::flags() {
             texts_.emplace_back(&option, text);
             return Status();
         };
-        const std::string kind = value_kind(option) + (is_required(option, command_) ? " REQUIRED" : "");
+        const bool is_required = option.name == "model" || option.name == "data" ||
+                                 (option.name == "out" && command_ == run_settings::kTrain);
+        std::string default_text = run_settings::value_text({}, option);
+        if (default_text == "0" || default_text == "false") default_text.clear();  // they stand for "not given"
+        // An option of which this build has one value alone tells nobody anything.
+        const bool is_shown = option.is_built() && (option.name != "device" || train::built_devices().size() > 1);
         flags.push_back({std::string(option.name), std::string(option.help), Flag::Assign(remember), false,
-                         std::holds_alternative<bool run_settings::RunConfig::*>(option.member), kind,
-                         default_text(option), is_shown(option) ? group : ""});
+                         std::holds_alternative<bool run_settings::RunConfig::*>(option.member),
+                         value_kind(option) + (is_required ? " REQUIRED" : ""), default_text, is_shown ? group : ""});
     }
     return flags;
 }

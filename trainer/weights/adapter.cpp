@@ -54,17 +54,6 @@ constexpr std::array kMustBeUnset = {
     "velora_config",
 };
 
-bool is_unset(const json::Json& value) {
-    return value.is_null() || value == false || value == "none" ||
-           ((value.is_object() || value.is_array()) && value.empty());
-}
-
-// Whether an adapter that began so belongs to the model as it is. Others ("pissa", "olora", "corda", …) take what the
-// adapter begins with out of the base, and peft does so again whenever it loads one.
-bool begins_beside_the_base(const json::Json& value) {
-    return value.is_null() || value.is_boolean() || value == "gaussian" || value == "eva" || value == "orthogonal";
-}
-
 std::vector<std::string> read_targets(json::ObjectReader& reader) {
     std::vector<std::string> targets;
     const json::Json& value = reader.any_or_null("target_modules");
@@ -90,11 +79,16 @@ Result<model::LoraOptions> parse_adapter_config(const json::Json& config) {
     options.dropout = reader.number_or("lora_dropout", 0, 0, 0.999999);
     options.targets = read_targets(reader);
     for (const char* key : kHarmless) reader.any_or_null(key);
-    if (!begins_beside_the_base(reader.any_or_null("init_lora_weights"))) {
+    // Other ways to begin ("pissa", "olora", "corda", …) take what the adapter begins with out of the base, and peft
+    // does so again whenever it loads one.
+    const json::Json& began = reader.any_or_null("init_lora_weights");
+    if (!began.is_null() && !began.is_boolean() && began != "gaussian" && began != "eva" && began != "orthogonal")
         reader.fail("init_lora_weights", "changes the base model in a way that is not built");
-    }
     for (const char* key : kMustBeUnset) {
-        if (!is_unset(reader.any_or_null(key))) reader.fail(key, "is not built; only plain LoRA is");
+        const json::Json& value = reader.any_or_null(key);
+        const bool is_unset =
+            value.is_null() || value == false || value == "none" || (value.is_structured() && value.empty());
+        if (!is_unset) reader.fail(key, "is not built; only plain LoRA is");
     }
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return options;

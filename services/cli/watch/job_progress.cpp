@@ -23,11 +23,6 @@ std::int64_t integer(const json& object, const char* key) {
     return member != object.end() && member->is_number() ? member->get<std::int64_t>() : 0;
 }
 
-double number(const json& object, const char* key) {
-    const auto member = object.find(key);
-    return member != object.end() && member->is_number() ? member->get<double>() : 0;
-}
-
 // "atoll.task.progress.v1" -> "task.progress"
 std::string short_type(const std::string& type) {
     const std::size_t from = type.rfind("atoll.", 0) == 0 ? 6 : 0;
@@ -163,8 +158,11 @@ void JobProgress::apply_results(const json& data) {
     const json result = data.value("result", json::object());
     Results& results = results_[integer(data, "round")][{text(data, "facility"), text(data, "dataset")}];
     results.clear();
-    for (const json& evaluation : result.value("evaluations", json::array()))
-        results.emplace_back(text(evaluation, "which"), number(evaluation, "perplexity"));
+    for (const json& evaluation : result.value("evaluations", json::array())) {
+        const auto perplexity = evaluation.find("perplexity");
+        const bool is_known = perplexity != evaluation.end() && perplexity->is_number();
+        results.emplace_back(text(evaluation, "which"), is_known ? perplexity->get<double>() : 0);
+    }
 }
 
 // All that is to come of a round has come: its perplexities are shown together.

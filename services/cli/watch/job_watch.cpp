@@ -18,10 +18,6 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kAwayMax{10};
-// A pause is seen within that time; no event tells how far an aggregation is.
-const char* events_query(const JobProgress& progress) {
-    return progress.aggregates() ? "/events?wait=1s&limit=500&after=" : "/events?wait=5s&limit=500&after=";
-}
 
 // Shows the progress as it goes, in one of three ways.
 class Display {
@@ -105,7 +101,10 @@ Status watch_job(const Context& context, const std::string& id) {
     Display display(context.json);
     std::string after = "0";
     while (!progress.ended()) {
-        ATOLL_TRY(const json page, get_patiently(client, job_path + events_query(progress) + segment(after), display));
+        // A pause is seen within that time; no event tells how far an aggregation is.
+        const std::string query = progress.aggregates() ? "/events?wait=1s" : "/events?wait=5s";
+        ATOLL_TRY(const json page,
+                  get_patiently(client, job_path + query + "&limit=500&after=" + segment(after), display));
         for (const json& event : page.value("items", json::array())) display.event(event, progress.apply(event));
         if (!progress.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, progress, display));
         if (display.is_live() && progress.aggregates()) {  // only to be looked at: left out where it cannot be had

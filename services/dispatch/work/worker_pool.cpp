@@ -39,11 +39,6 @@ bool may_run(const Task& task) {
     return step == Step::kSubmitting || step == Step::kQueued || step == Step::kRunning;
 }
 
-// A text or a number that the database cannot hold, or an event that is too large: so it would be each time.
-bool cannot_be_kept(const Error& error) {
-    return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kTooLarge;
-}
-
 void log_change(const TaskChange& change) {
     if (!change.is_news) return;
     const Task& task = change.task;
@@ -117,7 +112,9 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_k
         return pg::give_lease_back(*connection, leased.lease);
     }
     Status saved = save(leased, change);
-    if (!saved.ok() && cannot_be_kept(saved.error())) {
+    // A text or a number that the database cannot hold, or an event that is too large: so it would be each time.
+    if (!saved.ok() &&
+        (saved.error().code == ErrorCode::kInvalidArgument || saved.error().code == ErrorCode::kTooLarge)) {
         change = fail(leased, "what the site says cannot be kept: " + describe(saved.error()));
         saved = save(leased, change);
     }
