@@ -29,8 +29,7 @@ void run(benchmark::State& state, const model::ModelConfig& config, model::Batch
     const auto backend = kernels::make_cpu_backend(static_cast<int>(state.range(0))).value();
     model::ReferenceDriver driver(model::make_model(config), *backend);
     for (const auto& unit : driver.model().units) {
-        for (const auto& parameter : unit.parameters)
-            model::initialize(parameter, 1, 0, driver.weight(parameter.name));
+        for (const auto& parameter : unit.parameters) model::initialize(parameter, 1, 0, driver.weight(parameter.name));
     }
     std::vector<std::int32_t> ids;
     for (std::int64_t i = 0; i < shape.tokens(); ++i) {
