@@ -37,7 +37,8 @@ struct Input {
     std::vector<InputFile> files;
 };
 
-// What the inputs were trained from. Its tensors must have the inputs' names and shapes; floating types may differ.
+// What the inputs were trained from, whose layout the output has. The inputs must have just its tensors, by name and
+// shape, however they spread them over files; F16, BF16 and F32 may stand for one another.
 struct RoundBase {
     Input base;
     std::optional<Input> momentum = {};  // what the server optimizer's step before left; none: zero
@@ -50,14 +51,16 @@ struct AggregatorOptions {
     // Read from an input at a time; local files do well with what fits the cache, remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
     // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
-    // be had, its tensors differ from the base's or from most inputs', it holds NaN. Not told when no single input is.
+    // be had, its tensors differ from the base's (else the first input's), it holds NaN. Not told when no single input
+    // is.
     std::function<void(std::size_t input)> on_fault = {};
 };
 
 struct Plan;
 struct Scratch;
 
-// The output has the first input's files: the same names, headers, order and sizes. Thread-safe once made.
+// The output has the base's files, or without one the first input's: the same names, headers, dtypes, order and sizes.
+// Nothing else that an input says about itself gets into it. Thread-safe once made.
 //
 // Elements: mean = Σ w_i x_i, i in the inputs' order, each w_i = weight_i / Σ weight as double, then rounded to fp32;
 // sums in fp32 (fp64 for F64 tensors), rounded to nearest even into the tensor's own dtype. Tensors of integers and

@@ -42,6 +42,28 @@ TEST(AggregatorTest, AnotherOrderAndShardingOfTheTensorsGivesTheFirstInputsLayou
     EXPECT_EQ(*mean, file_of({f32("x", {2, 4}), f32("y", {4}), f32("z", {4})}));
 }
 
+TEST(AggregatorTest, FilesHeadersAndTypesAreTheBasesWhateverTheInputsHave) {
+    const std::string base = file_of({f16("x", {0, 0}), f16("y", {0})}, {{"made_by", "base"}});
+    const auto input = [](const std::string& path, const std::vector<TestTensor>& tensors) {
+        const std::string bytes = file_of(tensors, {{"made_by", path}, {"foreign", std::string(1000, 'x')}});
+        return Input{path, {{path + ".safetensors", std::make_shared<MemoryFile>(bytes)}}};
+    };
+    const auto aggregator = Aggregator::plan(
+        {}, {input("renamed", {f32("y", {6}), f32("x", {1, 1})}), input("other", {f16("x", {3, 7}), f16("y", {2})})},
+        {1, 1}, {}, RoundBase{{"base", {{"model.safetensors", std::make_shared<MemoryFile>(base)}}}});
+    ASSERT_TRUE(aggregator.ok()) << aggregator.error().message;
+    ASSERT_EQ(aggregator->files().size(), 1U);
+    EXPECT_EQ(aggregator->files()[0].path, "model.safetensors");
+    EXPECT_EQ(whole_file(*aggregator, 0).value(), file_of({f16("x", {2, 4}), f16("y", {4})}, {{"made_by", "base"}}));
+}
+
+TEST(AggregatorTest, AMeanThatIsTooLargeForTheBasesTypeIsRefused) {
+    const Input large = input_of("large", {{f32("w", {1e30F})}});
+    const auto aggregator = Aggregator::plan({}, {large}, {1}, {}, RoundBase{input_of("base", {{f16("w", {1})}})});
+    ASSERT_TRUE(aggregator.ok());
+    expect_invalid(whole_file(*aggregator, 0).error(), "w", {"mean", "F16"});
+}
+
 TEST(AggregatorTest, EqualIntegersAreCopiedAndDifferentOnesRefused) {
     const auto mean = mean_of(
         {input_of("a", {{i64("ids", {1, 2}), f32("w", {1})}}), input_of("b", {{i64("ids", {1, 2}), f32("w", {3})}})});

@@ -59,13 +59,19 @@ TEST(FaultTest, TheAdapterOfAnotherBaseThanTheOthersIsNamed) {
     }
 }
 
-TEST(FaultTest, TheInputOfAnotherTypeThanTheOthersIsNamed) {
+TEST(FaultTest, TheInputWhoseTypeIsNotTheBasesNorWidensToFp32IsNamed) {
+    const TestTensor wide{"w", DType::kF64, {2}, bytes_of(std::vector<double>{1, 2})};
     for (std::size_t i = 0; i < 3; ++i) {
-        EXPECT_EQ(blamed(three(i, {f16("w", {1, 2})}), kStart), i);
-        EXPECT_EQ(blamed(three(i, {f32("w", {1, 2})}, {f16("w", {1, 2})}), kStart), i) << "most are not as the base";
+        EXPECT_FALSE(blamed(three(i, {f16("w", {1, 2})}), kStart));
+        EXPECT_EQ(blamed(three(i, {wide}), kStart), i);
+        EXPECT_EQ(blamed(three(i, {i64("w", {1, 2})}), kStart), i);
     }
-    EXPECT_EQ(blamed({input_of("a", {{f16("w", {1, 2})}}), input_of("b", {{f32("w", {1, 2})}})}, kStart), 0U)
-        << "of two the one that left the base's type";
+}
+
+TEST(FaultTest, AnotherFileLayoutIsNone) {
+    std::vector<Input> inputs = three(3, {}, {f32("v", {3}), f32("w", {1, 2})});
+    inputs[0] = input_of("split", {{f32("w", {1, 2})}, {f32("v", {3})}});
+    EXPECT_FALSE(blamed(std::move(inputs), from({f32("v", {3}), f32("w", {1, 2})})));
 }
 
 TEST(FaultTest, TheInputThatChangedAnIntegerIsNamed) {

@@ -67,11 +67,11 @@ std::string describe(const TensorInfo& info) {
     return text + "]";
 }
 
-enum class Types { kMustAgree, kMayDiffer };  // of floating tensors
+enum class Types { kMustAgree, kMayDiffer };  // of floating tensors; F64 always agrees: its sums are in fp64
 
 bool same_kind(const TensorInfo& a, const TensorInfo& b, Types types) {
-    const bool agree =
-        a.dtype == b.dtype || (types == Types::kMayDiffer && is_floating(a.dtype) && is_floating(b.dtype));
+    const auto widens = [](DType dtype) { return is_floating(dtype) && dtype != DType::kF64; };
+    const bool agree = a.dtype == b.dtype || (types == Types::kMayDiffer && widens(a.dtype) && widens(b.dtype));
     return agree && a.shape == b.shape;
 }
 
@@ -112,45 +112,26 @@ TrainedOn trained_on(const std::vector<OpenedFile>& files) {
 
 // The models that the output comes from: headers only.
 struct Headers {
-    std::vector<OpenedFile> first;  // the first input's files: the output's layout
+    std::vector<OpenedFile> layout;  // the files of the base, or of the first input where there is none
     std::vector<TensorMap> inputs;
     std::vector<TrainedOn> trained_on;  // of the inputs
     TensorMap base;
     TensorMap momentum;
 };
 
-// Which of two inputs that disagree about a tensor's type is the odd one: of whose type there are fewer; else the one
-// that left the base's; else the later.
-std::size_t odd_one(const Headers& headers, const std::string& name, std::size_t first, std::size_t other) {
-    const auto dtype_in = [&](std::size_t input) { return headers.inputs[input].at(name).info.dtype; };
-    const auto count = [&](DType dtype) {
-        return std::count_if(headers.inputs.begin(), headers.inputs.end(), [&](const TensorMap& tensors) {
-            const auto at = tensors.find(name);
-            return at != tensors.end() && at->second.info.dtype == dtype;
-        });
-    };
-    const auto of_first = count(dtype_in(first));
-    const auto of_other = count(dtype_in(other));
-    if (of_first != of_other) return of_first < of_other ? first : other;
-    const auto base = headers.base.find(name);
-    return base != headers.base.end() && base->second.info.dtype == dtype_in(other) ? first : other;
-}
-
-// Who is at fault when an input's tensors are not the first one's: with a base they have passed its check, so only a
-// type can differ, and either may be the odd one.
-std::size_t at_fault(const Headers& headers, const std::string& tensor, std::size_t other) {
-    for (const std::size_t input : {std::size_t{0}, other})
-        if (!headers.inputs[input].contains(tensor)) return other;
-    return odd_one(headers, tensor, 0, other);
-}
-
-Status read_input(const Input& input, const std::optional<RoundBase>& start, Headers& headers) {
-    std::vector<OpenedFile> other;
-    std::vector<OpenedFile>& opened = headers.inputs.empty() ? headers.first : other;
+// Adds an input that goes with those before it and with the base.
+Status read_input(const std::vector<Input>& inputs, const std::optional<RoundBase>& start, Headers& headers) {
+    const Input& input = inputs[headers.inputs.size()];
+    std::vector<OpenedFile> opened;
     ATOLL_TRY(TensorMap tensors, read_tensors(input, opened));
-    if (start) ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
-    headers.inputs.push_back(std::move(tensors));
+    if (start) {
+        ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
+    } else if (!headers.inputs.empty()) {
+        ATOLL_RETURN_IF_ERROR(check_same_tensors(inputs[0], headers.inputs[0], input, tensors, Types::kMustAgree));
+    }
     headers.trained_on.push_back(trained_on(opened));
+    if (!start && headers.inputs.empty()) headers.layout = std::move(opened);
+    headers.inputs.push_back(std::move(tensors));
     return {};
 }
 
@@ -179,25 +160,18 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
 Result<Headers> read_headers(const std::vector<Input>& inputs, const AggregatorOptions& options,
                              const std::optional<RoundBase>& start) {
     Headers headers;
-    std::vector<OpenedFile> unused;
     if (start) {
-        ATOLL_TRY(headers.base, read_tensors(start->base, unused));
+        ATOLL_TRY(headers.base, read_tensors(start->base, headers.layout));
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const Status status = read_input(inputs[i], start, headers);
+        const Status status = read_input(inputs, start, headers);
         if (status.ok()) continue;
         report_fault(options, i);
         return status.error();
     }
-    for (std::size_t i = 1; i < inputs.size(); ++i) {
-        const Status status =
-            check_same_tensors(inputs[0], headers.inputs[0], inputs[i], headers.inputs[i], Types::kMustAgree);
-        if (status.ok()) continue;
-        report_fault(options, at_fault(headers, status.error().field, i));
-        return status.error();
-    }
     for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
     if (start && start->momentum) {
+        std::vector<OpenedFile> unused;
         ATOLL_TRY(headers.momentum, read_tensors(*start->momentum, unused));
     }
     return headers;
@@ -214,23 +188,19 @@ Status check_momentum(const TensorInfo& info, const Headers& headers, const Inpu
     return {};
 }
 
-Status check_makeable(const TensorInfo& info, const Headers& headers, bool steps) {
+Status check_makeable(const TensorInfo& info, bool steps) {
     if (!is_floating(info.dtype) && !is_exact(info.dtype))
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " +
                                                safetensors::to_string(info.dtype) + ", which cannot be averaged");
-    const auto base = headers.base.find(info.name);
-    const bool wide =
-        info.dtype == DType::kF64 || (base != headers.base.end() && base->second.info.dtype == DType::kF64);
-    if (wide && steps)
-        return invalid_argument(info.name,
-                                "tensor " + in_quotes(info.name) + " is F64: the server optimizer steps in fp32");
+    if (info.dtype == DType::kF64 && steps)
+        return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is F64: the server optimizer steps in fp32");
     return {};
 }
 
 // Where one tensor of the output comes from; `begin`: in the output file.
 Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers, const Plan& plan) {
     const bool steps = plan.strategy.server_optimizer.has_value();
-    ATOLL_RETURN_IF_ERROR(check_makeable(info, headers, steps));
+    ATOLL_RETURN_IF_ERROR(check_makeable(info, steps));
     Tensor tensor;
     tensor.info = info;
     tensor.kind = is_floating(info.dtype) ? TensorKind::kMean : TensorKind::kCopy;
@@ -292,18 +262,18 @@ Result<std::vector<double>> normalise(const std::vector<double>& weights, std::s
     return shares;
 }
 
-Status check_strategy(const StrategySpec& strategy, const Input& first, bool has_base) {
+Status check_strategy(const StrategySpec& strategy, const std::optional<RoundBase>& start) {
     const auto& names = strategy_names();
     if (std::find(names.begin(), names.end(), strategy.name) == names.end())
         return invalid_argument("strategy.name", unknown_strategy(strategy.name));
     if (!strategy.server_optimizer) return {};
     const ServerOptimizer& optimizer = *strategy.server_optimizer;
-    if (!has_base) return invalid_argument("strategy.outer", "needs the model that the inputs were trained from");
+    if (!start) return invalid_argument("strategy.outer", "needs the model that the inputs were trained from");
     if (!(optimizer.learning_rate > 0) || !std::isfinite(optimizer.learning_rate))
         return invalid_argument("lr", "the server optimizer's rate must be finite and greater than 0");
     if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1))
         return invalid_argument("momentum", "the server optimizer's momentum must be at least 0 and less than 1");
-    for (const InputFile& file : first.files)
+    for (const InputFile& file : start->base.files)
         if (file.path.starts_with(kMomentumPrefix))
             return invalid_argument(file.path, file.path + ": is where the server optimizer's momentum goes");
     return {};
@@ -327,14 +297,15 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     plan.start = std::move(start);
     plan.options = options;
     ATOLL_TRY(plan.shares, normalise(weights, inputs.size()));
-    ATOLL_RETURN_IF_ERROR(check_strategy(strategy, inputs.front(), plan.start.has_value()));
+    ATOLL_RETURN_IF_ERROR(check_strategy(strategy, plan.start));
     ATOLL_TRY(const Headers headers, read_headers(inputs, options, plan.start));
-    for (std::size_t i = 0; i < headers.first.size(); ++i) {
-        ATOLL_TRY(PlannedFile planned, plan_file(headers.first[i], headers, plan));
-        plan.files.push_back({inputs[0].files[i].path, inputs[0].files[i].bytes->size()});
+    const Input& layout = plan.start ? plan.start->base : inputs.front();
+    for (std::size_t i = 0; i < headers.layout.size(); ++i) {
+        ATOLL_TRY(PlannedFile planned, plan_file(headers.layout[i], headers, plan));
+        plan.files.push_back({layout.files[i].path, layout.files[i].bytes->size()});
         plan.planned.push_back(std::move(planned));
     }
-    for (std::size_t i = 0; strategy.server_optimizer && i < headers.first.size(); ++i) {
+    for (std::size_t i = 0; strategy.server_optimizer && i < headers.layout.size(); ++i) {
         PlannedFile planned = plan_momentum(plan.planned[i]);
         const std::uint64_t size = planned.tensors.empty() ? planned.head.size() : planned.tensors.back().end;
         plan.files.push_back({kMomentumPrefix + plan.files[i].path, size});

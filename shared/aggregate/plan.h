@@ -43,7 +43,7 @@ struct Plan {
     std::vector<Input> inputs;
     std::vector<double> shares;  // sum to one
     StrategySpec strategy;
-    std::optional<RoundBase> start;  // there if the strategy has a server optimizer
+    std::optional<RoundBase> start;  // the output has its files, or the first input's
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;
     std::vector<PlannedFile> planned;

@@ -128,9 +128,20 @@ Result<std::span<float>> sum_up(const Elements& which, Scratch& scratch) {
     return sum;
 }
 
+// Whether what was rounded into its type left the range of it: `seen` takes it as fp32.
+bool overflows(DType dtype, std::span<const std::byte> rounded, std::span<float> seen, std::span<float> wide) {
+    if (dtype == DType::kF32) return false;  // found before it was rounded
+    accumulate(dtype, seen, rounded.data(), 1.0F, /*first=*/true, wide);
+    return !numeric::conversions().all_finite(seen.data(), seen.size());
+}
+
 Status mean(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
     ATOLL_TRY(const auto sum, sum_up(which, scratch));
-    if (!round_into(which.tensor.info.dtype, into.data(), sum)) return blame(which, scratch);
+    const DType dtype = which.tensor.info.dtype;
+    if (!round_into(dtype, into.data(), sum)) return blame(which, scratch);
+    const bool wider = std::any_of(which.tensor.inputs.begin(), which.tensor.inputs.end(),
+                                   [&](const Place& place) { return place.dtype != dtype; });
+    if (wider && overflows(dtype, into, sum, scratch.wide)) return blame(which, scratch);
     return {};
 }
 
@@ -169,13 +180,12 @@ Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
     const DType dtype = which.tensor.info.dtype;
     if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
     // Unlike a mean, a step can leave the range of its type.
-    accumulate(dtype, base, into.data(), 1.0F, /*first=*/true, scratch.wide);
-    if (!numeric::conversions().all_finite(base.data(), base.size())) return blame(which, scratch);
+    if (overflows(dtype, into, base, scratch.wide)) return blame(which, scratch);
     return {};
 }
 
 // Of two inputs whose elements differ: the second, unless it is the first that has left the base's.
-Status tell_odd_one(const Elements& which, std::size_t first, std::size_t other, Scratch& scratch) {
+Status report_odd_one(const Elements& which, std::size_t first, std::size_t other, Scratch& scratch) {
     if (!which.plan.start) {
         report_fault(which.plan.options, other);
         return {};
@@ -194,7 +204,7 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
         ATOLL_TRY(const auto raw, read_input(which, i, scratch));
         if (i == 0) std::memcpy(into.data(), raw.data(), raw.size());
         if (std::memcmp(raw.data(), into.data(), raw.size()) == 0) continue;
-        ATOLL_RETURN_IF_ERROR(tell_odd_one(which, 0, i, scratch));
+        ATOLL_RETURN_IF_ERROR(report_odd_one(which, 0, i, scratch));
         return invalid_argument(name, "tensor " + in_quotes(name) + " of " +
                                           safetensors::to_string(which.tensor.info.dtype) + " differs between " +
                                           inputs[0].name + " and " + inputs[i].name + ": it cannot be averaged");
@@ -204,9 +214,9 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 }  // namespace
 
-// Of the models of a step the base or the momentum may have wider elements than the output.
+// A model may have wider elements than the output.
 Scratch::Scratch(const Plan& plan)
-    : raw(plan.options.block_bytes * (plan.strategy.server_optimizer ? 2 : 1)),
+    : raw(plan.options.block_bytes * (plan.start ? 2 : 1)),
       whole(sizeof(double)),
       sum(plan.options.block_bytes / 2),
       wide(kTile) {

@@ -85,8 +85,8 @@ TEST(ServerOptimizerTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     std::vector<float> values(1237);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(std::sin(static_cast<double>(i)));
     const std::vector<float> reversed(values.rbegin(), values.rend());
-    const Input update = input_of("update", {{f16("half", values), i64("ids", {1, 2}), f32("single", reversed)}});
-    const Input base = input_of("base", {{f32("half", reversed), i64("ids", {1, 2}), f16("single", values)}});
+    const Input update = input_of("update", {{f32("half", values), i64("ids", {1, 2}), f16("single", reversed)}});
+    const Input base = input_of("base", {{f16("half", reversed), i64("ids", {1, 2}), f32("single", values)}});
     const Input momentum = input_of("momentum", {{f32("single", values), f32("half", values)}});
     std::vector<std::string> reference(2);
     for (const std::size_t block : {1U << 20, 8U, 10U, 1000U}) {
@@ -108,10 +108,10 @@ TEST(ServerOptimizerTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     EXPECT_EQ(reference[1].find("\"ids\""), std::string::npos) << "integers have no momentum";
 }
 
-TEST(ServerOptimizerTest, WithoutAStepTheBaseChangesNoBit) {
+TEST(OuterStepTest, WithoutAStepTheBasesNumbersChangeNothing) {
     const Input a = input_of("a", {{f16("w", {1, 2})}});
     const Input b = input_of("b", {{f16("w", {3, 5})}});
-    const auto aggregator = Aggregator::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f32("w", {7, 7})}})});
+    const auto aggregator = Aggregator::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f16("w", {7, 7})}})});
     ASSERT_TRUE(aggregator.ok()) << aggregator.error().message;
     ASSERT_EQ(aggregator->files().size(), 1U);
     EXPECT_EQ(whole_file(*aggregator, 0).value(), file_of({f16("w", {2, 3.5})}));

@@ -25,7 +25,8 @@ struct ModelOptions {
     std::int64_t elements = 5000;                         // of the large tensor
     float offset = 0;                                     // added to every element, so that models differ
     bool nan = false;                                     // one at the end
-    safetensors::DType dtype = safetensors::DType::kF32;  // kF16: zeros
+    safetensors::DType dtype = safetensors::DType::kF32;  // kI32: zeros
+    std::string file = "model.safetensors";
 };
 
 void write_model(const fs::path& directory, const ModelOptions& options) {
@@ -37,10 +38,9 @@ void write_model(const fs::path& directory, const ModelOptions& options) {
     for (std::int64_t i = 0; i < options.elements + 3; ++i)
         values.push_back(options.offset + static_cast<float>(i % 1013) * 0.37F);
     if (options.nan) values.back() = std::numeric_limits<float>::quiet_NaN();
-    auto writer = safetensors::Writer::create(directory / "model.safetensors", tensors).value();
-    const std::string zeros(2 * values.size(), '\0');
-    const bool half = options.dtype == safetensors::DType::kF16;
-    ASSERT_TRUE(writer.append(half ? std::as_bytes(std::span(zeros)) : std::as_bytes(std::span(values))).ok());
+    auto writer = safetensors::Writer::create(directory / options.file, tensors).value();
+    if (options.dtype != safetensors::DType::kF32) std::fill(values.begin(), values.end(), 0.0F);
+    ASSERT_TRUE(writer.append(std::as_bytes(std::span(values))).ok());
     ASSERT_TRUE(writer.finish().ok());
 }
 
@@ -207,6 +207,21 @@ TEST_F(AggregationProcessTest, AClosedRoundBecomesTheWeightedMeanOfItsUpdates) {
     EXPECT_EQ(version["contributions"][1]["weight"], 0.75);
 }
 
+TEST_F(AggregationProcessTest, ASiteThatRenamesItsFilesCountsAndTheResultHasTheBases) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    const std::string base = store_model("base", {.offset = 3});
+    close_round({store_update("a-renamed", {.offset = 1, .file = "weights.safetensors"}, 100),
+                 store_update("leonardo", {.offset = 4}, 100)},
+                {{"base", base}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    EXPECT_TRUE(event["data"]["updates_refused"].empty()) << event;
+    const fs::path got = download(event["data"]["version"], "got");
+    EXPECT_FALSE(fs::exists(got / "weights.safetensors"));
+    fs::rename(root() / "a-renamed" / "weights.safetensors", root() / "a-renamed" / "model.safetensors");
+    expect_average(event["data"]["version"], {"a-renamed", "leonardo"}, {100, 100});
+}
+
 TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {
     const ServiceProcess service("aggregation", aggregation_config({}), root());
     const Json karolina = store_update("karolina", {}, 100);
@@ -238,7 +253,7 @@ TEST_F(AggregationProcessTest, UpdatesThatCannotBeUsedAreLeftOutWhileTheQuorumHo
     absent.update({{"facility", "absent"}, {"task", "task-absent"}, {"version", std::string(64, 'f')}});
     close_round(
         {absent, leonardo, karolina, store_update("a-nan", {.nan = true}, 50),
-         store_update("half", {.dtype = safetensors::DType::kF16}, 7), store_update("short", {.elements = 9}, 7)},
+         store_update("ints", {.dtype = safetensors::DType::kI32}, 7), store_update("short", {.elements = 9}, 7)},
         {{"base", karolina["version"]}, {"quorum", 2}});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
@@ -249,7 +264,7 @@ TEST_F(AggregationProcessTest, UpdatesThatCannotBeUsedAreLeftOutWhileTheQuorumHo
     EXPECT_EQ(refused[0]["task"], "task-a-nan");
     EXPECT_NE(refused[0]["reason"].get<std::string>().find("norm.weight"), std::string::npos) << refused;
     EXPECT_EQ(refused[1]["facility"], "absent");
-    EXPECT_EQ(refused[2]["facility"], "half");
+    EXPECT_EQ(refused[2]["facility"], "ints");
     EXPECT_EQ(refused[3]["facility"], "short");
     http::Client client(transfer_.store);
     const Json version = client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();

@@ -12,8 +12,6 @@
 namespace atl::aggregation {
 namespace {
 
-constexpr char kIndexName[] = "model.safetensors.index.json";
-
 using json::Json;
 using json::ObjectReader;
 
@@ -168,13 +166,10 @@ std::vector<Part> cut_into_parts(const std::vector<aggregate::Aggregator::Output
     return parts;
 }
 
-store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
-                                const std::vector<Part>& parts) {
+store_client::Manifest assemble(const store_client::Manifest& base, const std::vector<Part>& parts) {
     store_client::Manifest manifest;
     for (const auto& file : base.files)
-        if (!is_safetensors(file.path) && file.path != kIndexName) manifest.files.push_back(file);
-    for (const auto& file : first_update.files)
-        if (file.path == kIndexName) manifest.files.push_back(file);
+        if (!is_safetensors(file.path)) manifest.files.push_back(file);
     for (const Part& part : parts)
         if (!is_optimizer_state(part)) append(manifest, part, part.path);
     sort_files(manifest);

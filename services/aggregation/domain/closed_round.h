@@ -68,10 +68,9 @@ struct Part {
 // Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
 std::vector<Part> cut_into_parts(const std::vector<aggregate::Aggregator::OutputFile>& files, std::uint64_t part_bytes);
 
-// The version: the averaged files from their parts, the index of their tensors as the first update (whose layout they
-// have) has it, and everything else from the base: no facility decides another's configuration or tokenizer.
-store_client::Manifest assemble(const store_client::Manifest& base, const store_client::Manifest& first_update,
-                                const std::vector<Part>& parts);
+// The version: the base with these parts in place of its tensors. No facility decides a file's name, the index,
+// another's configuration or tokenizer.
+store_client::Manifest assemble(const store_client::Manifest& base, const std::vector<Part>& parts);
 // What the server optimizer leaves; no files without one.
 store_client::Manifest assemble_optimizer_state(const std::vector<Part>& parts);
 

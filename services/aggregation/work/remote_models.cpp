@@ -48,9 +48,9 @@ std::string describe_base(const ClosedRound& round) {
     return "the base (" + round.base.substr(0, 12) + ")";
 }
 
-// The updates, in their order; `first`: the manifest of the first.
+// The updates, in their order.
 Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                                   std::size_t window_bytes, Manifest& first,
+                                                   std::size_t window_bytes,
                                                    const std::function<void(std::size_t)>& on_fault) {
     std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
@@ -61,7 +61,6 @@ Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientP
             return manifest.error();
         }
         inputs.push_back(make_input(store, name, *manifest, window_bytes));
-        if (i == 0) first = std::move(manifest).value();
     }
     return inputs;
 }
@@ -80,21 +79,18 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
 
 }  // namespace
 
-RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, Manifest first,
-                           aggregate::Aggregator aggregator)
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, aggregate::Aggregator aggregator)
     : store_(std::move(store)),
       base_manifest_(std::move(base)),
-      first_manifest_(std::move(first)),
       aggregator_(std::move(aggregator)),
       workspace_(aggregator_) {}
 
 Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round,
                                         const std::function<void(std::size_t)>& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
-    Manifest first;
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + (round.strategy.server_optimizer ? 2 : 0));
     ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
-    ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, first, on_fault));
+    ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, on_fault));
     ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, base, window_bytes));
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
@@ -102,13 +98,13 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     ATOLL_TRY(aggregate::Aggregator aggregator,
               aggregate::Aggregator::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
                                           std::move(start)));
-    return RemoteModels(std::move(store), std::move(base), std::move(first), std::move(aggregator));
+    return RemoteModels(std::move(store), std::move(base), std::move(aggregator));
 }
 
 Result<std::string> RemoteModels::make_part(const Part& part) {
     std::size_t file = 0;
     while (file < aggregator_.files().size() && aggregator_.files()[file].path != part.path) ++file;
-    if (file == aggregator_.files().size()) return internal_error("no update has the file " + part.path);
+    if (file == aggregator_.files().size()) return internal_error("the base has no file " + part.path);
     std::string bytes(part.size, '\0');
     ATOLL_RETURN_IF_ERROR(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
     const std::string sha256 = digest::sha256(bytes);
@@ -128,7 +124,7 @@ Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& par
 
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
     Published published;
-    const Manifest manifest = assemble(base_manifest_, first_manifest_, parts);
+    const Manifest manifest = assemble(base_manifest_, parts);
     const Manifest state = assemble_optimizer_state(parts);
     store_client::VersionDetails details;
     details.parents = {round.base};

@@ -19,7 +19,7 @@ namespace atl::aggregation {
 class RemoteModels {
   public:
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
-    // names the update, when the updates do not fit together or not their base. `on_fault` is told by its index of an
+    // names the update, when the updates do not fit their base. `on_fault` is told by its index of an
     // update that is at fault just before this, or later make_part(), fails because of it.
     static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
                                      const std::function<void(std::size_t update)>& on_fault);
@@ -36,11 +36,10 @@ class RemoteModels {
 
   private:
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
-                 store_client::Manifest first, aggregate::Aggregator aggregator);
+                 aggregate::Aggregator aggregator);
 
     std::shared_ptr<store_client::ClientPool> store_;
-    store_client::Manifest base_manifest_;
-    store_client::Manifest first_manifest_;  // of the first update, whose layout the average has
+    store_client::Manifest base_manifest_;  // the result has its layout
     aggregate::Aggregator aggregator_;
     aggregate::Aggregator::Workspace workspace_;
 };
