@@ -9,13 +9,17 @@
 namespace atl::aggregate {
 namespace {
 
+constexpr std::size_t kBlocksBytes = 16U << 20;  // of all models together
+constexpr std::size_t kBlockBytesMin = 4U << 10;
+
 // Any bytes of a tensor: a cut through an element is widened to the whole of it and trimmed.
 Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, std::span<std::byte> into,
                   Scratch& scratch) {
     const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
+    const std::size_t block = std::max<std::size_t>(plan.options.block_bytes / tensor.widest, 1) * width;
     while (!into.empty()) {
         const std::uint64_t skipped = offset % width;
-        std::size_t size = std::min<std::size_t>(into.size(), plan.options.block_bytes);
+        std::size_t size = std::min<std::size_t>(into.size(), block);
         if (skipped == 0 && size >= width) {
             size -= size % width;
             ATOLL_RETURN_IF_ERROR(reduce_elements(plan, tensor, offset / width, into.first(size), scratch));
@@ -51,7 +55,8 @@ Result<Aggregator> Aggregator::plan(const StrategySpec& strategy, std::vector<In
                                     const std::vector<double>& weights, const AggregatorOptions& options,
                                     std::optional<RoundBase> start) {
     ATOLL_TRY(Plan plan, make_plan(strategy, std::move(inputs), weights, options, std::move(start)));
-    plan.options.block_bytes = std::max<std::size_t>(options.block_bytes, sizeof(double));
+    const std::size_t share = std::max(kBlocksBytes / source_count(plan), kBlockBytesMin);
+    plan.options.block_bytes = std::max(std::min(options.block_bytes, share), sizeof(double));
     return Aggregator(std::make_unique<const Plan>(std::move(plan)));
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,8 +14,9 @@
 #include "shared/base/result.h"
 #include "shared/safetensors/safetensors.h"
 
-// The weighted mean of models, made piece by piece: memory is O(block), whatever the number and the size of the
-// inputs, and a byte of the output depends on nothing but the inputs and the weights (not on blocks, threads or CPU).
+// The next model of a round from its updates by any strategy, made piece by piece: memory is O(block), whatever the
+// size of the models, and a byte of the output depends on nothing but the inputs and the weights (not on blocks,
+// threads or CPU).
 namespace atl::aggregate {
 
 // The bytes of one file, wherever they are. Thread-safe.
@@ -41,14 +43,14 @@ struct Input {
 // shape, however they spread them over files; F16, BF16 and F32 may stand for one another.
 struct RoundBase {
     Input base;
-    std::optional<Input> momentum = {};  // what the server optimizer's step before left; none: zero
+    // What the strategy left in the round before, by the names of Strategy::state(); without a name it begins with
+    // zero.
+    std::map<std::string, Input, std::less<>> state = {};
 };
 
-// The momentum that a server optimizer leaves is among the output's files, as this and the weights' path; always F32.
-inline constexpr char kMomentumPrefix[] = "momentum/";
-
 struct AggregatorOptions {
-    // Read from an input at a time; local files do well with what fits the cache, remote ones with a chunk.
+    // Read from an input at a time, less where there are very many; local files do well with what fits the cache,
+    // remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
     // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
     // be had, its tensors differ from the base's (else the first input's), it holds NaN. Not told when no single input
@@ -62,9 +64,10 @@ struct Scratch;
 // The output has the base's files, or without one the first input's: the same names, headers, dtypes, order and sizes.
 // Nothing else that an input says about itself gets into it. Thread-safe once made.
 //
-// Elements: mean = Σ w_i x_i, i in the inputs' order, each w_i = weight_i / Σ weight as double, then rounded to fp32;
-// sums in fp32 (fp64 for F64 tensors), rounded to nearest even into the tensor's own dtype. Tensors of integers and
-// booleans must be the same in all inputs and are copied.
+// The strategy computes in fp32 (plain means of F64 tensors in fp64: each share as a double), and its result is rounded
+// to nearest even into the tensor's own dtype. Tensors of integers and booleans must be the same in all inputs and are
+// copied. What the strategy keeps for the next round follows the model's files, always F32: under its name and the
+// model's path, "momentum/model.safetensors".
 //
 //   // Fails if the models do not match.
 //   ATOLL_TRY(const auto aggregator, aggregate::Aggregator::plan(strategy, updates, weights));
@@ -77,9 +80,8 @@ class Aggregator {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
     // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
-    // naming "strategy.name" when there is no such strategy; naming "lr" or "momentum" when a server optimizer's rate
-    // is not > 0 or its beta1 not in [0, 1), "strategy.outer" when there is no base that it could step from. The
-    // strategy's weighting is the caller's part: `weights` follow it.
+    // naming "strategy" when it needs a base and there is none; what make_strategy() says. The strategy's weighting is
+    // the caller's part: `weights` follow it.
     static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
                                    const std::vector<double>& weights, const AggregatorOptions& options = {},
                                    std::optional<RoundBase> start = {});
@@ -106,7 +108,7 @@ class Aggregator {
     };
 
     // The output file's bytes [offset, offset + into.size()). kInvalidArgument, naming tensor and input, for NaN or
-    // infinity in a model, a mean or a step that overflows, or integer tensors that differ.
+    // infinity in a model, a result that overflows its dtype, or integer tensors that differ.
     Status read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const;
 
   private:

@@ -116,7 +116,7 @@ struct Headers {
     std::vector<TensorMap> inputs;
     std::vector<TrainedOn> trained_on;  // of the inputs
     TensorMap base;
-    TensorMap momentum;
+    std::vector<TensorMap> state;  // one a name of the strategy's; empty: it begins with zero
 };
 
 // Adds an input that goes with those before it and with the base.
@@ -157,8 +157,8 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
                                      in_quotes(usual) + "): only adapters of one base can be averaged");
 }
 
-Result<Headers> read_headers(const std::vector<Input>& inputs, const AggregatorOptions& options,
-                             const std::optional<RoundBase>& start) {
+Result<Headers> read_headers(const std::vector<Input>& inputs, const Strategy& strategy,
+                             const AggregatorOptions& options, const std::optional<RoundBase>& start) {
     Headers headers;
     if (start) {
         ATOLL_TRY(headers.base, read_tensors(start->base, headers.layout));
@@ -170,51 +170,60 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const AggregatorO
         return status.error();
     }
     for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
-    if (start && start->momentum) {
+    for (const std::string_view name : strategy.state()) {
+        headers.state.emplace_back();
+        const auto kept = start->state.find(name);
+        if (kept == start->state.end()) continue;
         std::vector<OpenedFile> unused;
-        ATOLL_TRY(headers.momentum, read_tensors(*start->momentum, unused));
+        ATOLL_TRY(headers.state.back(), read_tensors(kept->second, unused));
     }
     return headers;
 }
 
-// The momentum must be of this model: the tensors of the last step and no others.
-Status check_momentum(const TensorInfo& info, const Headers& headers, const Input& momentum) {
-    const auto at = headers.momentum.find(info.name);
-    if (at == headers.momentum.end())
-        return invalid_argument(info.name, momentum.name + " lacks tensor " + in_quotes(info.name));
+// Where a state's copy of a tensor lies: it must be of this model, as the last step left it.
+Result<Place> find_state(const TensorInfo& info, const TensorMap& state, const Input& from) {
+    const auto at = state.find(info.name);
+    if (at == state.end()) return invalid_argument(info.name, from.name + " lacks tensor " + in_quotes(info.name));
     if (at->second.info.shape != info.shape || at->second.info.dtype != DType::kF32)
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " + describe(info) + " but " +
-                                               describe(at->second.info) + " in " + momentum.name);
-    return {};
+                                               describe(at->second.info) + " in " + from.name);
+    return at->second.place;
 }
 
-Status check_makeable(const TensorInfo& info, bool steps) {
+Status check_makeable(const TensorInfo& info, const Strategy& strategy) {
     if (!is_floating(info.dtype) && !is_exact(info.dtype))
         return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is " +
                                                safetensors::to_string(info.dtype) + ", which cannot be averaged");
-    if (info.dtype == DType::kF64 && steps)
-        return invalid_argument(info.name, "tensor " + in_quotes(info.name) + " is F64: the server optimizer steps in fp32");
+    if (info.dtype == DType::kF64 && !strategy.is_weighted_mean())
+        return invalid_argument(info.name,
+                                "tensor " + in_quotes(info.name) + " is F64: this strategy computes in fp32");
     return {};
+}
+
+std::size_t widest_element(const Tensor& tensor) {
+    std::size_t widest = tensor.state.empty() ? 1 : sizeof(float);
+    for (const Place& place : tensor.inputs)
+        widest = std::max<std::size_t>(widest, safetensors::size_bytes(place.dtype));
+    return std::max<std::size_t>(widest, safetensors::size_bytes(tensor.info.dtype));
 }
 
 // Where one tensor of the output comes from; `begin`: in the output file.
 Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers, const Plan& plan) {
-    const bool steps = plan.strategy.server_optimizer.has_value();
-    ATOLL_RETURN_IF_ERROR(check_makeable(info, steps));
+    ATOLL_RETURN_IF_ERROR(check_makeable(info, *plan.strategy));
     Tensor tensor;
     tensor.info = info;
-    tensor.kind = is_floating(info.dtype) ? TensorKind::kMean : TensorKind::kCopy;
+    tensor.kind = is_floating(info.dtype) ? TensorKind::kCombine : TensorKind::kCopy;
     tensor.begin = begin;
     tensor.end = begin + (info.end - info.begin);
     for (const TensorMap& input : headers.inputs) tensor.inputs.push_back(input.at(info.name).place);
-    if (!plan.start) return tensor;
-    tensor.base = headers.base.at(info.name).place;
-    if (!steps || tensor.kind == TensorKind::kCopy) return tensor;
-    tensor.kind = TensorKind::kWeights;
-    if (plan.start->momentum && tensor.begin != tensor.end) {
-        ATOLL_RETURN_IF_ERROR(check_momentum(info, headers, *plan.start->momentum));
-        tensor.momentum = headers.momentum.at(info.name).place;
+    if (plan.start) tensor.base = headers.base.at(info.name).place;
+    const auto names = plan.strategy->state();
+    for (std::size_t i = 0; i < names.size() && tensor.kind == TensorKind::kCombine; ++i) {
+        tensor.state.emplace_back();
+        if (headers.state[i].empty() || tensor.begin == tensor.end) continue;
+        ATOLL_TRY(tensor.state.back(), find_state(info, headers.state[i], plan.start->state.find(names[i])->second));
     }
+    tensor.widest = widest_element(tensor);
     return tensor;
 }
 
@@ -228,12 +237,12 @@ Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, 
     return planned;
 }
 
-// The fp32 momentum of one file's tensors, in their order.
-PlannedFile plan_momentum(const PlannedFile& weights) {
+// One of the strategy's fp32 states of one file's tensors, in their order.
+PlannedFile plan_state(const PlannedFile& model, std::size_t which) {
     PlannedFile planned;
     std::vector<TensorInfo> infos;
-    for (const Tensor& tensor : weights.tensors) {
-        if (tensor.kind != TensorKind::kWeights) continue;
+    for (const Tensor& tensor : model.tensors) {
+        if (tensor.kind != TensorKind::kCombine) continue;
         planned.tensors.push_back(tensor);
         infos.push_back({tensor.info.name, DType::kF32, tensor.info.shape, 0, 0});
     }
@@ -242,14 +251,15 @@ PlannedFile plan_momentum(const PlannedFile& weights) {
     for (std::size_t i = 0; i < infos.size(); ++i) {
         Tensor& tensor = planned.tensors[i];
         tensor.info = infos[i];
-        tensor.kind = TensorKind::kMomentum;
+        tensor.kind = TensorKind::kState;
+        tensor.made = which;
         tensor.begin = end;
         tensor.end = end += infos[i].end - infos[i].begin;
     }
     return planned;
 }
 
-Result<std::vector<double>> normalise(const std::vector<double>& weights, std::size_t count) {
+Status check_weights(const std::vector<double>& weights, std::size_t count) {
     if (weights.size() != count)
         return invalid_argument("weights", "there are " + std::to_string(weights.size()) + " weights for " +
                                                std::to_string(count) + " inputs");
@@ -257,25 +267,21 @@ Result<std::vector<double>> normalise(const std::vector<double>& weights, std::s
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     if (!valid || !(sum > 0) || !std::isfinite(sum))
         return invalid_argument("weights", "must be finite, not negative, and not all zero");
-    std::vector<double> shares;
-    for (const double weight : weights) shares.push_back(weight / sum);
-    return shares;
+    return {};
 }
 
-Status check_strategy(const StrategySpec& strategy, const std::optional<RoundBase>& start) {
-    const auto& names = strategy_names();
-    if (std::find(names.begin(), names.end(), strategy.name) == names.end())
-        return invalid_argument("strategy.name", unknown_strategy(strategy.name));
-    if (!strategy.server_optimizer) return {};
-    const ServerOptimizer& optimizer = *strategy.server_optimizer;
-    if (!start) return invalid_argument("strategy.outer", "needs the model that the inputs were trained from");
-    if (!(optimizer.learning_rate > 0) || !std::isfinite(optimizer.learning_rate))
-        return invalid_argument("lr", "the server optimizer's rate must be finite and greater than 0");
-    if (!(optimizer.beta1 >= 0 && optimizer.beta1 < 1))
-        return invalid_argument("momentum", "the server optimizer's momentum must be at least 0 and less than 1");
-    for (const InputFile& file : start->base.files)
-        if (file.path.starts_with(kMomentumPrefix))
-            return invalid_argument(file.path, file.path + ": is where the server optimizer's momentum goes");
+std::string state_prefix(std::string_view state) {
+    return std::string(state) + "/";
+}
+
+// The base that the strategy needs, and room in it for what the strategy keeps.
+Status check_base(const Strategy& strategy, const std::optional<RoundBase>& start) {
+    if (!strategy.needs_base()) return {};
+    if (!start) return invalid_argument("strategy", "needs the model that the inputs were trained from");
+    for (const std::string_view state : strategy.state())
+        for (const InputFile& file : start->base.files)
+            if (file.path.starts_with(state_prefix(state)))
+                return invalid_argument(file.path, file.path + ": is where the strategy keeps its state");
     return {};
 }
 
@@ -293,24 +299,27 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
                        const AggregatorOptions& options, std::optional<RoundBase> start) {
     if (inputs.empty()) return invalid_argument("inputs", "there is nothing to average");
     Plan plan;
-    plan.strategy = strategy;
     plan.start = std::move(start);
     plan.options = options;
-    ATOLL_TRY(plan.shares, normalise(weights, inputs.size()));
-    ATOLL_RETURN_IF_ERROR(check_strategy(strategy, plan.start));
-    ATOLL_TRY(const Headers headers, read_headers(inputs, options, plan.start));
+    ATOLL_TRY(plan.strategy, make_strategy(strategy));
+    ATOLL_RETURN_IF_ERROR(check_weights(weights, inputs.size()));
+    ATOLL_TRY(plan.shares, plan.strategy->prepare(weights));
+    ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));
+    ATOLL_TRY(const Headers headers, read_headers(inputs, *plan.strategy, options, plan.start));
     const Input& layout = plan.start ? plan.start->base : inputs.front();
     for (std::size_t i = 0; i < headers.layout.size(); ++i) {
         ATOLL_TRY(PlannedFile planned, plan_file(headers.layout[i], headers, plan));
         plan.files.push_back({layout.files[i].path, layout.files[i].bytes->size()});
         plan.planned.push_back(std::move(planned));
     }
-    for (std::size_t i = 0; strategy.server_optimizer && i < headers.layout.size(); ++i) {
-        PlannedFile planned = plan_momentum(plan.planned[i]);
-        const std::uint64_t size = planned.tensors.empty() ? planned.head.size() : planned.tensors.back().end;
-        plan.files.push_back({kMomentumPrefix + plan.files[i].path, size});
-        plan.planned.push_back(std::move(planned));
-    }
+    const auto names = plan.strategy->state();
+    for (std::size_t state = 0; state < names.size(); ++state)
+        for (std::size_t i = 0; i < headers.layout.size(); ++i) {
+            PlannedFile planned = plan_state(plan.planned[i], state);
+            const std::uint64_t size = planned.tensors.empty() ? planned.head.size() : planned.tensors.back().end;
+            plan.files.push_back({state_prefix(names[state]) + layout.files[i].path, size});
+            plan.planned.push_back(std::move(planned));
+        }
     plan.inputs = std::move(inputs);
     return plan;
 }

@@ -18,20 +18,21 @@ struct Place {
 };
 
 enum class TensorKind {
-    kMean,
-    kCopy,      // integers, the same in all inputs
-    kWeights,   // the server optimizer's step
-    kMomentum,  // what the step leaves for the next one
+    kCombine,  // the strategy's result
+    kCopy,     // integers, the same in all inputs
+    kState,    // what the strategy leaves for the next round
 };
 
 struct Tensor {
     safetensors::TensorInfo info;  // in the output
-    TensorKind kind = TensorKind::kMean;
+    TensorKind kind = TensorKind::kCombine;
     std::uint64_t begin = 0;  // bytes from the start of the output file
     std::uint64_t end = 0;
-    std::vector<Place> inputs;      // one an input
-    Place base;                     // where there is one, as it stores it
-    std::optional<Place> momentum;  // none: zero
+    std::vector<Place> inputs;                // one an input
+    Place base;                               // where there is one, as it stores it
+    std::vector<std::optional<Place>> state;  // one a name of the strategy's; none: zero
+    std::size_t made = 0;                     // kState: which of them this is
+    std::size_t widest = 1;                   // bytes of an element in the model where it has most
 };
 
 struct PlannedFile {
@@ -41,8 +42,8 @@ struct PlannedFile {
 
 struct Plan {
     std::vector<Input> inputs;
-    std::vector<double> shares;  // sum to one
-    StrategySpec strategy;
+    std::unique_ptr<const Strategy> strategy;
+    std::vector<double> shares;
     std::optional<RoundBase> start;  // the output has its files, or the first input's
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;

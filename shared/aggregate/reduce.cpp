@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "shared/aggregate/kernels.h"
 #include "shared/numeric/conversions.h"
 
 namespace atl::aggregate {
@@ -31,32 +30,25 @@ std::int64_t find_non_finite(DType dtype, std::span<const std::byte> bytes) {
     return -1;
 }
 
-constexpr std::size_t kTile = 2048;  // elements widened at a time, 8 KiB: stays in the first-level cache
+constexpr std::size_t kTile = 2048;  // elements of a model that a strategy gets at a time, 8 KiB
 
-// sum = (first ? 0 : sum) + weight × stored elements.
-void accumulate(DType dtype, std::span<float> sum, const std::byte* stored, float weight, bool first,
-                std::span<float> wide) {
-    const Kernels& kernels = best_kernels();
+void widen(DType dtype, float* wide, const std::byte* stored, std::size_t count) {
     const auto& conversions = numeric::conversions();
-    const std::size_t width = element_bytes(dtype);
-    for (std::size_t at = 0; at < sum.size(); at += kTile) {
-        const std::size_t count = std::min(kTile, sum.size() - at);
-        const std::byte* const from = stored + at * width;
-        if (dtype == DType::kF16) conversions.widen_f16(wide.data(), from, count);
-        if (dtype == DType::kBF16) conversions.widen_bf16(wide.data(), from, count);
-        if (dtype == DType::kF32) std::memcpy(wide.data(), from, count * sizeof(float));
-        (first ? kernels.scale : kernels.add)(&sum[at], wide.data(), weight, count);
-    }
+    if (dtype == DType::kF16) conversions.widen_f16(wide, stored, count);
+    if (dtype == DType::kBF16) conversions.widen_bf16(wide, stored, count);
+    if (dtype == DType::kF32) std::memcpy(wide, stored, count * sizeof(float));
 }
 
-// False if the sum holds NaN or infinity, or rounds to it.
-bool round_into(DType dtype, std::byte* out, std::span<const float> sum) {
+// False if it holds NaN or infinity, or rounds to it. `seen`: room for what was rounded.
+bool round_into(DType dtype, std::byte* out, std::span<const float> values, std::span<float> seen) {
     const auto& conversions = numeric::conversions();
-    if (!conversions.all_finite(sum.data(), sum.size())) return false;
-    if (dtype == DType::kF16) conversions.narrow_f16(out, sum.data(), sum.size());
-    if (dtype == DType::kBF16) conversions.narrow_finite_bf16(out, sum.data(), sum.size());
-    if (dtype == DType::kF32) std::memcpy(out, sum.data(), sum.size_bytes());
-    return true;
+    if (!conversions.all_finite(values.data(), values.size())) return false;
+    if (dtype == DType::kF16) conversions.narrow_f16(out, values.data(), values.size());
+    if (dtype == DType::kBF16) conversions.narrow_finite_bf16(out, values.data(), values.size());
+    if (dtype == DType::kF32) std::memcpy(out, values.data(), values.size_bytes());
+    if (seen.empty()) return true;
+    widen(dtype, seen.data(), out, values.size());
+    return conversions.all_finite(seen.data(), values.size());
 }
 
 // Some elements of one tensor of the output.
@@ -67,18 +59,19 @@ struct Elements {
     std::size_t count;
 };
 
-// The same elements in one model, as stored there.
+// The same elements in one model, as stored there. `source`: whose room they get.
 Result<std::span<const std::byte>> read_elements(const Elements& which, const Input& input, const Place& place,
-                                                 Scratch& scratch) {
+                                                 Scratch& scratch, std::size_t source = 0) {
     const std::size_t width = element_bytes(place.dtype);
-    const std::span<std::byte> raw = std::span(scratch.raw).first(which.count * width);
+    const std::span<std::byte> raw = scratch.raw_of(source).first(which.count * width);
     ATOLL_RETURN_IF_ERROR(input.files[place.file].bytes->read(place.offset + which.first * width, raw));
     return std::span<const std::byte>(raw);
 }
 
 // Of one of the inputs.
-Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t input, Scratch& scratch) {
-    auto raw = read_elements(which, which.plan.inputs[input], which.tensor.inputs[input], scratch);
+Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t input, Scratch& scratch,
+                                              std::size_t source = 0) {
+    auto raw = read_elements(which, which.plan.inputs[input], which.tensor.inputs[input], scratch, source);
     if (!raw.ok()) report_fault(which.plan.options, input);
     return raw;
 }
@@ -93,6 +86,11 @@ Status find_fault(const Elements& which, const Input& input, const Place& place,
                                       std::to_string(which.first + static_cast<std::uint64_t>(at)));
 }
 
+// Where the strategy's state of that number comes from.
+const Input& state_input(const Plan& plan, std::size_t state) {
+    return plan.start->state.find(plan.strategy->state()[state])->second;
+}
+
 // Says which model spoils these elements.
 Error blame(const Elements& which, Scratch& scratch) {
     const Tensor& tensor = which.tensor;
@@ -101,47 +99,67 @@ Error blame(const Elements& which, Scratch& scratch) {
         status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
         if (!status.ok()) report_fault(which.plan.options, i);
     }
-    if (status.ok() && (tensor.kind == TensorKind::kWeights || tensor.kind == TensorKind::kMomentum))
-        status = find_fault(which, which.plan.start->base, tensor.base, scratch);
-    if (status.ok() && tensor.momentum)
-        status = find_fault(which, *which.plan.start->momentum, *tensor.momentum, scratch);
+    const Plan& plan = which.plan;
+    if (status.ok() && plan.strategy->needs_base()) status = find_fault(which, plan.start->base, tensor.base, scratch);
+    for (std::size_t i = 0; status.ok() && i < tensor.state.size(); ++i)
+        if (tensor.state[i]) status = find_fault(which, state_input(plan, i), *tensor.state[i], scratch);
     if (!status.ok()) return status.error();
-    return invalid_argument(tensor.info.name, "the " + std::string(tensor.kind == TensorKind::kMean ? "mean" : "step") +
+    return invalid_argument(tensor.info.name, "the " + std::string(tensor.state.empty() ? "mean" : "step") +
                                                   " of tensor " + in_quotes(tensor.info.name) + " overflows " +
                                                   safetensors::to_string(tensor.info.dtype));
 }
 
-Status widen(const Elements& which, const Input& input, const Place& place, std::span<float> into, Scratch& scratch) {
-    ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
-    accumulate(place.dtype, into, raw.data(), 1.0F, /*first=*/true, scratch.wide);
+// Reads the elements of all sources: the inputs, the base where it is needed, the state.
+Status read_sources(const Elements& which, Scratch& scratch) {
+    const Plan& plan = which.plan;
+    std::size_t source = 0;
+    for (; source < plan.inputs.size(); ++source) ATOLL_RETURN_IF_ERROR(read_input(which, source, scratch, source));
+    if (plan.strategy->needs_base())
+        ATOLL_RETURN_IF_ERROR(read_elements(which, plan.start->base, which.tensor.base, scratch, source++));
+    for (std::size_t i = 0; i < which.tensor.state.size(); ++i, ++source)
+        if (const auto& place = which.tensor.state[i])
+            ATOLL_RETURN_IF_ERROR(read_elements(which, state_input(plan, i), *place, scratch, source));
     return {};
 }
 
-// The weighted mean, in scratch.sum.
-Result<std::span<float>> sum_up(const Elements& which, Scratch& scratch) {
-    const std::span<float> sum = std::span(scratch.sum).first(which.count);
-    for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
-        ATOLL_TRY(const auto raw, read_input(which, i, scratch));
-        accumulate(which.tensor.inputs[i].dtype, sum, raw.data(), static_cast<float>(which.plan.shares[i]), i == 0,
-                   scratch.wide);
+// Widens the elements [at, at + count) of the sources, which have been read.
+Block& widen_sources(const Elements& which, std::size_t at, std::size_t count, Scratch& scratch) {
+    Block& block = scratch.block;
+    block.size = count;
+    std::size_t source = 0;
+    const auto next = [&](DType dtype) {
+        const std::span<float> wide = std::span(scratch.wide).subspan(source * kTile, count);
+        widen(dtype, wide.data(), scratch.raw_of(source++).data() + at * element_bytes(dtype), count);
+        return wide;
+    };
+    for (std::size_t i = 0; i < block.updates.size(); ++i) block.updates[i] = next(which.tensor.inputs[i].dtype);
+    if (which.plan.strategy->needs_base()) block.base = next(which.tensor.base.dtype);
+    for (std::size_t i = 0; i < block.state.size(); ++i) {
+        block.state[i] = next(DType::kF32);
+        if (!which.tensor.state[i]) std::fill(block.state[i].begin(), block.state[i].end(), 0.0F);
     }
-    return sum;
+    return block;
 }
 
-// Whether what was rounded into its type left the range of it: `seen` takes it as fp32.
-bool overflows(DType dtype, std::span<const std::byte> rounded, std::span<float> seen, std::span<float> wide) {
-    if (dtype == DType::kF32) return false;  // found before it was rounded
-    accumulate(dtype, seen, rounded.data(), 1.0F, /*first=*/true, wide);
-    return !numeric::conversions().all_finite(seen.data(), seen.size());
-}
-
-Status mean(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
-    ATOLL_TRY(const auto sum, sum_up(which, scratch));
-    const DType dtype = which.tensor.info.dtype;
-    if (!round_into(dtype, into.data(), sum)) return blame(which, scratch);
-    const bool wider = std::any_of(which.tensor.inputs.begin(), which.tensor.inputs.end(),
-                                   [&](const Place& place) { return place.dtype != dtype; });
-    if (wider && overflows(dtype, into, sum, scratch.wide)) return blame(which, scratch);
+// What the strategy makes of the elements, or the state that it leaves.
+Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
+    const Tensor& tensor = which.tensor;
+    const DType dtype = tensor.info.dtype;
+    // A mean of numbers that fit fits; a step, or what came from a wider type, may not.
+    const bool may_overflow = element_bytes(dtype) < sizeof(float) &&
+                              (!tensor.state.empty() || std::any_of(
+                                                            tensor.inputs.begin(), tensor.inputs.end(),
+                                                            [&](const Place& place) { return place.dtype != dtype; }));
+    ATOLL_RETURN_IF_ERROR(read_sources(which, scratch));
+    for (std::size_t at = 0; at < which.count; at += kTile) {
+        const std::size_t count = std::min(kTile, which.count - at);
+        Block& block = widen_sources(which, at, count, scratch);
+        const std::span<float> result = std::span(scratch.result).first(count);
+        which.plan.strategy->combine(block, which.plan.shares, result);
+        const std::span<const float> made = tensor.kind == TensorKind::kState ? block.state[tensor.made] : result;
+        const std::span<float> seen = may_overflow ? std::span(scratch.wide).first(count) : std::span<float>();
+        if (!round_into(dtype, &into[at * element_bytes(dtype)], made, seen)) return blame(which, scratch);
+    }
     return {};
 }
 
@@ -160,27 +178,6 @@ Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scrat
     }
     if (!finite) return blame(which, scratch);
     std::memcpy(into.data(), sum.data(), into.size());
-    return {};
-}
-
-// The weights that the server optimizer's step gives, or its new momentum.
-Status step(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
-    const RoundBase& start = *which.plan.start;
-    ATOLL_TRY(const auto sum, sum_up(which, scratch));
-    const std::span<float> base = std::span(scratch.base).first(which.count);
-    const std::span<float> momentum = std::span(scratch.momentum).first(which.count);
-    ATOLL_RETURN_IF_ERROR(widen(which, start.base, which.tensor.base, base, scratch));
-    std::fill(momentum.begin(), momentum.end(), 0.0F);
-    if (which.tensor.momentum)
-        ATOLL_RETURN_IF_ERROR(widen(which, *start.momentum, *which.tensor.momentum, momentum, scratch));
-    const ServerOptimizer& optimizer = *which.plan.strategy.server_optimizer;
-    best_kernels().nesterov(sum.data(), momentum.data(), base.data(), static_cast<float>(optimizer.learning_rate),
-                            static_cast<float>(optimizer.beta1), which.count);
-    const bool weights = which.tensor.kind == TensorKind::kWeights;
-    const DType dtype = which.tensor.info.dtype;
-    if (!round_into(dtype, into.data(), weights ? sum : momentum)) return blame(which, scratch);
-    // Unlike a mean, a step can leave the range of its type.
-    if (overflows(dtype, into, base, scratch.wide)) return blame(which, scratch);
     return {};
 }
 
@@ -214,23 +211,25 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 }  // namespace
 
-// A model may have wider elements than the output.
+std::size_t source_count(const Plan& plan) {
+    return plan.inputs.size() + (plan.strategy->needs_base() ? 1 : 0) + plan.strategy->state().size();
+}
+
 Scratch::Scratch(const Plan& plan)
-    : raw(plan.options.block_bytes * (plan.start ? 2 : 1)),
+    : raw_bytes(plan.options.block_bytes),
+      raw(raw_bytes * source_count(plan)),
       whole(sizeof(double)),
-      sum(plan.options.block_bytes / 2),
-      wide(kTile) {
-    if (!plan.strategy.server_optimizer) return;
-    base.resize(sum.size());
-    momentum.resize(sum.size());
+      wide(kTile * source_count(plan)),
+      result(kTile) {
+    block.updates.resize(plan.inputs.size());
+    block.state.resize(plan.strategy->state().size());
 }
 
 Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                        Scratch& scratch) {
     const Elements which{plan, tensor, first, into.size() / element_bytes(tensor.info.dtype)};
     if (tensor.kind == TensorKind::kCopy) return copy(which, into, scratch);
-    if (tensor.kind != TensorKind::kMean) return step(which, into, scratch);
-    return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : mean(which, into, scratch);
+    return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : combine(which, into, scratch);
 }
 
 }  // namespace atl::aggregate

@@ -10,16 +10,21 @@
 // The arithmetic on whole elements. Internal to this module.
 namespace atl::aggregate {
 
+// Models that are read for a block: the inputs, and what the strategy wants beside them.
+std::size_t source_count(const Plan& plan);
+
 // Memory for one block of elements.
 struct Scratch {
     explicit Scratch(const Plan& plan);
 
-    std::vector<std::byte> raw;    // elements of one model, as stored
+    std::span<std::byte> raw_of(std::size_t source) { return std::span(raw).subspan(source * raw_bytes, raw_bytes); }
+
+    std::size_t raw_bytes;
+    std::vector<std::byte> raw;    // a block of each source, as stored
     std::vector<std::byte> whole;  // one element of which only some bytes are wanted
-    std::vector<float> sum;
-    std::vector<float> wide;
-    std::vector<float> base;
-    std::vector<float> momentum;
+    std::vector<float> wide;       // a tile of each source
+    std::vector<float> result;     // a tile
+    Block block;                   // spans of `wide`
 };
 
 // Makes the tensor's elements from the `first` on, as many as `into` holds and at most a block of them. Errors as

@@ -40,7 +40,7 @@ Input file_input(const std::string& name, std::string bytes) {
 std::vector<float> weights_after(double rate, double beta) {
     std::vector<float> weights(6);
     for (std::size_t i = 0; i < 6; ++i) weights[i] = static_cast<float>(std::cos(static_cast<double>(i)));
-    std::optional<Input> momentum;
+    std::map<std::string, Input, std::less<>> state;
     for (int round = 1; round <= 3; ++round) {
         std::vector<Input> updates;
         for (int site = 0; site < 2; ++site) {
@@ -50,13 +50,13 @@ std::vector<float> weights_after(double rate, double beta) {
             updates.push_back(input_of("update", {{f32("w", update)}}));
         }
         const auto aggregator = Aggregator::plan(step(rate, beta), std::move(updates), {3, 1}, {},
-                                                 RoundBase{input_of("base", {{f32("w", weights)}}), momentum});
+                                                 RoundBase{input_of("base", {{f32("w", weights)}}), state});
         EXPECT_TRUE(aggregator.ok());
         if (!aggregator.ok()) return weights;
         EXPECT_EQ(aggregator->files().size(), 2U);
         EXPECT_EQ(aggregator->files()[1].path, "momentum/part0.safetensors");
         weights = floats_of(whole_file(*aggregator, 0).value(), 6);
-        momentum = file_input("momentum", whole_file(*aggregator, 1).value());
+        state.insert_or_assign("momentum", file_input("momentum", whole_file(*aggregator, 1).value()));
     }
     return weights;
 }
@@ -90,7 +90,8 @@ TEST(ServerOptimizerTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     const Input momentum = input_of("momentum", {{f32("single", values), f32("half", values)}});
     std::vector<std::string> reference(2);
     for (const std::size_t block : {1U << 20, 8U, 10U, 1000U}) {
-        const auto aggregator = Aggregator::plan(step(), {update, update}, {1, 2}, {block}, RoundBase{base, momentum});
+        const auto aggregator =
+            Aggregator::plan(step(), {update, update}, {1, 2}, {block}, RoundBase{base, {{"momentum", momentum}}});
         ASSERT_TRUE(aggregator.ok()) << aggregator.error().message;
         for (std::size_t file = 0; file < 2; ++file) {
             Aggregator::Workspace workspace(*aggregator);
@@ -108,7 +109,7 @@ TEST(ServerOptimizerTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
     EXPECT_EQ(reference[1].find("\"ids\""), std::string::npos) << "integers have no momentum";
 }
 
-TEST(OuterStepTest, WithoutAStepTheBasesNumbersChangeNothing) {
+TEST(ServerOptimizerTest, WithoutAStepTheBasesNumbersChangeNothing) {
     const Input a = input_of("a", {{f16("w", {1, 2})}});
     const Input b = input_of("b", {{f16("w", {3, 5})}});
     const auto aggregator = Aggregator::plan({}, {a, b}, {1, 1}, {}, RoundBase{input_of("base", {{f16("w", {7, 7})}})});
@@ -135,7 +136,8 @@ TEST(ServerOptimizerTest, NaNInBaseOrMomentumIsNamed) {
     const Input update = input_of("update", {{f32("w", {1, 2})}});
     const Input spoilt = input_of("spoilt", {{f32("w", {1, NAN})}});
     expect_invalid(error_of(step(), {update}, RoundBase{spoilt}), "w", {"of spoilt", "element 1"});
-    expect_invalid(error_of(step(), {update}, RoundBase{update, spoilt}), "w", {"of spoilt", "element 1"});
+    expect_invalid(error_of(step(), {update}, RoundBase{update, {{"momentum", spoilt}}}), "w",
+                   {"of spoilt", "element 1"});
     const Input small = input_of("small", {{f16("w", {-6e4F})}});
     const Input large = input_of("large", {{f16("w", {6e4F})}});
     expect_invalid(error_of(step(), {small}, RoundBase{large}), "w", {"step", "F16"});
@@ -143,11 +145,12 @@ TEST(ServerOptimizerTest, NaNInBaseOrMomentumIsNamed) {
 
 TEST(ServerOptimizerTest, AMomentumOfAnotherModelIsRefused) {
     const Input model = input_of("model", {{f32("w", {1, 2})}});
-    expect_invalid(error_of(step(), {model}, RoundBase{model, input_of("m", {{f32("v", {1, 2})}})}), "w", {"m lacks"});
-    expect_invalid(error_of(step(), {model}, RoundBase{model, input_of("m", {{f32("w", {1})}})}), "w",
+    expect_invalid(error_of(step(), {model}, RoundBase{model, {{"momentum", input_of("m", {{f32("v", {1, 2})}})}}}),
+                   "w", {"m lacks"});
+    expect_invalid(error_of(step(), {model}, RoundBase{model, {{"momentum", input_of("m", {{f32("w", {1})}})}}}), "w",
                    {"F32[2]", "F32[1] in m"});
-    expect_invalid(error_of(step(), {model}, RoundBase{model, input_of("m", {{f16("w", {1, 2})}})}), "w",
-                   {"F32[2]", "F16[2] in m"});
+    expect_invalid(error_of(step(), {model}, RoundBase{model, {{"momentum", input_of("m", {{f16("w", {1, 2})}})}}}),
+                   "w", {"F32[2]", "F16[2] in m"});
 }
 
 TEST(ServerOptimizerTest, RatesThatMeanNothingAreRefused) {
@@ -156,7 +159,7 @@ TEST(ServerOptimizerTest, RatesThatMeanNothingAreRefused) {
         expect_invalid(error_of(step(rate), {model}, RoundBase{model}), "lr");
     for (const double beta : {-0.1, 1.0, std::nan("")})
         expect_invalid(error_of(step(0.7, beta), {model}, RoundBase{model}), "momentum");
-    expect_invalid(error_of(step(), {model}, std::nullopt), "strategy.outer");
+    expect_invalid(error_of(step(), {model}, std::nullopt), "strategy");
     const TestTensor wide{"w", DType::kF64, {1}, bytes_of(std::vector<double>{1})};
     expect_invalid(error_of(step(), {input_of("a", {{wide}})}, RoundBase{input_of("b", {{wide}})}), "w",
                    {"F64", "fp32"});

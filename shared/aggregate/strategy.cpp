@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shared/aggregate/strategies/strategies.h"
 #include "shared/base/text.h"
 #include "shared/json/json.h"
 
@@ -18,15 +19,20 @@ Result<ServerOptimizer> parse_server_optimizer(const json::Json& value) {
     return optimizer;
 }
 
+std::string unknown_strategy(const std::string& name) {
+    return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
+}
+
+bool is_known(const std::string& name) {
+    const auto& names = strategy_names();
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
 
 const std::vector<std::string>& strategy_names() {
-    static const std::vector<std::string> names = {"fedavg"};
+    static const std::vector<std::string> names = {"fedavg", "trimmed_mean"};
     return names;
-}
-
-std::string unknown_strategy(const std::string& name) {
-    return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
 }
 
 Result<StrategySpec> parse_strategy(const json::Json& value) {
@@ -34,9 +40,13 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
     if (value.is_null()) return strategy;
     json::ObjectReader reader(value, "strategy");
     strategy.name = reader.required_string("name");
-    const auto& names = strategy_names();
-    if (std::find(names.begin(), names.end(), strategy.name) == names.end())
-        reader.fail("name", unknown_strategy(strategy.name));
+    if (!is_known(strategy.name)) reader.fail("name", unknown_strategy(strategy.name));
+    if (strategy.name == "trimmed_mean") {
+        strategy.weighs_by_tokens = false;
+        strategy.trim = reader.number_or("trim", strategy.trim, 0, 0.499);
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+        return strategy;
+    }
     strategy.weighs_by_tokens = reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     const json::Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -46,10 +56,16 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
 }
 
 json::Json to_json(const StrategySpec& strategy) {
+    if (strategy.name == "trimmed_mean") return {{"name", strategy.name}, {"trim", strategy.trim}};
     json::Json value = {{"name", strategy.name}, {"weighting", strategy.weighs_by_tokens ? "tokens" : "uniform"}};
     if (const auto& optimizer = strategy.server_optimizer)
         value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
     return value;
+}
+
+Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) {
+    if (!is_known(spec.name)) return invalid_argument("strategy.name", unknown_strategy(spec.name));
+    return spec.name == "trimmed_mean" ? make_trimmed_mean(spec) : make_fedavg(spec);
 }
 
 }  // namespace atl::aggregate

@@ -20,6 +20,8 @@ TEST(StrategyTest, DefaultsAreFilledInAndTheRestStays) {
                           {"weighting", "uniform"},
                           {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}}}));
     EXPECT_EQ(to_json(parse_strategy(full).value()), full);
+    EXPECT_EQ(to_json(parse_strategy({{"name", "trimmed_mean"}}).value()),
+              (Json{{"name", "trimmed_mean"}, {"trim", 0.2}}));
 }
 
 TEST(StrategyTest, WhatIsWrongIsNamed) {
@@ -28,6 +30,9 @@ TEST(StrategyTest, WhatIsWrongIsNamed) {
     EXPECT_EQ(field({{"name", "median"}}), "strategy.name");
     EXPECT_EQ(field({{"name", "fedavg"}, {"weighting", "size"}}), "strategy.weighting");
     EXPECT_EQ(field({{"name", "fedavg"}, {"lr", 1}}), "strategy.lr");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"trim", 0.1}}), "strategy.trim");
+    EXPECT_EQ(field({{"name", "trimmed_mean"}, {"trim", 0.5}}), "strategy.trim");
+    EXPECT_EQ(field({{"name", "trimmed_mean"}, {"weighting", "tokens"}}), "strategy.weighting");
     EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"optimizer", "adam"}}}}), "strategy.outer.optimizer");
     EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"lr", 0}}}}), "strategy.outer.lr");
 }

@@ -400,25 +400,26 @@ TEST_F(AggregationProcessTest, TheServerOptimizerKeepsItsMomentumThroughAKill) {
     ASSERT_EQ(second["round"], 2) << second << service->log();
 
     // The same two steps here.
-    std::optional<aggregate::Input> momentum;
+    std::map<std::string, aggregate::Input, std::less<>> state;
     fs::path from = root() / "base";
     for (const std::string round : {"", "2"}) {
         std::vector<aggregate::Input> updates;
         for (const std::string facility : {"karolina", "leonardo"})
             updates.push_back(aggregate::open_directory(root() / (facility + round)).value());
-        aggregate::RoundBase begin{aggregate::open_directory(from).value(), momentum};
+        aggregate::RoundBase begin{aggregate::open_directory(from).value(), state};
         const auto step = aggregate::Aggregator::plan(aggregate::parse_strategy(strategy).value(), std::move(updates),
                                                       {1, 1}, {}, std::move(begin))
                               .value();
         from = root() / ("step" + round);
         ASSERT_TRUE(aggregate::write_aggregate(step, root() / "base", from).ok());
-        momentum = aggregate::open_directory(from / "momentum").value();
+        state.insert_or_assign("momentum", aggregate::open_directory(from / "momentum").value());
     }
     const auto weights = [](const fs::path& directory) { return read_file(directory / "model.safetensors").value(); };
     EXPECT_TRUE(weights(download(first["version"], "got1")) == weights(root() / "step"));
     EXPECT_TRUE(weights(download(second["version"], "got2")) == weights(root() / "step2"));
     const auto kept = query("SELECT optimizer_state FROM aggregations ORDER BY round");
-    EXPECT_TRUE(weights(download(kept.text(1, "optimizer_state"), "kept")) == weights(root() / "step2" / "momentum"));
+    EXPECT_TRUE(weights(download(kept.text(1, "optimizer_state"), "kept") / "momentum") ==
+                weights(root() / "step2" / "momentum"));
     http::Client client(transfer_.store);
     EXPECT_EQ(client.get_json("/v1/versions/" + kept.text(0, "optimizer_state")).value()["kind"], "optimizer_state");
 }

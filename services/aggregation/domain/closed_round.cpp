@@ -1,7 +1,6 @@
 #include "services/aggregation/domain/closed_round.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -55,17 +54,17 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
     return updates;
 }
 
-bool is_optimizer_state(const Part& part) {
-    return part.path.starts_with(aggregate::kMomentumPrefix);
-}
-
-// Puts a part behind those before it; `path`: of its file in the manifest.
-void append(store_client::Manifest& manifest, const Part& part, const std::string& path) {
-    if (part.begin == 0) manifest.files.push_back({path, 0, {}});
-    auto& file = manifest.files.back();
-    check(file.path == path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
-    file.chunks.push_back({part.sha256, part.size});
-    file.size += part.size;
+// The base's tensors' parts put together, or those beside them; each behind those before it.
+void append(store_client::Manifest& manifest, const std::vector<Part>& parts, const store_client::Manifest& base,
+            bool of_base) {
+    for (const Part& part : parts) {
+        if ((base.find(part.path) != nullptr) != of_base) continue;
+        if (part.begin == 0) manifest.files.push_back({part.path, 0, {}});
+        auto& file = manifest.files.back();
+        check(file.path == part.path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
+        file.chunks.push_back({part.sha256, part.size});
+        file.size += part.size;
+    }
 }
 
 void sort_files(store_client::Manifest& manifest) {
@@ -170,16 +169,14 @@ store_client::Manifest assemble(const store_client::Manifest& base, const std::v
     store_client::Manifest manifest;
     for (const auto& file : base.files)
         if (!is_safetensors(file.path)) manifest.files.push_back(file);
-    for (const Part& part : parts)
-        if (!is_optimizer_state(part)) append(manifest, part, part.path);
+    append(manifest, parts, base, /*of_base=*/true);
     sort_files(manifest);
     return manifest;
 }
 
-store_client::Manifest assemble_optimizer_state(const std::vector<Part>& parts) {
+store_client::Manifest assemble_optimizer_state(const store_client::Manifest& base, const std::vector<Part>& parts) {
     store_client::Manifest manifest;
-    for (const Part& part : parts)
-        if (is_optimizer_state(part)) append(manifest, part, part.path.substr(std::strlen(aggregate::kMomentumPrefix)));
+    append(manifest, parts, base, /*of_base=*/false);
     sort_files(manifest);
     return manifest;
 }

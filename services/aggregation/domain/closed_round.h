@@ -35,7 +35,7 @@ struct ClosedRound {
     std::string base;   // digest of the round's base version
     aggregate::StrategySpec strategy;
     std::vector<Update> updates;         // by facility and task, so that the order in which they came changes no bit
-    std::string optimizer_state;         // digest of what the server optimizer left that made the base; empty: none
+    std::string optimizer_state;         // digest of what the strategy left that made the base; empty: none
     std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
 };
@@ -71,8 +71,8 @@ std::vector<Part> cut_into_parts(const std::vector<aggregate::Aggregator::Output
 // The version: the base with these parts in place of its tensors. No facility decides a file's name, the index,
 // another's configuration or tokenizer.
 store_client::Manifest assemble(const store_client::Manifest& base, const std::vector<Part>& parts);
-// What the server optimizer leaves; no files without one.
-store_client::Manifest assemble_optimizer_state(const std::vector<Part>& parts);
+// What the strategy keeps for the next round, a folder a state: the parts that are of no file of the base.
+store_client::Manifest assemble_optimizer_state(const store_client::Manifest& base, const std::vector<Part>& parts);
 
 bool is_safetensors(const std::string& path);
 

@@ -128,15 +128,16 @@ TEST(ClosedRoundTest, TheServerOptimizerIsWhatTheStrategySays) {
 TEST(PartsTest, TheOptimizersStateIsPutTogetherApart) {
     std::vector<Part> parts = cut_into_parts({{"a.safetensors", 12}, {"momentum/a.safetensors", 20}}, 10);
     for (Part& part : parts) part.sha256 = digest_of_letter('a');
-    const auto model = assemble({}, parts);
+    const store_client::Manifest base{{{"a.safetensors", 12, {{digest_of_letter('8'), 12}}}}};
+    const auto model = assemble(base, parts);
     ASSERT_EQ(model.files.size(), 1U);
     EXPECT_EQ(model.files[0].size, 12U);
-    const auto state = assemble_optimizer_state(parts);
+    const auto state = assemble_optimizer_state(base, parts);
     ASSERT_EQ(state.files.size(), 1U);
-    EXPECT_EQ(state.files[0].path, "a.safetensors");
+    EXPECT_EQ(state.files[0].path, "momentum/a.safetensors");
     EXPECT_EQ(state.files[0].size, 20U);
     parts.resize(2);
-    EXPECT_TRUE(assemble_optimizer_state(parts).files.empty());
+    EXPECT_TRUE(assemble_optimizer_state(base, parts).files.empty());
 }
 
 TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
@@ -149,6 +150,7 @@ TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
 
     const store_client::Manifest base{{{"a.json", 3, {{digest_of_letter('9'), 3}}},
                                        {"b.safetensors", 25, {{digest_of_letter('8'), 25}}},
+                                       {"c.safetensors", 10, {{digest_of_letter('8'), 10}}},
                                        {"model.safetensors.index.json", 5, {{digest_of_letter('6'), 5}}},
                                        {"z.json", 4, {{digest_of_letter('7'), 4}}}}};
     const auto manifest = assemble(base, parts);

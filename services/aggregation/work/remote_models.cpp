@@ -25,13 +25,14 @@ Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     return std::make_shared<ClientPool>(std::move(options));
 }
 
+// `folder`: "" or one of the manifest's, with its slash, whose files alone are the input's.
 aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
-                            std::size_t window_bytes) {
+                            std::size_t window_bytes, const std::string& folder = "") {
     aggregate::Input input;
     input.name = name;
     const auto window = std::make_shared<Window>();
     for (const auto& file : manifest.files)
-        if (is_safetensors(file.path))
+        if (is_safetensors(file.path) && file.path.starts_with(folder))
             input.files.push_back(
                 {file.path, std::make_shared<ReadAhead>(RemoteFile(store, file), window, window_bytes)});
     return input;
@@ -65,15 +66,17 @@ Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientP
     return inputs;
 }
 
-// The base, with the momentum that the server optimizer's step before left.
+// The base, with what the strategy left in the round that made it.
 Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                       const Manifest& base, std::size_t window_bytes) {
+                                       const aggregate::Strategy& strategy, const Manifest& base,
+                                       std::size_t window_bytes) {
     aggregate::RoundBase start;
     start.base = make_input(store, describe_base(round), base, window_bytes);
-    if (!round.strategy.server_optimizer || round.optimizer_state.empty()) return start;
+    if (strategy.state().empty() || round.optimizer_state.empty()) return start;
     const std::string name = "the optimizer's state (" + round.optimizer_state.substr(0, 12) + ")";
-    ATOLL_TRY(const Manifest state, fetch_manifest(*store, name, round.optimizer_state));
-    start.momentum = make_input(store, name, state, window_bytes);
+    ATOLL_TRY(const Manifest kept, fetch_manifest(*store, name, round.optimizer_state));
+    for (const std::string_view state : strategy.state())
+        start.state.emplace(state, make_input(store, name, kept, window_bytes, std::string(state) + "/"));
     return start;
 }
 
@@ -88,10 +91,11 @@ RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, agg
 Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round,
                                         const std::function<void(std::size_t)>& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
-    const std::size_t window_bytes = window_bytes_for(round.updates.size() + (round.strategy.server_optimizer ? 2 : 0));
+    ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
+    const std::size_t window_bytes = window_bytes_for(round.updates.size() + 1 + strategy->state().size());
     ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
     ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, on_fault));
-    ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, base, window_bytes));
+    ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, *strategy, base, window_bytes));
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;
@@ -125,7 +129,7 @@ Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& par
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
     Published published;
     const Manifest manifest = assemble(base_manifest_, parts);
-    const Manifest state = assemble_optimizer_state(parts);
+    const Manifest state = assemble_optimizer_state(base_manifest_, parts);
     store_client::VersionDetails details;
     details.parents = {round.base};
     details.job = round.job;

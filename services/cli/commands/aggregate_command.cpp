@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
@@ -16,11 +17,13 @@ namespace {
 
 constexpr const char* kHelp =
     R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their
-type; sums are in fp32, integers must be equal; all other files are the first directory's. Example:
+type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
+smallest and largest values of each element, a fraction --trim of the models on each side. Example:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
 
 struct AggregateOptions {
     std::string strategy;
+    std::optional<double> trim;
     std::vector<double> weights;
     std::filesystem::path out;
     std::vector<std::filesystem::path> directories;
@@ -29,7 +32,9 @@ struct AggregateOptions {
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
-    ATOLL_TRY(const auto strategy, aggregate::parse_strategy({{"name", given.strategy}}));
+    nlohmann::json settings = {{"name", given.strategy}};
+    if (given.trim) settings["trim"] = *given.trim;
+    ATOLL_TRY(const auto strategy, aggregate::parse_strategy(settings));
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
         ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
@@ -53,8 +58,9 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
                                     {"wall_s", seconds}}
                   << "\n";
     else
-        std::cout << given.out.string() << ": the mean of " << given.directories.size() << " models, "
-                  << human_bytes(bytes) << " in " << human_seconds(seconds) << "\n";
+        std::cout << given.out.string() << ": the " << (given.strategy == "fedavg" ? "mean" : given.strategy) << " of "
+                  << given.directories.size() << " models, " << human_bytes(bytes) << " in " << human_seconds(seconds)
+                  << "\n";
     return {};
 }
 
@@ -67,12 +73,13 @@ void add_aggregate_command(CLI::App& program, Context& context) {
         ->add_option("--strategy", given->strategy,
                      "how the updates become one model: " + join(aggregate::strategy_names()))
         ->default_val("fedavg");
+    command->add_option("--trim", given->trim, "of trimmed_mean: the fraction cut on each side, default 0.2");
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false);
     command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
-    command->add_option("directories", given->directories, "the models to aggregator, the first one's layout wins")
+    command->add_option("directories", given->directories, "the models to aggregate, the first one's layout wins")
         ->required()
         ->check(CLI::ExistingDirectory);
     on_run(*command, context, [&context, given] { return run_aggregate(context, *given); });

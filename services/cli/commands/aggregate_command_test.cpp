@@ -59,6 +59,13 @@ TEST_F(AggregateCommandTest, WeightsAreACommaSeparatedList) {
     EXPECT_EQ(json::parse(result.out)->at("inputs"), 2);
 }
 
+TEST_F(AggregateCommandTest, ATrimmedMeanLeavesOutWhatLiesOutside) {
+    const std::string c = make_model("c", {-1000, 1000});
+    const auto result = aggregate({"--strategy", "trimmed_mean", "--trim", "0.1", "--out", out_, a_, b_, c});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{0, 8}));
+}
+
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
     const auto push = [](const std::string& directory) {
         CommandOptions options;
@@ -80,6 +87,8 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
     const std::string spoilt = make_model("spoilt", {1, NAN});
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
         {{"--strategy", "median", "--out", out_, a_, b_}, "strategy.name: unknown strategy \"median\""},
+        {{"--strategy", "fedavg", "--trim", "0.1", "--out", out_, a_, b_}, "strategy.trim"},
+        {{"--strategy", "trimmed_mean", "--weights", "1,2", "--out", out_, a_, b_}, "weights"},
         {{"--out", out_, "--weights", "1", a_, b_}, "weights"},
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+
+#include "shared/aggregate/strategy.h"
+
+// The strategies that there are, each in a file of its own. Internal to this module: make_strategy() chooses.
+namespace atl::aggregate {
+
+// The weighted mean (FedAvg, McMahan et al. 2017, https://arxiv.org/abs/1602.05629), the shares in proportion to the
+// weights:
+//   mean = Σ share_i x_i, i in the updates' order, each share rounded to fp32, each operation rounded to fp32
+// With a server optimizer the result is not the mean but the optimizer's step from the base (strategy.h), whose fp32
+// momentum is kept as the state "momentum".
+Result<std::unique_ptr<const Strategy>> make_fedavg(const StrategySpec& spec);
+
+// The coordinate-wise trimmed mean (Yin et al. 2018, https://arxiv.org/abs/1803.01498): of the N values that the
+// updates have for an element the k smallest and the k largest are left out, and the others' sum, in ascending order,
+// is divided by their number, all in fp32. So less than a fraction `trim` of lying updates moves no element beyond what
+// honest ones hold, whatever they claim. k = trim x N rounded up, so that of three or more one is cut on each side, but
+// never all: at most (N - 1) / 2, where the result is the median (of an even N the mean of the middle two). trim = 0:
+// the plain mean. Every update counts alike: weights that differ are refused. It keeps no state and needs no base.
+Result<std::unique_ptr<const Strategy>> make_trimmed_mean(const StrategySpec& spec);
+
+}  // namespace atl::aggregate
