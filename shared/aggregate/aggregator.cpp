@@ -42,7 +42,7 @@ Aggregator::Workspace::Workspace(const Aggregator& aggregator)
 Aggregator::Workspace::Workspace(Workspace&&) noexcept = default;
 Aggregator::Workspace::~Workspace() = default;
 
-Aggregator::Aggregator(std::unique_ptr<const Plan> plan) : plan_(std::move(plan)) {}
+Aggregator::Aggregator(std::unique_ptr<Plan> plan) : plan_(std::move(plan)) {}
 Aggregator::Aggregator(Aggregator&&) noexcept = default;
 Aggregator& Aggregator::operator=(Aggregator&&) noexcept = default;
 Aggregator::~Aggregator() = default;
@@ -57,7 +57,33 @@ Result<Aggregator> Aggregator::plan(const StrategySpec& strategy, std::vector<In
     ATOLL_TRY(Plan plan, make_plan(strategy, std::move(inputs), weights, options, std::move(start)));
     const std::size_t share = std::max(kBlocksBytes / source_count(plan), kBlockBytesMin);
     plan.options.block_bytes = std::max(std::min(options.block_bytes, share), sizeof(double));
-    return Aggregator(std::make_unique<const Plan>(std::move(plan)));
+    return Aggregator(std::make_unique<Plan>(std::move(plan)));
+}
+
+std::size_t Aggregator::statistics_count() const {
+    return is_measured(*plan_) ? plan_->inputs.size() * plan_->strategy->statistics_per_update() : 0;
+}
+
+Status Aggregator::measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<double> statistics,
+                           Workspace& workspace) const {
+    check(statistics.size() == statistics_count() && file < plan_->files.size(), "Aggregator::measure of what is not");
+    for (const Tensor& tensor : plan_->planned[file].tensors) {
+        if (tensor.kind != TensorKind::kCombine || tensor.end <= offset || tensor.begin >= offset + size) continue;
+        const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
+        const auto elements_before = [&](std::uint64_t at) {  // that begin before this byte of the file
+            return (std::clamp(at, tensor.begin, tensor.end) - tensor.begin + width - 1) / width;
+        };
+        ATOLL_RETURN_IF_ERROR(measure_elements(*plan_, tensor, elements_before(offset), elements_before(offset + size),
+                                               statistics, *workspace.scratch_));
+    }
+    return {};
+}
+
+Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::span<const double> earlier_norms) {
+    check(statistics.size() == statistics_count(), "Aggregator::prepare without all statistics");
+    ATOLL_TRY(Prepared prepared, plan_->strategy->prepare({plan_->weights, statistics, earlier_norms}));
+    plan_->shares = prepared.shares;
+    return prepared;
 }
 
 Status Aggregator::read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const {

@@ -62,7 +62,7 @@ struct Plan;
 struct Scratch;
 
 // The output has the base's files, or without one the first input's: the same names, headers, dtypes, order and sizes.
-// Nothing else that an input says about itself gets into it. Thread-safe once made.
+// Nothing else that an input says about itself gets into it. Thread-safe once made, but for prepare().
 //
 // The strategy computes in fp32 (plain means of F64 tensors in fp64: each share as a double), and its result is rounded
 // to nearest even into the tensor's own dtype. Tensors of integers and booleans must be the same in all inputs and are
@@ -107,13 +107,24 @@ class Aggregator {
         std::unique_ptr<Scratch> scratch_;
     };
 
+    // Numbers that measure() sums up, for prepare(); 0: the strategy needs no look at the updates before the first
+    // read(), or there is no base that they could be compared with.
+    std::size_t statistics_count() const;
+    // Adds those of the elements that begin in the output file's bytes [offset, offset + size). They depend on the
+    // inputs and on how the whole was cut, not on blocks and threads. Errors as read().
+    Status measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<double> statistics,
+                   Workspace& workspace) const;
+    // Says how much each input counts from now on, from the sums over all files. Before it, and where nothing is
+    // measured, the shares are what the weights give. Not while another thread reads.
+    Result<Prepared> prepare(std::span<const double> statistics, std::span<const double> earlier_norms = {});
+
     // The output file's bytes [offset, offset + into.size()). kInvalidArgument, naming tensor and input, for NaN or
     // infinity in a model, a result that overflows its dtype, or integer tensors that differ.
     Status read(std::size_t file, std::uint64_t offset, std::span<std::byte> into, Workspace& workspace) const;
 
   private:
-    explicit Aggregator(std::unique_ptr<const Plan> plan);
-    std::unique_ptr<const Plan> plan_;
+    explicit Aggregator(std::unique_ptr<Plan> plan);
+    std::unique_ptr<Plan> plan_;
 };
 
 }  // namespace atl::aggregate

@@ -29,6 +29,25 @@ ATOLL_INLINE void nesterov_loop(float* mean, float* momentum, const float* base,
     }
 }
 
+ATOLL_INLINE double squared_distance_loop(const float* a, const float* b, std::size_t count) {
+    constexpr std::size_t kLanes = 16;  // sums side by side, so that the order does not depend on the vectors' width
+    double lanes[kLanes] = {};
+    std::size_t at = 0;
+    for (; at + kLanes <= count; at += kLanes) {
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            const double difference = static_cast<double>(a[at + lane]) - static_cast<double>(b[at + lane]);
+            lanes[lane] += difference * difference;
+        }
+    }
+    for (; at < count; ++at) {
+        const double difference = static_cast<double>(a[at]) - static_cast<double>(b[at]);
+        lanes[at % kLanes] += difference * difference;
+    }
+    for (std::size_t half = kLanes / 2; half > 0; half /= 2)
+        for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    return lanes[0];
+}
+
 // ---- the sets ----
 
 #define ATOLL_DEFINE_SET(suffix, attribute)                                                                   \
@@ -42,7 +61,10 @@ ATOLL_INLINE void nesterov_loop(float* mean, float* momentum, const float* base,
                                      std::size_t n) {                                                         \
         nesterov_loop(mean, momentum, base, rate, beta, n);                                                   \
     }                                                                                                         \
-    constexpr Kernels k_##suffix{#suffix, scale_##suffix, add_##suffix, nesterov_##suffix};
+    attribute double squared_distance_##suffix(const float* a, const float* b, std::size_t n) {               \
+        return squared_distance_loop(a, b, n);                                                                \
+    }                                                                                                         \
+    constexpr Kernels k_##suffix{#suffix, scale_##suffix, add_##suffix, nesterov_##suffix, squared_distance_##suffix};
 
 ATOLL_DEFINE_SET(baseline, )
 #if defined(__x86_64__)

@@ -21,6 +21,9 @@ TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
         kernels.add(sum.data(), values.data(), 0.7F, values.size());
         baseline.add(expected.data(), values.data(), 0.7F, values.size());
         EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
+        EXPECT_EQ(kernels.squared_distance(values.data(), expected.data(), values.size()),
+                  baseline.squared_distance(values.data(), expected.data(), values.size()))
+            << kernels.name;
         std::vector<float> momentum(values.rbegin(), values.rend());
         std::vector<float> expected_momentum = momentum;
         kernels.nesterov(sum.data(), momentum.data(), values.data(), 0.7F, 0.9F, values.size());

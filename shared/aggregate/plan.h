@@ -43,6 +43,7 @@ struct PlannedFile {
 struct Plan {
     std::vector<Input> inputs;
     std::unique_ptr<const Strategy> strategy;
+    std::vector<double> weights;
     std::vector<double> shares;
     std::optional<RoundBase> start;  // the output has its files, or the first input's
     AggregatorOptions options;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "shared/numeric/conversions.h"
 
@@ -37,6 +38,13 @@ void widen(DType dtype, float* wide, const std::byte* stored, std::size_t count)
     if (dtype == DType::kF16) conversions.widen_f16(wide, stored, count);
     if (dtype == DType::kBF16) conversions.widen_bf16(wide, stored, count);
     if (dtype == DType::kF32) std::memcpy(wide, stored, count * sizeof(float));
+    // Only to be measured: what is beyond fp32 counts as its largest number.
+    for (std::size_t i = 0; dtype == DType::kF64 && i < count; ++i) {
+        double value;
+        std::memcpy(&value, stored + i * sizeof value, sizeof value);
+        constexpr double kMost = std::numeric_limits<float>::max();
+        wide[i] = static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
+    }
 }
 
 // False if it holds NaN or infinity, or rounds to it. `seen`: room for what was rounded.
@@ -109,21 +117,27 @@ Error blame(const Elements& which, Scratch& scratch) {
                                                   safetensors::to_string(tensor.info.dtype));
 }
 
-// Reads the elements of all sources: the inputs, the base where it is needed, the state.
-Status read_sources(const Elements& which, Scratch& scratch) {
+// What a block is made of beside the inputs.
+struct Beside {
+    bool base;
+    bool state;
+};
+
+// Reads the elements of all sources: the inputs, the base, the state.
+Status read_sources(const Elements& which, Beside beside, Scratch& scratch) {
     const Plan& plan = which.plan;
     std::size_t source = 0;
     for (; source < plan.inputs.size(); ++source) ATOLL_RETURN_IF_ERROR(read_input(which, source, scratch, source));
-    if (plan.strategy->needs_base())
+    if (beside.base)
         ATOLL_RETURN_IF_ERROR(read_elements(which, plan.start->base, which.tensor.base, scratch, source++));
-    for (std::size_t i = 0; i < which.tensor.state.size(); ++i, ++source)
+    for (std::size_t i = 0; beside.state && i < which.tensor.state.size(); ++i, ++source)
         if (const auto& place = which.tensor.state[i])
             ATOLL_RETURN_IF_ERROR(read_elements(which, state_input(plan, i), *place, scratch, source));
     return {};
 }
 
 // Widens the elements [at, at + count) of the sources, which have been read.
-Block& widen_sources(const Elements& which, std::size_t at, std::size_t count, Scratch& scratch) {
+Block& widen_sources(const Elements& which, Beside beside, std::size_t at, std::size_t count, Scratch& scratch) {
     Block& block = scratch.block;
     block.size = count;
     std::size_t source = 0;
@@ -133,8 +147,8 @@ Block& widen_sources(const Elements& which, std::size_t at, std::size_t count, S
         return wide;
     };
     for (std::size_t i = 0; i < block.updates.size(); ++i) block.updates[i] = next(which.tensor.inputs[i].dtype);
-    if (which.plan.strategy->needs_base()) block.base = next(which.tensor.base.dtype);
-    for (std::size_t i = 0; i < block.state.size(); ++i) {
+    if (beside.base) block.base = next(which.tensor.base.dtype);
+    for (std::size_t i = 0; beside.state && i < block.state.size(); ++i) {
         block.state[i] = next(DType::kF32);
         if (!which.tensor.state[i]) std::fill(block.state[i].begin(), block.state[i].end(), 0.0F);
     }
@@ -150,10 +164,11 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
                               (!tensor.state.empty() || std::any_of(
                                                             tensor.inputs.begin(), tensor.inputs.end(),
                                                             [&](const Place& place) { return place.dtype != dtype; }));
-    ATOLL_RETURN_IF_ERROR(read_sources(which, scratch));
+    const Beside beside{which.plan.strategy->needs_base(), true};
+    ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
     for (std::size_t at = 0; at < which.count; at += kTile) {
         const std::size_t count = std::min(kTile, which.count - at);
-        Block& block = widen_sources(which, at, count, scratch);
+        Block& block = widen_sources(which, beside, at, count, scratch);
         const std::span<float> result = std::span(scratch.result).first(count);
         which.plan.strategy->combine(block, which.plan.shares, result);
         const std::span<const float> made = tensor.kind == TensorKind::kState ? block.state[tensor.made] : result;
@@ -211,12 +226,18 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 }  // namespace
 
+bool is_measured(const Plan& plan) {
+    return plan.start && plan.strategy->statistics_per_update() > 0;
+}
+
 std::size_t source_count(const Plan& plan) {
-    return plan.inputs.size() + (plan.strategy->needs_base() ? 1 : 0) + plan.strategy->state().size();
+    const bool base = plan.strategy->needs_base() || is_measured(plan);
+    return plan.inputs.size() + (base ? 1 : 0) + plan.strategy->state().size();
 }
 
 Scratch::Scratch(const Plan& plan)
-    : raw_bytes(plan.options.block_bytes),
+    : raw_bytes(is_measured(plan) ? std::max(plan.options.block_bytes, kTile * sizeof(double))
+                                  : plan.options.block_bytes),
       raw(raw_bytes * source_count(plan)),
       whole(sizeof(double)),
       wide(kTile * source_count(plan)),
@@ -230,6 +251,24 @@ Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t fir
     const Elements which{plan, tensor, first, into.size() / element_bytes(tensor.info.dtype)};
     if (tensor.kind == TensorKind::kCopy) return copy(which, into, scratch);
     return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : combine(which, into, scratch);
+}
+
+Status measure_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::uint64_t end,
+                        std::span<double> statistics, Scratch& scratch) {
+    const Beside beside{.base = true, .state = false};
+    // Whole tiles from the first element on: so the sums are the same whatever a block is.
+    const std::size_t block = std::max<std::size_t>(scratch.raw_bytes / tensor.widest / kTile, 1) * kTile;
+    for (; first < end; first += block) {
+        const Elements which{plan, tensor, first, std::min<std::size_t>(block, end - first)};
+        ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
+        for (std::size_t at = 0; at < which.count; at += kTile) {
+            plan.strategy->measure(widen_sources(which, beside, at, std::min(kTile, which.count - at), scratch),
+                                   statistics);
+            if (!std::all_of(statistics.begin(), statistics.end(), [](double x) { return std::isfinite(x); }))
+                return blame(which, scratch);
+        }
+    }
+    return {};
 }
 
 }  // namespace atl::aggregate

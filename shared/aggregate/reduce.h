@@ -12,6 +12,8 @@ namespace atl::aggregate {
 
 // Models that are read for a block: the inputs, and what the strategy wants beside them.
 std::size_t source_count(const Plan& plan);
+// Whether the strategy wants to measure the inputs, and there is a base to measure them against.
+bool is_measured(const Plan& plan);
 
 // Memory for one block of elements.
 struct Scratch {
@@ -31,5 +33,9 @@ struct Scratch {
 // Aggregator::read().
 Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                        Scratch& scratch);
+
+// Adds the statistics of the tensor's elements [first, end). Errors as Aggregator::measure().
+Status measure_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::uint64_t end,
+                        std::span<double> statistics, Scratch& scratch);
 
 }  // namespace atl::aggregate

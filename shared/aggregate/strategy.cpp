@@ -1,6 +1,7 @@
 #include "shared/aggregate/strategy.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "shared/aggregate/strategies/strategies.h"
 #include "shared/base/text.h"
@@ -23,6 +24,15 @@ std::string unknown_strategy(const std::string& name) {
     return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
 }
 
+constexpr double kNormBound = 10;
+
+// A number from 1, or null: any norm goes.
+std::optional<double> parse_norm_bound(json::ObjectReader& reader, const json::Json& value) {
+    const auto given = value.find("norm_bound");
+    const double times = reader.number_or("norm_bound", kNormBound, 1, 1e9);
+    return given != value.end() && given->is_null() ? std::nullopt : std::optional(times);
+}
+
 bool is_known(const std::string& name) {
     const auto& names = strategy_names();
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -37,8 +47,11 @@ const std::vector<std::string>& strategy_names() {
 
 Result<StrategySpec> parse_strategy(const json::Json& value) {
     StrategySpec strategy;
+    strategy.norm_bound = kNormBound;
+    strategy.max_share.reset();
     if (value.is_null()) return strategy;
     json::ObjectReader reader(value, "strategy");
+    strategy.norm_bound = parse_norm_bound(reader, value);
     strategy.name = reader.required_string("name");
     if (!is_known(strategy.name)) reader.fail("name", unknown_strategy(strategy.name));
     if (strategy.name == "trimmed_mean") {
@@ -48,6 +61,7 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
         return strategy;
     }
     strategy.weighs_by_tokens = reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
+    if (const double share = reader.number_or("max_share", 0, 1e-6, 1); share > 0) strategy.max_share = share;
     const json::Json& outer = reader.object_or_null("outer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
@@ -56,8 +70,14 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
 }
 
 json::Json to_json(const StrategySpec& strategy) {
-    if (strategy.name == "trimmed_mean") return {{"name", strategy.name}, {"trim", strategy.trim}};
-    json::Json value = {{"name", strategy.name}, {"weighting", strategy.weighs_by_tokens ? "tokens" : "uniform"}};
+    json::Json value = {{"name", strategy.name},
+                        {"norm_bound", strategy.norm_bound ? json::Json(*strategy.norm_bound) : json::Json()}};
+    if (strategy.name == "trimmed_mean") {
+        value["trim"] = strategy.trim;
+        return value;
+    }
+    value["weighting"] = strategy.weighs_by_tokens ? "tokens" : "uniform";
+    if (strategy.max_share) value["max_share"] = *strategy.max_share;
     if (const auto& optimizer = strategy.server_optimizer)
         value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
     return value;
@@ -65,6 +85,10 @@ json::Json to_json(const StrategySpec& strategy) {
 
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) {
     if (!is_known(spec.name)) return invalid_argument("strategy.name", unknown_strategy(spec.name));
+    if (spec.norm_bound && !(*spec.norm_bound >= 1 && std::isfinite(*spec.norm_bound)))
+        return invalid_argument("norm_bound", "must be at least 1");
+    if (spec.max_share && !(*spec.max_share > 0 && *spec.max_share <= 1))
+        return invalid_argument("max_share", "must be above 0 and at most 1");
     return spec.name == "trimmed_mean" ? make_trimmed_mean(spec) : make_fedavg(spec);
 }
 

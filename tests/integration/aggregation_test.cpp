@@ -1,5 +1,6 @@
 // The aggregation service as processes, with a real store, Postgres and Kafka.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -156,17 +157,19 @@ class AggregationProcessTest : public StackTest {
     }
     pg::Rows query(const std::string& sql) { return pg::connect(conninfo_, "aggregation").value().query(sql).value(); }
 
-    // Lets the aggregation finish so many parts of a plan and then wait in the database, with parts in its workers'
-    // hands, while the connection lives: a small one is done before a test has looked.
-    pg::Connection hold_after(int parts, int plan = 0) {
+    // Lets the aggregation finish so many parts of a plan (`column`: or measure them) and then wait in the database,
+    // with parts in its workers' hands, while the connection lives: a small one is done before a test has looked.
+    pg::Connection hold_after(int parts, int plan = 0, const std::string& column = "sha256") {
         auto holder = pg::connect(conninfo_, "aggregation").value();
         const auto held = holder.script(
             "SELECT pg_advisory_lock(1);"
             "CREATE FUNCTION hold_part() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            "  IF (SELECT count(*) FROM aggregation.parts WHERE sha256 IS NOT NULL AND plan = " +
-            std::to_string(plan) + ") >= " + std::to_string(parts) +
+            "  IF (SELECT count(*) FROM aggregation.parts WHERE " +
+            column + " IS NOT NULL AND plan = " + std::to_string(plan) + ") >= " + std::to_string(parts) +
             "  THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN NEW; END $$;"
-            "CREATE TRIGGER hold_part BEFORE UPDATE OF sha256 ON parts"
+            "CREATE TRIGGER hold_part BEFORE UPDATE OF " +
+            column +
+            " ON parts"
             " FOR EACH ROW EXECUTE FUNCTION hold_part()");
         EXPECT_TRUE(held.ok()) << held.error().message;
         return holder;
@@ -192,19 +195,20 @@ class AggregationProcessTest : public StackTest {
 TEST_F(AggregationProcessTest, AClosedRoundBecomesTheWeightedMeanOfItsUpdates) {
     const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 8192}}), root());
     const Json karolina = store_update("karolina", {.offset = 1}, 100);
-    const Json leonardo = store_update("leonardo", {.offset = 4}, 300);
+    const Json leonardo = store_update("leonardo", {.offset = 4}, 200);
     close_round({leonardo, karolina});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
     EXPECT_EQ(event["data"]["job"], "j1");
     EXPECT_EQ(event["data"]["model"], "demo");
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
     http::Client client(transfer_.store);
     const Json version = client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();
     EXPECT_EQ(version["kind"], "global");
     EXPECT_EQ(version["round"], 1);
     EXPECT_EQ(version["contributions"][1]["facility"], "leonardo");
-    EXPECT_EQ(version["contributions"][1]["weight"], 0.75);
+    EXPECT_EQ(version["contributions"][1]["weight"], 2.0 / 3);
+    EXPECT_GT(version["contributions"][0]["norm"], 0);
 }
 
 TEST_F(AggregationProcessTest, ASiteThatRenamesItsFilesCountsAndTheResultHasTheBases) {
@@ -222,10 +226,68 @@ TEST_F(AggregationProcessTest, ASiteThatRenamesItsFilesCountsAndTheResultHasTheB
     expect_average(event["data"]["version"], {"a-renamed", "leonardo"}, {100, 100});
 }
 
+TEST_F(AggregationProcessTest, AnUpdateThatClaimsAllTokensWeighsNoMoreThanItsShareAndAFarOneIsRefused) {
+    const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 4096}, {"workers", 4}}), root());
+    const std::string base = store_model("base", {});
+    const Json claims = store_update("a-claims", {.offset = 0.5F}, std::int64_t{1} << 40);
+    const Json honest = store_update("honest", {.offset = 0.25F}, 100);
+    const Json far = store_update("far", {.offset = 100}, 100);
+    close_round({claims, honest, far}, {{"base", base}, {"quorum", 2}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    const Json refused = event["data"]["updates_refused"];
+    ASSERT_EQ(refused.size(), 1U) << refused;
+    EXPECT_EQ(refused[0]["facility"], "far");
+    EXPECT_NEAR(refused[0]["norm"].get<double>(), 100 * std::sqrt(5003), 0.1) << "of 5003 elements, each 100 away";
+    EXPECT_NEAR(refused[0]["bound"].get<double>(), 10 * 0.5 * std::sqrt(5003), 0.1);
+    EXPECT_NE(refused[0]["reason"].get<std::string>().find("7073."), std::string::npos) << refused;
+    expect_average(event["data"]["version"], {"a-claims", "honest"}, {2, 1});
+    http::Client client(transfer_.store);
+    const Json version = client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();
+    EXPECT_EQ(version["contributions"][0]["weight"], 2.0 / 3);
+    EXPECT_NEAR(version["contributions"][1]["norm"].get<double>(), 0.25 * std::sqrt(5003), 0.01);
+
+    // In the next round there are two, and of those of the round before it is known how far one goes.
+    close_round({store_update("near", {.offset = 0.5F}, 1), store_update("wild", {.offset = 50}, 1)},
+                {{"base", base}, {"round", 2}, {"quorum", 1}});
+    const Json second = result();
+    ASSERT_EQ(second["data"]["updates_refused"].size(), 1U) << second;
+    EXPECT_EQ(second["data"]["updates_refused"][0]["facility"], "wild");
+
+    // Turned off, any goes, and nothing is measured.
+    close_round({honest, far}, {{"base", base},
+                                {"round", 3},
+                                {"strategy", {{"name", "fedavg"}, {"norm_bound", nullptr}, {"weighting", "uniform"}}}});
+    const Json third = result();
+    EXPECT_TRUE(third["data"]["updates_refused"].empty()) << third;
+    EXPECT_FALSE(
+        query("SELECT contributions FROM aggregations WHERE round = 3").json(0, "contributions")[0].contains("norm"));
+}
+
+TEST_F(AggregationProcessTest, AnAggregatorKilledWhileItMeasuresIsMadeUpFor) {
+    const Json own = {{"part_bytes", 4096}, {"workers", 4}, {"lease_s", 2}};
+    std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config(own), root(), "-first");
+    constexpr std::int64_t kElements = 100'000;  // about 100 parts
+    pg::Connection holder = hold_after(20, 0, "statistics");
+    const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
+    const Json far = store_update("far", {.elements = kElements, .offset = 100}, 100);
+    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 200), far},
+                {{"base", store_model("base", {.elements = kElements})}, {"quorum", 2}});
+    ASSERT_TRUE(eventually([&] {
+        return query("SELECT count(*) AS n FROM parts WHERE stage = 'measured'").integer(0, "n") >= 20;
+    })) << first->log();
+    kill_held(first, holder);
+    const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
+    EXPECT_EQ(event["data"]["updates_refused"].size(), 1U) << event;
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
+}
+
 TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {
     const ServiceProcess service("aggregation", aggregation_config({}), root());
     const Json karolina = store_update("karolina", {}, 100);
-    close_round({karolina, store_update("leonardo", {.elements = 4999}, 300)});
+    close_round({karolina, store_update("leonardo", {.elements = 4999}, 200)});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.failed.v1") << event;
     const auto error = event["data"]["error"].get<std::string>();
@@ -236,7 +298,7 @@ TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {
 TEST_F(AggregationProcessTest, AnUpdateWithNanFailsTheRoundByName) {
     const ServiceProcess service("aggregation", aggregation_config({}), root());
     const Json karolina = store_update("karolina", {}, 100);
-    close_round({karolina, store_update("leonardo", {.nan = true}, 300)});
+    close_round({karolina, store_update("leonardo", {.nan = true}, 200)});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.failed.v1") << event;
     const auto error = event["data"]["error"].get<std::string>();
@@ -248,7 +310,7 @@ TEST_F(AggregationProcessTest, AnUpdateWithNanFailsTheRoundByName) {
 TEST_F(AggregationProcessTest, UpdatesThatCannotBeUsedAreLeftOutWhileTheQuorumHolds) {
     const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 4096}, {"workers", 4}}), root());
     const Json karolina = store_update("karolina", {.offset = 1}, 100);
-    const Json leonardo = store_update("leonardo", {.offset = 4}, 300);
+    const Json leonardo = store_update("leonardo", {.offset = 4}, 200);
     Json absent = karolina;
     absent.update({{"facility", "absent"}, {"task", "task-absent"}, {"version", std::string(64, 'f')}});
     close_round(
@@ -257,7 +319,7 @@ TEST_F(AggregationProcessTest, UpdatesThatCannotBeUsedAreLeftOutWhileTheQuorumHo
         {{"base", karolina["version"]}, {"quorum", 2}});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
     const Json refused = event["data"]["updates_refused"];
     ASSERT_EQ(refused.size(), 4U) << refused;
     EXPECT_EQ(refused[0]["facility"], "a-nan");
@@ -290,7 +352,7 @@ TEST_F(AggregationProcessTest, AKillAfterAnUpdateWasLeftOutChangesNothing) {
     constexpr std::int64_t kElements = 100'000;  // about 100 parts
     pg::Connection holder = hold_after(5, 1);
     const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
-    const Json leonardo = store_update("leonardo", {.elements = kElements, .offset = 2}, 300);
+    const Json leonardo = store_update("leonardo", {.elements = kElements, .offset = 2}, 200);
     close_round({karolina, leonardo, store_update("a-nan", {.elements = kElements, .nan = true}, 50)},
                 {{"base", karolina["version"]}, {"quorum", 2}});
     ASSERT_TRUE(eventually([&] {
@@ -300,7 +362,7 @@ TEST_F(AggregationProcessTest, AKillAfterAnUpdateWasLeftOutChangesNothing) {
     const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
     EXPECT_EQ(event["data"]["updates_refused"].size(), 1U);
 }
 
@@ -310,7 +372,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) 
     constexpr std::int64_t kElements = 300'000;  // about 290 parts
     pg::Connection holder = hold_after(20);
     const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
-    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 300)});
+    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 200)});
     ASSERT_TRUE(eventually([&] {
         return query("SELECT count(*) AS n FROM parts WHERE sha256 IS NOT NULL").integer(0, "n") >= 20;
     })) << first->log();
@@ -320,7 +382,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledInTheMiddleOfAPartIsMadeUpFor) 
     const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
     EXPECT_EQ(query("SELECT attempts FROM aggregations").integer(0, "attempts"), 1);
 }
 
@@ -330,7 +392,7 @@ TEST_F(AggregationProcessTest, PartsThatTheStoreSweptWhileTheAggregationWasAwayA
     constexpr std::int64_t kElements = 100'000;  // about 100 parts
     pg::Connection holder = hold_after(5);
     const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
-    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 300)});
+    close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 200)});
     const std::string finished = "SELECT sha256 FROM parts WHERE sha256 IS NOT NULL";
     ASSERT_TRUE(eventually([&] { return query(finished).size() >= 5; })) << first->log();
     kill_held(first, holder);
@@ -342,7 +404,7 @@ TEST_F(AggregationProcessTest, PartsThatTheStoreSweptWhileTheAggregationWasAwayA
     const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
 }
 
 TEST_F(AggregationProcessTest, AnAggregatorKilledAtItsCommitPublishesOnce) {
@@ -353,7 +415,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledAtItsCommitPublishesOnce) {
     auto transaction = pg::Transaction::begin(connection).value();
     ASSERT_TRUE(transaction.query("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").ok());
     const Json karolina = store_update("karolina", {.offset = 1}, 100);
-    close_round({karolina, store_update("leonardo", {.offset = 2}, 300)});
+    close_round({karolina, store_update("leonardo", {.offset = 2}, 200)});
     http::Client client(transfer_.store);
     const auto globals = [&] {
         const Json page = client.get_json("/v1/models/demo/versions?limit=1000").value();
@@ -373,7 +435,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledAtItsCommitPublishesOnce) {
     const ServiceProcess second("aggregation", aggregation_config({{"lease_s", 2}}), root(), "-second");
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 300});
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
     EXPECT_EQ(globals(), 1);
     ASSERT_TRUE(eventually([&] { return query("SELECT 1 FROM outbox").size() == 0; }));
     EXPECT_TRUE(consumer_->poll(std::chrono::milliseconds(500)).value().empty()) << "one answer";

@@ -17,13 +17,15 @@ Status notify_workers(pg::Transaction& transaction) {
 const pg::LeaseTable kSteps{.name = "aggregations",
                             .key = {"id"},
                             .joins = "",
-                            .due = "t.state IN ('planning', 'publishing')",
+                            .due =
+                                "(t.state IN ('planning', 'publishing')"
+                                " OR (t.state = 'measuring' AND t.parts_left = 0))",
                             .order = "t.id",
                             .on_take = ", attempts = t.attempts + 1"};
 const pg::LeaseTable kParts{.name = "parts",
                             .key = {"aggregation", "part"},
                             .joins = "",
-                            .due = "t.sha256 IS NULL",
+                            .due = "t.sha256 IS NULL AND t.stage <> 'measured'",
                             .order = "t.aggregation, t.part",
                             .on_take = ", attempts = t.attempts + 1"};
 
@@ -32,9 +34,14 @@ Part read_part(const pg::Rows& rows, int row) {
             static_cast<std::uint64_t>(rows.integer(row, "size_bytes")), rows.text(row, "sha256")};
 }
 
+Step step_of(const std::string& state) {
+    if (state == "planning") return Step::kPlan;
+    return state == "measuring" ? Step::kPrepare : Step::kPublish;
+}
+
 Claim step_claim(pg::LeasedRow leased) {
     const pg::Rows& row = leased.rows;
-    return {.step = row.text(0, "state") == "planning" ? Step::kPlan : Step::kPublish,
+    return {.step = step_of(row.text(0, "state")),
             .aggregation = row.integer(0, "id"),
             .plan = static_cast<std::int64_t>(row.json(0, "refused").size()),
             .lease = std::move(leased.lease),
@@ -43,7 +50,7 @@ Claim step_claim(pg::LeasedRow leased) {
 
 Claim part_claim(pg::LeasedRow leased) {
     const pg::Rows& row = leased.rows;
-    return {.step = Step::kPart,
+    return {.step = row.text(0, "stage") == "measuring" ? Step::kMeasure : Step::kPart,
             .aggregation = row.integer(0, "aggregation"),
             .plan = row.integer(0, "plan"),
             .lease = std::move(leased.lease),
@@ -62,7 +69,7 @@ struct CurrentClaim {
         check(params.size() == 3, "three parameters come before the claim's");
         params.insert(params.end(), {claim.lease.fence, claim.plan});
         condition = " state NOT IN ('completed', 'failed') AND jsonb_array_length(refused) = $5 AND ";
-        if (claim.step != Step::kPart) {
+        if (!claim.is_of_part()) {
             condition += "fence = $4";
             return;
         }
@@ -89,7 +96,7 @@ Result<bool> end_claim(pg::Transaction& transaction, const Claim& claim, const s
 
 const std::string kColumns =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
-    " version, optimizer_state, error, refused, " +
+    " version, optimizer_state, error, refused, contributions, " +
     pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("finished_at") + " AS finished_at FROM aggregations ";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
@@ -105,6 +112,7 @@ Json aggregation_json(const pg::Rows& rows, int row) {
             {"strategy", rows.json(row, "strategy")},
             {"updates", rows.json(row, "updates")},
             {"refused", rows.json(row, "refused")},
+            {"contributions", rows.json(row, "contributions")},
             {"state", rows.text(row, "state")},
             {"parts", {{"total", rows.integer(row, "parts_total")}, {"done", rows.integer(row, "parts_done")}}},
             {"version", text_or_null(rows, row, "version")},
@@ -148,13 +156,20 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
                   "SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
                   " 'strategy', strategy, 'updates', updates, 'quorum', quorum) AS data, refused, "
                   "coalesce((SELECT optimizer_state FROM aggregations b"
-                  " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state"
+                  " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state,"
+                  " coalesce(statistics, '{}') AS statistics,"
+                  " coalesce((SELECT jsonb_agg(c->'norm') FROM (SELECT contributions FROM aggregations b"
+                  " WHERE b.job = a.job AND b.round < a.round AND b.state = 'completed' ORDER BY b.round DESC LIMIT 10)"
+                  " AS last, jsonb_array_elements(last.contributions) AS c WHERE c ? 'norm'), '[]') AS earlier_norms"
                   " FROM aggregations a WHERE id = $1",
                   {aggregation}));
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
     round.optimizer_state = rows.text(0, "optimizer_state");
     ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
+    ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
+    take_statistics(round, rows.json(0, "statistics"), strategy->statistics_per_update());
+    round.earlier_norms = rows.json(0, "earlier_norms").get<std::vector<double>>();
     return round;
 }
 
@@ -167,35 +182,84 @@ Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t ag
     return parts;
 }
 
-Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts) {
-    ATOLL_TRY(const auto updated,
-              transaction.query(kEndStep + "state = 'averaging', parts_total = $3, parts_left = $3, attempts = 0"
-                                           " WHERE id = $1 AND fence = $2 AND state = 'planning'",
-                                {claim.aggregation, claim.lease.fence, parts.size()}));
+Result<std::vector<std::vector<double>>> load_statistics(pg::Connection& connection, std::int64_t aggregation) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT statistics FROM parts WHERE aggregation = $1 ORDER BY part", {aggregation}));
+    std::vector<std::vector<double>> statistics;
+    for (int i = 0; i < rows.size(); ++i) statistics.push_back(rows.json(i, "statistics").get<std::vector<double>>());
+    return statistics;
+}
+
+Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts,
+                       Measuring measuring, const Json& contributions) {
+    const bool averages = measuring == Measuring::kNone;
+    ATOLL_TRY(
+        const auto updated,
+        transaction.query(kEndStep + "state = $4, parts_total = $3, parts_left = $5, contributions = $6, attempts = 0"
+                                     " WHERE id = $1 AND fence = $2 AND state = 'planning'",
+                          {claim.aggregation, claim.lease.fence, parts.size(), averages ? "averaging" : "measuring",
+                           measuring == Measuring::kDone ? 0 : parts.size(), contributions}));
     if (updated.affected() == 0) return false;
+    const char* const stage = averages ? "averaging" : measuring == Measuring::kDue ? "measuring" : "measured";
     Json rows = Json::array();
     for (const Part& part : parts)
         rows.push_back(
             {{"part", rows.size()}, {"path", part.path}, {"begin_byte", part.begin}, {"size_bytes", part.size}});
     ATOLL_RETURN_IF_ERROR(
-        transaction.query("INSERT INTO parts (aggregation, plan, part, path, begin_byte, size_bytes)"
-                          " SELECT $1, $3, part, path, begin_byte, size_bytes FROM jsonb_to_recordset($2)"
+        transaction.query("INSERT INTO parts (aggregation, plan, stage, part, path, begin_byte, size_bytes)"
+                          " SELECT $1, $3, $4, part, path, begin_byte, size_bytes FROM jsonb_to_recordset($2)"
                           " AS cut (part integer, path text, begin_byte bigint, size_bytes bigint)",
-                          {claim.aggregation, rows, claim.plan}));
+                          {claim.aggregation, rows, claim.plan, stage}));
+    ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
+// Ends a part's claim. False: it is not current.
+Result<bool> end_part(pg::Transaction& transaction, const Claim& claim, const std::string& changes,
+                      const std::string& stage, const pg::Param& value) {
+    // The aggregation before its parts, as whoever ends it: in the other order they would wait for one another.
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT 1 FROM aggregations WHERE id = $1 FOR UPDATE", {claim.aggregation}));
+    ATOLL_TRY(const auto ended,
+              transaction.query(kEndPart + changes +
+                                    " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5"
+                                    " AND sha256 IS NULL AND stage = $6",
+                                {claim.aggregation, claim.number, claim.lease.fence, value, claim.plan, stage}));
+    return ended.affected() > 0;
+}
+
+Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics) {
+    ATOLL_TRY(const bool ended,
+              end_part(transaction, claim, "statistics = $4, stage = 'measured'", "measuring", Json(statistics)));
+    if (!ended) return false;
+    // The row's lock lets exactly one worker see the last part go.
+    ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1"
+                                                 " WHERE id = $1 AND state = 'measuring' RETURNING parts_left",
+                                                 {claim.aggregation}));
+    if (left.empty()) return false;
+    if (left.integer(0, "parts_left") == 0) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
+Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const Json& statistics,
+                           const Json& contributions) {
+    ATOLL_TRY(const auto updated,
+              transaction.query(kEndStep + "state = 'averaging', parts_left = parts_total, attempts = 0,"
+                                           " statistics = $3, contributions = $4"
+                                           " WHERE id = $1 AND fence = $2 AND state = 'measuring'",
+                                {claim.aggregation, claim.lease.fence, statistics, contributions}));
+    if (updated.affected() == 0) return false;
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE parts SET stage = 'averaging', statistics = NULL, attempts = 0"
+                          " WHERE aggregation = $1",
+                          {claim.aggregation}));
     ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return true;
 }
 
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256) {
-    // The aggregation before its parts, as whoever ends it: in the other order they would wait for one another.
-    ATOLL_RETURN_IF_ERROR(
-        transaction.query("SELECT 1 FROM aggregations WHERE id = $1 FOR UPDATE", {claim.aggregation}));
-    ATOLL_TRY(const auto made,
-              transaction.query(
-                  kEndPart + "sha256 = $4"
-                             " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5 AND sha256 IS NULL",
-                  {claim.aggregation, claim.number, claim.lease.fence, sha256, claim.plan}));
-    if (made.affected() == 0) return false;
+    ATOLL_TRY(const bool ended, end_part(transaction, claim, "sha256 = $4", "averaging", sha256));
+    if (!ended) return false;
     // The row's lock lets exactly one worker see the last part go.
     ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1,"
                                                  " state = CASE WHEN parts_left = 1 THEN 'publishing' ELSE state END"
@@ -233,10 +297,13 @@ Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, cons
     return true;
 }
 
-Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused) {
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
+                          const Json& statistics) {
     ATOLL_TRY(const bool saved,
-              end_claim(transaction, claim, "state = 'planning', parts_total = 0, parts_left = 0, attempts = $3",
-                        {claim.aggregation, to_json(std::vector{refused}), 0}));
+              end_claim(transaction, claim,
+                        "state = 'planning', parts_total = 0, parts_left = 0, attempts = 0,"
+                        " contributions = '[]', statistics = coalesce(nullif($3::jsonb, 'null'), statistics)",
+                        {claim.aggregation, to_json(refused), statistics}));
     if (saved) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return saved;
 }

@@ -15,7 +15,7 @@
 // the work over, or the aggregation has ended; then nothing was changed.
 namespace atl::aggregation {
 
-enum class Step { kPlan, kPart, kPublish };
+enum class Step { kPlan, kMeasure, kPrepare, kPart, kPublish };
 
 // A leased piece of work.
 struct Claim {
@@ -24,8 +24,10 @@ struct Claim {
     std::int64_t plan = 0;  // how many updates had been left out when the work was laid out
     pg::Lease lease = {};
     std::int64_t attempts = 0;  // this one included
-    std::int64_t number = 0;    // of the part; kPart only
-    Part part = {};             // kPart only
+    std::int64_t number = 0;    // of the part; kMeasure and kPart only
+    Part part = {};             // kMeasure and kPart only
+
+    bool is_of_part() const { return step == Step::kMeasure || step == Step::kPart; }
 };
 
 // What an aggregation gave: digests.
@@ -48,13 +50,25 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
 // The aggregation's parts in order.
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
 
-Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts);
+// What was measured, part by part in their order.
+Result<std::vector<std::vector<double>>> load_statistics(pg::Connection& connection, std::int64_t aggregation);
+
+// Who measures the parts of a plan: nobody as the shares are known (`contributions`), nobody as it was done before, or
+// the workers.
+enum class Measuring { kNone, kDone, kDue };
+Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts,
+                       Measuring measuring, const nlohmann::json& contributions);
+Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics);
+// Ends the measuring: with what it gave the parts can be made. `statistics`: of statistics_by_task().
+Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const nlohmann::json& statistics,
+                           const nlohmann::json& contributions);
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
 // Gives the parts of these digests back to be averaged again: the store has lost them.
 Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests);
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
-// Leaves an update out for good and begins the average of the others anew.
-Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused);
+// Leaves updates out for good and begins the average of the others anew. `statistics`: what is known of all, or null.
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
+                          const nlohmann::json& statistics = {});
 // `refused`: the updates because of which it fails, beside those that were left out before.
 Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
                           const std::vector<RefusedUpdate>& refused);

@@ -1,7 +1,8 @@
 #include "services/aggregation/domain/closed_round.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdio>
+#include <limits>
 #include <set>
 #include <tuple>
 
@@ -105,11 +106,14 @@ Json to_json(const std::vector<Update>& updates) {
 
 Json to_json(const std::vector<RefusedUpdate>& refused) {
     Json values = Json::array();
-    for (const RefusedUpdate& one : refused)
+    for (const RefusedUpdate& one : refused) {
         values.push_back({{"facility", one.update.facility},
                           {"task", one.update.task},
                           {"version", one.update.version},
                           {"reason", one.reason}});
+        if (one.norm) values.back()["norm"] = *one.norm;
+        if (one.bound) values.back()["bound"] = *one.bound;
+    }
     return values;
 }
 
@@ -118,12 +122,17 @@ Status leave_out(ClosedRound& round, const Json& refused) {
         ObjectReader reader(one, "refused");
         const std::string task = reader.required_string("task");
         const std::string reason = reader.required_string("reason");
+        const auto number = [&](const char* key) {
+            const double value = reader.number_or(key, -1, 0, std::numeric_limits<double>::max());
+            return value < 0 ? std::nullopt : std::optional(value);
+        };
+        const auto norm = number("norm"), bound = number("bound");
         reader.allow_unknown();
         ATOLL_RETURN_IF_ERROR(reader.finish());
         const auto at = std::find_if(round.updates.begin(), round.updates.end(),
                                      [&](const Update& update) { return update.task == task; });
         if (at == round.updates.end()) continue;
-        round.refused.push_back({std::move(*at), reason});
+        round.refused.push_back({std::move(*at), reason, norm, bound});
         round.updates.erase(at);
     }
     std::sort(round.refused.begin(), round.refused.end(), [](const RefusedUpdate& a, const RefusedUpdate& b) {
@@ -139,17 +148,50 @@ std::vector<double> averaging_weights(const ClosedRound& round) {
     return weights;
 }
 
-Json contributions(const ClosedRound& round) {
-    const auto weights = averaging_weights(round);
-    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    Json contributions = Json::array();
+Json statistics_by_task(const ClosedRound& round, const std::vector<double>& statistics) {
+    const std::size_t per_update = statistics.size() / round.updates.size();
+    Json by_task = Json::object();
     for (std::size_t i = 0; i < round.updates.size(); ++i)
+        by_task[round.updates[i].task] =
+            std::vector<double>(statistics.begin() + i * per_update, statistics.begin() + (i + 1) * per_update);
+    return by_task;
+}
+
+void take_statistics(ClosedRound& round, const Json& by_task, std::size_t per_update) {
+    std::vector<double> statistics;
+    for (const Update& update : round.updates) {
+        const auto at = by_task.find(update.task);
+        if (at == by_task.end() || !at->is_array() || at->size() != per_update) return;
+        for (const Json& number : *at) {
+            if (!number.is_number()) return;
+            statistics.push_back(number.get<double>());
+        }
+    }
+    round.statistics = std::move(statistics);
+}
+
+Json contributions(const ClosedRound& round, const aggregate::Prepared& prepared) {
+    Json contributions = Json::array();
+    for (std::size_t i = 0; i < round.updates.size(); ++i) {
         contributions.push_back({{"facility", round.updates[i].facility},
                                  {"version", round.updates[i].version},
-                                 {"weight", weights[i] / sum},
+                                 {"weight", prepared.shares[i]},
                                  {"samples", round.updates[i].samples},
                                  {"tokens", round.updates[i].tokens}});
+        if (!prepared.norms.empty()) contributions.back()["norm"] = prepared.norms[i];
+    }
     return contributions;
+}
+
+std::vector<RefusedUpdate> beyond_bound(const ClosedRound& round, const aggregate::Prepared& prepared) {
+    std::vector<RefusedUpdate> refused;
+    for (const std::size_t i : prepared.refused) {
+        char why[160];
+        std::snprintf(why, sizeof why, " has the norm %.6g, above %.6g: %.6g times the median of what updates have",
+                      prepared.norms[i], prepared.bound, *round.strategy.norm_bound);
+        refused.push_back({round.updates[i], describe(round.updates[i]) + why, prepared.norms[i], prepared.bound});
+    }
+    return refused;
 }
 
 std::string describe(const Update& update) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct Update {
 struct RefusedUpdate {
     Update update;
     std::string reason;
+    std::optional<double> norm = {};   // where it was refused for it
+    std::optional<double> bound = {};  // what the norm may have been at most
 };
 
 // The data of atoll.round.closed.v1.
@@ -38,21 +41,33 @@ struct ClosedRound {
     std::string optimizer_state;         // digest of what the strategy left that made the base; empty: none
     std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
+    std::vector<double> statistics;      // of all updates, in their order; empty until they have been measured
+    std::vector<double> earlier_norms;   // of the updates that made the job's last versions
 };
 
 // kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
 Result<ClosedRound> parse_closed_round(const nlohmann::json& data);
 nlohmann::json to_json(const std::vector<Update>& updates);
-nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);  // [{facility, task, version, reason}]
+// [{facility, task, version, reason}], with norm and bound where they are the reason
+nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);
 
 // Leaves out the updates of these tasks: to_json()'s list of an earlier plan.
 Status leave_out(ClosedRound& round, const nlohmann::json& refused);
 
+// Statistics of all updates in their order, by task as the table keeps them; null: none. take_statistics() leaves the
+// round without where one lacks, or is not of `per_update` numbers.
+nlohmann::json statistics_by_task(const ClosedRound& round, const std::vector<double>& statistics);
+void take_statistics(ClosedRound& round, const nlohmann::json& by_task, std::size_t per_update);
+
 // One weight an update, as its strategy says; they need not sum to one.
 std::vector<double> averaging_weights(const ClosedRound& round);
 
-// What the version says about who made it: facility, version, its share of the mean, samples, tokens.
-nlohmann::json contributions(const ClosedRound& round);
+// What the version says about who made it: facility, version, its share of the result as "weight", samples, tokens, its
+// norm where that was measured.
+nlohmann::json contributions(const ClosedRound& round, const aggregate::Prepared& prepared);
+
+// The updates that go too far from the base to be counted.
+std::vector<RefusedUpdate> beyond_bound(const ClosedRound& round, const aggregate::Prepared& prepared);
 
 // "the update of leonardo (3fa9c1…)", for messages.
 std::string describe(const Update& update);

@@ -63,7 +63,6 @@ TEST(ClosedRoundTest, WhatIsLeftOutIsNoLongerAmongTheUpdates) {
     EXPECT_EQ(round.updates[0].facility, "leonardo");
     EXPECT_EQ(to_json(round.refused), refused);
     EXPECT_EQ(averaging_weights(round), std::vector<double>{300});
-    EXPECT_EQ(contributions(round)[0]["weight"], 1.0);
 }
 
 TEST(ClosedRoundTest, ADamagedListOfWhatIsLeftOutIsAnError) {
@@ -109,10 +108,48 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
 TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
     Json data = closed_round();
     EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 300}));
-    EXPECT_EQ(contributions(*parse_closed_round(data))[1]["weight"], 0.75);
     data["strategy"]["weighting"] = "uniform";
     EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{1, 1}));
-    EXPECT_EQ(contributions(*parse_closed_round(data))[1]["weight"], 0.5);
+}
+
+TEST(ClosedRoundTest, ContributionsSaySharesAndNormsWhereThereAreSome) {
+    const ClosedRound round = parse_closed_round(closed_round()).value();
+    const Json without = contributions(round, {.shares = {0.25, 0.75}});
+    EXPECT_EQ(without[1], (Json{{"facility", "leonardo"},
+                                {"version", digest_of_letter('a')},
+                                {"weight", 0.75},
+                                {"samples", 10},
+                                {"tokens", 300}}));
+    EXPECT_EQ(contributions(round, {.shares = {0.25, 0.75}, .norms = {3, 4}})[1]["norm"], 4.0);
+}
+
+TEST(ClosedRoundTest, AnUpdateBeyondTheBoundIsRefusedWithItsFigures) {
+    ClosedRound round = parse_closed_round(closed_round()).value();
+    const auto refused = beyond_bound(round, {.shares = {0.5, 0.5}, .norms = {1234.5, 2}, .bound = 20, .refused = {0}});
+    ASSERT_EQ(refused.size(), 1U);
+    EXPECT_EQ(refused[0].update.facility, "karolina");
+    for (const char* told : {"karolina", "1234.5", "20", "10 times"})
+        EXPECT_NE(refused[0].reason.find(told), std::string::npos) << refused[0].reason;
+    const Json kept = to_json(refused);
+    EXPECT_EQ(kept[0]["norm"], 1234.5);
+    EXPECT_EQ(kept[0]["bound"], 20.0);
+    ASSERT_TRUE(leave_out(round, kept).ok());
+    EXPECT_EQ(to_json(round.refused), kept);
+}
+
+TEST(ClosedRoundTest, StatisticsAreKeptByTaskAndTakenOnlyWhole) {
+    ClosedRound round = parse_closed_round(closed_round()).value();
+    const Json by_task = statistics_by_task(round, {1.5, 2.5});
+    EXPECT_EQ(by_task, (Json{{"task-karolina", {1.5}}, {"task-leonardo", {2.5}}}));
+    for (const Json& damaged : {Json(), Json::object(), Json{{"task-karolina", {1.5}}},
+                                Json{{"task-karolina", {1.5}}, {"task-leonardo", {"x"}}}}) {
+        take_statistics(round, damaged, 1);
+        EXPECT_TRUE(round.statistics.empty()) << damaged;
+    }
+    take_statistics(round, by_task, 2);
+    EXPECT_TRUE(round.statistics.empty());
+    take_statistics(round, by_task, 1);
+    EXPECT_EQ(round.statistics, (std::vector<double>{1.5, 2.5}));
 }
 
 TEST(ClosedRoundTest, TheServerOptimizerIsWhatTheStrategySays) {

@@ -14,10 +14,15 @@ CREATE TABLE aggregations (
     quorum      integer NOT NULL DEFAULT 2147483647,  -- updates needed; more than there are: all of them
     -- Updates that cannot be used are left out and the average begins again, as a new plan: the number of those that
     -- were left out before it.
-    refused     jsonb NOT NULL DEFAULT '[]',          -- [{facility, task, version, reason}]
-    -- planning: headers are read and parts cut; averaging: parts are made; publishing: the version is posted
+    refused     jsonb NOT NULL DEFAULT '[]',          -- [{facility, task, version, reason, norm, bound}]
+    -- What was measured of each update, by its task, once all parts were: {task: [number]}. It is kept when an update is
+    -- left out, as it says nothing of the others.
+    statistics  jsonb,
+    contributions jsonb NOT NULL DEFAULT '[]',        -- [{facility, version, weight, samples, tokens, norm}]
+    -- planning: headers are read and parts cut; measuring: parts are looked at for how much each update is to count,
+    -- which is decided when none is left; averaging: parts are made; publishing: the version is posted
     state       text NOT NULL DEFAULT 'planning'
-                CHECK (state IN ('planning', 'averaging', 'publishing', 'completed', 'failed')),
+                CHECK (state IN ('planning', 'measuring', 'averaging', 'publishing', 'completed', 'failed')),
     parts_total integer NOT NULL DEFAULT 0,
     parts_left  integer NOT NULL DEFAULT 0 CHECK (parts_left >= 0),
     version     text,
@@ -32,7 +37,7 @@ CREATE TABLE aggregations (
     attempts    integer NOT NULL DEFAULT 0,
     PRIMARY KEY (job, round)
 );
-CREATE INDEX aggregations_open ON aggregations (id) WHERE state IN ('planning', 'publishing');
+CREATE INDEX aggregations_open ON aggregations (id) WHERE state IN ('planning', 'measuring', 'publishing');
 
 -- The parts of unfinished aggregations.
 CREATE TABLE parts (
@@ -42,11 +47,13 @@ CREATE TABLE parts (
     path        text NOT NULL,
     begin_byte  bigint NOT NULL,
     size_bytes  bigint NOT NULL,
-    sha256      text,
+    stage       text NOT NULL CHECK (stage IN ('measuring', 'measured', 'averaging')),
+    statistics  jsonb,  -- measured: [number], as many an update as the strategy wants
+    sha256      text,   -- made
     lease_until timestamptz NOT NULL DEFAULT '-infinity',
     lease_holder text NOT NULL DEFAULT '',
     fence       bigint NOT NULL DEFAULT 0,
     attempts    integer NOT NULL DEFAULT 0,
     PRIMARY KEY (aggregation, part)
 );
-CREATE INDEX parts_open ON parts (aggregation, part) WHERE sha256 IS NULL;
+CREATE INDEX parts_open ON parts (aggregation, part) WHERE sha256 IS NULL AND stage <> 'measured';

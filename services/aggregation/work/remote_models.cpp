@@ -1,5 +1,7 @@
 #include "services/aggregation/work/remote_models.h"
 
+#include <algorithm>
+
 #include "services/aggregation/work/read_ahead.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
@@ -105,10 +107,26 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     return RemoteModels(std::move(store), std::move(base), std::move(aggregator));
 }
 
+Result<std::size_t> RemoteModels::find_file(const std::string& path) const {
+    const auto& files = aggregator_.files();
+    const auto at = std::find_if(files.begin(), files.end(), [&](const auto& file) { return file.path == path; });
+    if (at == files.end()) return internal_error("the base has no file " + path);
+    return static_cast<std::size_t>(at - files.begin());
+}
+
+Result<std::vector<double>> RemoteModels::measure_part(const Part& part) {
+    ATOLL_TRY(const std::size_t file, find_file(part.path));
+    std::vector<double> statistics(aggregator_.statistics_count());
+    ATOLL_RETURN_IF_ERROR(aggregator_.measure(file, part.begin, part.size, statistics, workspace_));
+    return statistics;
+}
+
+Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
+    return aggregator_.prepare(round.statistics, round.earlier_norms);
+}
+
 Result<std::string> RemoteModels::make_part(const Part& part) {
-    std::size_t file = 0;
-    while (file < aggregator_.files().size() && aggregator_.files()[file].path != part.path) ++file;
-    if (file == aggregator_.files().size()) return internal_error("the base has no file " + part.path);
+    ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::string bytes(part.size, '\0');
     ATOLL_RETURN_IF_ERROR(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
     const std::string sha256 = digest::sha256(bytes);
@@ -126,7 +144,8 @@ Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& par
     return store_client::find_missing(*store_->take(), digests);
 }
 
-Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts) {
+Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts,
+                                        const nlohmann::json& contributions) {
     Published published;
     const Manifest manifest = assemble(base_manifest_, parts);
     const Manifest state = assemble_optimizer_state(base_manifest_, parts);
@@ -143,7 +162,7 @@ Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vec
     details.kind = "global";
     for (const Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
-    details.contributions = contributions(round);
+    details.contributions = contributions;
     ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, manifest, details));
     published.version = store_client::manifest_digest(manifest);
     return published;

@@ -26,15 +26,23 @@ class RemoteModels {
 
     const aggregate::Aggregator& aggregator() const { return aggregator_; }
 
-    // Makes a part and puts it into the store; its digest. One thread at a time.
+    bool is_measured() const { return aggregator_.statistics_count() > 0; }
+    // What the updates' statistics are in a part. One thread at a time, as all below.
+    Result<std::vector<double>> measure_part(const Part& part);
+    // How much each update counts, which make_part() follows from now on.
+    Result<aggregate::Prepared> prepare(const ClosedRound& round);
+
+    // Makes a part and puts it into the store; its digest.
     Result<std::string> make_part(const Part& part);
     // The digests of those parts that the store no longer has; the others stay for as long as new blobs do.
     Result<std::set<std::string>> missing(const std::vector<Part>& parts);
     // Posts the version that the parts make, and before it the optimizer's state. The same parts give the same
     // versions, however often.
-    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts);
+    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts,
+                              const nlohmann::json& contributions);
 
   private:
+    Result<std::size_t> find_file(const std::string& path) const;
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
                  aggregate::Aggregator aggregator);
 

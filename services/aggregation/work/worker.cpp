@@ -79,6 +79,10 @@ Status Worker::perform(const Claim& claim) {
     switch (claim.step) {
         case Step::kPlan:
             return plan(claim);
+        case Step::kMeasure:
+            return measure_part(claim);
+        case Step::kPrepare:
+            return prepare(claim);
         case Step::kPart:
             return make_part(claim);
         case Step::kPublish:
@@ -92,6 +96,7 @@ Status Worker::open(const Claim& claim) {
     if (opened_ == wanted) return {};
     opened_.reset();
     models_.reset();
+    prepared_.reset();
     {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(round_, load_round(*lease, claim.aggregation));
@@ -104,14 +109,71 @@ Status Worker::open(const Claim& claim) {
 
 Status Worker::plan(const Claim& claim) {
     const auto parts = cut_into_parts(models_->aggregator().files(), static_cast<std::uint64_t>(settings_.part_bytes));
+    Measuring measuring = round_.statistics.empty() ? Measuring::kDue : Measuring::kDone;
+    nlohmann::json shares = nlohmann::json::array();
+    if (!models_->is_measured()) {
+        ATOLL_TRY(prepared_, models_->prepare(round_));
+        measuring = Measuring::kNone;
+        shares = contributions(round_, *prepared_);
+    }
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return save_plan(transaction, claim, parts);
+                  return save_plan(transaction, claim, parts, measuring, shares);
               }));
     if (!current) stale_.Increment();
     return {};
 }
 
+Status Worker::measure_part(const Claim& claim) {
+    ATOLL_TRY(const auto statistics, models_->measure_part(claim.part));
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return save_measured(transaction, claim, statistics);
+              }));
+    if (!current) stale_.Increment();
+    return {};
+}
+
+Status Worker::prepare(const Claim& claim) {
+    if (round_.statistics.empty()) {
+        std::vector<std::vector<double>> parts;
+        {
+            ATOLL_TRY(auto lease, pool_.acquire());
+            ATOLL_TRY(parts, load_statistics(*lease, claim.aggregation));
+        }
+        std::vector<double> sums(models_->aggregator().statistics_count());
+        for (const auto& part : parts) {
+            if (part.size() != sums.size()) return unavailable("a part has not been measured");
+            for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
+        }
+        round_.statistics = std::move(sums);
+    }
+    ATOLL_TRY(prepared_, models_->prepare(round_));
+    const nlohmann::json statistics = statistics_by_task(round_, round_.statistics);
+    const auto refused = beyond_bound(round_, *prepared_);
+    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
+                  return refused.empty()
+                             ? save_prepared(transaction, claim, statistics, contributions(round_, *prepared_))
+                             : refuse(transaction, claim, refused, statistics);
+              }));
+    if (!current) stale_.Increment();
+    for (const RefusedUpdate& one : refused) spdlog::error("aggregation {}: {}", claim.aggregation, one.reason);
+    return {};
+}
+
+// What another worker may have decided since the models were opened.
+Status Worker::use_shares(const Claim& claim) {
+    if (prepared_) return {};
+    if (models_->is_measured() && round_.statistics.empty()) {
+        ATOLL_TRY(auto lease, pool_.acquire());
+        ATOLL_TRY(round_, load_round(*lease, claim.aggregation));
+        if (round_.statistics.empty() || opened_->second != static_cast<std::int64_t>(round_.refused.size()))
+            return unavailable("the updates have not been measured");
+    }
+    ATOLL_TRY(prepared_, models_->prepare(round_));
+    return {};
+}
+
 Status Worker::make_part(const Claim& claim) {
+    ATOLL_RETURN_IF_ERROR(use_shares(claim));
     ATOLL_TRY(const std::string sha256, models_->make_part(claim.part));
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
                   return save_part(transaction, claim, sha256);
@@ -134,9 +196,10 @@ Status Worker::publish(const Claim& claim) {
     for (const Part& part : parts)  // none are left when another worker has published
         if (part.sha256.empty()) return unavailable("a part is missing");
     if (parts.empty()) return unavailable("the parts are gone");
+    ATOLL_RETURN_IF_ERROR(use_shares(claim));
     ATOLL_TRY(const auto missing, models_->missing(parts));
     if (!missing.empty()) return make_again(claim, missing);
-    ATOLL_TRY(const Published published, models_->publish(round_, parts));
+    ATOLL_TRY(const Published published, models_->publish(round_, parts, contributions(round_, *prepared_)));
     ATOLL_TRY(
         const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
             ATOLL_TRY(const bool saved, save_version(transaction, claim, published));
@@ -172,20 +235,21 @@ Status Worker::handle_failure(const Claim& claim, Error error) {
         return release(*lease, claim, kRetryPause, counts);
     }
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return at_fault_ ? refuse(transaction, claim, error) : fail(transaction, claim, error.message, {});
+                  return at_fault_ ? refuse(transaction, claim, {{round_.updates[*at_fault_], error.message}}, {})
+                                   : fail(transaction, claim, error.message, {});
               }));
     if (current) spdlog::error("aggregation {}: {}", claim.aggregation, error.message);
     return {};
 }
 
-Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const Error& error) {
-    const RefusedUpdate refused{round_.updates[*at_fault_], error.message};
-    const std::size_t left = round_.updates.size() - 1;
-    if (left >= round_.quorum) return save_refusal(transaction, claim, refused);
+Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
+                            const nlohmann::json& statistics) {
+    const std::size_t left = round_.updates.size() - refused.size();
+    if (left >= round_.quorum) return save_refusal(transaction, claim, refused, statistics);
     return fail(transaction, claim,
-                error.message + "; " + std::to_string(left) + " of the " + std::to_string(round_.quorum) +
+                refused.front().reason + "; " + std::to_string(left) + " of the " + std::to_string(round_.quorum) +
                     " updates that the round needs are left",
-                {refused});
+                refused);
 }
 
 Result<bool> Worker::fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,

@@ -26,15 +26,21 @@ class Worker {
   private:
     Status perform(const Claim& claim);
     Status plan(const Claim& claim);
+    Status measure_part(const Claim& claim);
+    // Decides how much each update counts, and which are left out.
+    Status prepare(const Claim& claim);
     Status make_part(const Claim& claim);
     Status publish(const Claim& claim);
     Status make_again(const Claim& claim, const std::set<std::string>& missing);
     Status handle_failure(const Claim& claim, Error error);
-    // An update is to blame: the round goes on without it while its quorum holds. False: the claim is stale.
-    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const Error& error);
+    // Updates are to blame: the round goes on without them while its quorum holds. False: the claim is stale.
+    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
+                        const nlohmann::json& statistics);
     Result<bool> fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
                       const std::vector<RefusedUpdate>& refused);
     Status open(const Claim& claim);  // makes round_ and models_ those of the claim's plan
+    // Makes the shares those that the measuring gave.
+    Status use_shares(const Claim& claim);
 
     pg::Pool& pool_;
     const Settings settings_;
@@ -47,7 +53,8 @@ class Worker {
     std::optional<std::pair<std::int64_t, std::int64_t>> opened_;  // the aggregation and plan of round_ and models_
     ClosedRound round_;
     std::optional<RemoteModels> models_;
-    std::optional<std::size_t> at_fault_;  // which of round_'s updates spoilt the work in hand
+    std::optional<aggregate::Prepared> prepared_;  // of models_, once they may be averaged
+    std::optional<std::size_t> at_fault_;          // which of round_'s updates spoilt the work in hand
 };
 
 // The threads that do the work of this process. `instance`: service::instance_name().

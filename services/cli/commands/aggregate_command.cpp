@@ -34,7 +34,8 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
     nlohmann::json settings = {{"name", given.strategy}};
     if (given.trim) settings["trim"] = *given.trim;
-    ATOLL_TRY(const auto strategy, aggregate::parse_strategy(settings));
+    ATOLL_TRY(auto strategy, aggregate::parse_strategy(settings));
+    strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
         ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));

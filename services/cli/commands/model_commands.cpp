@@ -130,9 +130,12 @@ Status show_version(const Context& context, http::Client& store, const Reference
     for (const char* key : {"model", "digest", "kind", "job", "round", "created_by", "created_at"})
         if (const std::string value = text(version, key); !value.empty()) std::cout << key << ": " << value << "\n";
     for (const json& parent : version.at("parents")) std::cout << "parent: " << parent.get<std::string>() << "\n";
-    for (const json& part : version.at("contributions"))
+    for (const json& part : version.at("contributions")) {
+        const std::string norm = text(part, "norm");
         std::cout << "from: " << text(part, "facility") << ", weight " << text(part, "weight") << ", "
-                  << text(part, "tokens") << " tokens, " << text(part, "version") << "\n";
+                  << text(part, "tokens") << " tokens, " << (norm.empty() ? "" : "norm " + norm + ", ")
+                  << text(part, "version") << "\n";
+    }
     if (!version.at("metrics").empty()) std::cout << "metrics: " << version.at("metrics").dump() << "\n";
     Table table({"file", "size", "chunks"});
     for (const json& file : version.at("manifest").at("files"))

@@ -95,9 +95,9 @@ std::string JobProgress::apply_round(const std::string& what, const json& data) 
 void JobProgress::apply_aggregation(const json& aggregation) {
     const std::string state = text(aggregation, "state");
     parts_ = state;
-    if (state == "averaging")
-        parts_ = fmt::format("{} of {} parts averaged", text(aggregation, "parts", "done"),
-                             text(aggregation, "parts", "total"));
+    if (state == "measuring" || state == "averaging")
+        parts_ = fmt::format("{} of {} parts {}", text(aggregation, "parts", "done"),
+                             text(aggregation, "parts", "total"), state == "measuring" ? "measured" : "averaged");
 }
 
 // The reason is told once: a job mostly fails with what its last task said.

@@ -111,7 +111,7 @@ TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
     ASSERT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
     const Json& data = decision.events[0].data;
     EXPECT_EQ(data.at("base"), "base");
-    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}}));
+    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}, {"norm_bound", 10.0}}));
     EXPECT_EQ(data.at("updates").at(0).at("version"), "a1") << "in the participants' order";
     EXPECT_EQ(data.at("updates").at(1).at("tokens"), 100);
     take(job, decision);

@@ -49,11 +49,14 @@ Result<Json> parse_contribution(const Json& value, const std::string& field) {
     const double weight = reader.number_or("weight", 1.0, 0.0, 1e300);
     const std::int64_t samples = reader.integer_or("samples", 0, 0, kCountMax);
     const std::int64_t tokens = reader.integer_or("tokens", 0, 0, kCountMax);
+    const double norm = reader.number_or("norm", -1, 0.0, 1e300);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (!digest::is_sha256(version))
         return invalid_argument(reader.field("version"), "must be 64 lower-case hexadecimal characters");
-    return Json{
+    Json contribution = {
         {"facility", facility}, {"version", version}, {"weight", weight}, {"samples", samples}, {"tokens", tokens}};
+    if (norm >= 0) contribution["norm"] = norm;
+    return contribution;
 }
 
 Result<Json> parse_contributions(const Json& values) {

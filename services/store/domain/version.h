@@ -28,7 +28,7 @@ struct NewVersion {
     std::vector<std::string> parents;  // version digests
     std::optional<std::string> job;
     std::optional<std::int64_t> round;
-    nlohmann::json contributions;  // [{"facility","version","weight","samples","tokens"}]
+    nlohmann::json contributions;  // [{"facility","version","weight","samples","tokens"[,"norm"]}]
     nlohmann::json metrics;        // an object, as given
 };
 

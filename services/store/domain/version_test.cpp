@@ -47,6 +47,10 @@ TEST(StoreDomainTest, AVersionIsReadWithAllItsMembers) {
     EXPECT_EQ(version->digest, store_client::manifest_digest(version->manifest));
     EXPECT_EQ(version->contributions[0]["weight"], 2.5);
     EXPECT_EQ(version->contributions[0]["samples"], 0);
+    EXPECT_FALSE(version->contributions[0].contains("norm"));
+    json measured = contributions;
+    measured[0]["norm"] = 3.5;
+    EXPECT_EQ(parse_new_version(with(version_body(), "/contributions", measured))->contributions[0]["norm"], 3.5);
 }
 
 TEST(StoreDomainTest, WhatIsWrongInAVersionIsNamed) {

@@ -3,21 +3,16 @@
 #include <limits>
 #include <numeric>
 
+#include "shared/aggregate/strategies/norm_bound.h"
 #include "shared/aggregate/strategies/strategies.h"
 #include "shared/numeric/conversions.h"
 
 namespace atl::aggregate {
 namespace {
 
-class TrimmedMean final : public Strategy {
+class TrimmedMean final : public NormBounded {
   public:
-    explicit TrimmedMean(double trim) : trim_(trim) {}
-
-    Result<std::vector<double>> prepare(std::span<const double> weights) const override {
-        if (std::any_of(weights.begin(), weights.end(), [&](double weight) { return weight != weights.front(); }))
-            return invalid_argument("weights", "must be equal: a trimmed mean counts every update alike");
-        return std::vector<double>(weights.size(), 1.0 / static_cast<double>(weights.size()));
-    }
+    explicit TrimmedMean(const StrategySpec& spec) : NormBounded(spec.norm_bound), trim_(spec.trim) {}
 
     void combine(Block& block, std::span<const double>, std::span<float> result) const override {
         const std::size_t count = block.updates.size();
@@ -35,6 +30,12 @@ class TrimmedMean final : public Strategy {
     }
 
   private:
+    Result<std::vector<double>> share_out(std::span<const double> weights) const override {
+        if (std::any_of(weights.begin(), weights.end(), [&](double weight) { return weight != weights.front(); }))
+            return invalid_argument("weights", "must be equal: a trimmed mean counts every update alike");
+        return std::vector<double>(weights.size(), 1.0 / static_cast<double>(weights.size()));
+    }
+
     std::size_t cut_each_side(std::size_t count) const {
         constexpr double kRounding = 1e-9;  // 0.1 x 30 is 3, whatever its product in fp64
         const double wanted = std::ceil(trim_ * static_cast<double>(count) - kRounding);
@@ -49,7 +50,7 @@ class TrimmedMean final : public Strategy {
 Result<std::unique_ptr<const Strategy>> make_trimmed_mean(const StrategySpec& spec) {
     if (!(spec.trim >= 0 && spec.trim < 0.5))
         return invalid_argument("trim", "the fraction that is cut on each side must be at least 0 and less than 0.5");
-    return std::unique_ptr<const Strategy>(std::make_unique<TrimmedMean>(spec.trim));
+    return std::unique_ptr<const Strategy>(std::make_unique<TrimmedMean>(spec));
 }
 
 }  // namespace atl::aggregate

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "shared/aggregate/strategy.h"
+
+// Internal to this module.
+namespace atl::aggregate {
+
+// A strategy that refuses updates which moved farther from the base than any honest one would. An update's norm is
+// ‖update - base‖ over all floating tensors, differences and squares in fp64. The bound is `norm_bound` times the lower
+// median of the updates' norms, and of those of earlier rounds where fewer than three updates are there to tell what is
+// usual; updates that moved nothing do not count for it. Without a norm_bound nothing is measured.
+class NormBounded : public Strategy {
+  public:
+    explicit NormBounded(std::optional<double> norm_bound) : times_(norm_bound) {}
+
+    std::size_t statistics_per_update() const override { return times_ ? 1 : 0; }  // the norm's square
+    void measure(const Block& block, std::span<double> statistics) const override;
+    Result<Prepared> prepare(const Measured& measured) const override;
+
+  private:
+    // Each update's share of the result. kInvalidArgument naming "weights" where they cannot be followed.
+    virtual Result<std::vector<double>> share_out(std::span<const double> weights) const = 0;
+
+    std::optional<double> times_;
+};
+
+}  // namespace atl::aggregate
