@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/store_client/manifest.h"
 
@@ -52,12 +54,48 @@ class RemoteFile {
     // match; whatever the store answers.
     Status read(std::uint64_t offset, std::span<std::byte> into) const;
 
-  private:
-    Status read_chunk(const Chunk& chunk, std::uint64_t offset, std::span<std::byte> into) const;
+    // What a reader that checks chunks itself needs: the chunk that holds a byte (there must be one), and bytes of a
+    // chunk as the store has them.
+    std::size_t chunk_at(std::uint64_t offset) const;
+    const ManifestFile& file() const { return file_; }
+    std::uint64_t begin_of(std::size_t chunk) const { return begins_[chunk]; }
+    Status fetch(std::size_t chunk, std::uint64_t offset, std::span<std::byte> into) const;
 
+  private:
     std::shared_ptr<ClientPool> store_;
     ManifestFile file_;
     std::vector<std::uint64_t> begins_;  // where each chunk begins in the file
+};
+
+// A file of a version of which no byte counts unchecked, whatever ranges are read: a chunk is hashed while it is read
+// in order, and what was passed over or is left of it is read for its digest alone, once. Memory is a few MiB. One
+// thread at a time.
+//
+//   CheckedFile file{RemoteFile(store, entry)};
+//   ATOLL_RETURN_IF_ERROR(file.read(offset, part));
+//   …  // as many as make up a piece of work
+//   ATOLL_RETURN_IF_ERROR(file.finish());  // before what was made of them is believed
+class CheckedFile {
+  public:
+    explicit CheckedFile(RemoteFile file) : file_(std::move(file)), checked_(file_.file().chunks.size(), false) {}
+
+    std::uint64_t size() const { return file_.size(); }
+    // As RemoteFile::read(), but bytes that do not match are found by this read, a later one or finish(), as
+    // kInvalidArgument (field: the path) once the whole chunk, read again, has them too.
+    Status read(std::uint64_t offset, std::span<std::byte> into);
+    // Reads what is left of the chunk in hand.
+    Status finish();
+
+  private:
+    Status read_within(std::size_t chunk, std::uint64_t offset, std::span<std::byte> into);
+    Status hash_up_to(std::uint64_t offset);  // of the chunk in hand; at its end it is checked
+    Status conclude();
+
+    RemoteFile file_;
+    std::vector<bool> checked_;         // by chunk
+    std::optional<std::size_t> chunk_;  // in hand: hash_ has its first hashed_ bytes
+    std::uint64_t hashed_ = 0;
+    std::optional<digest::Sha256> hash_;
 };
 
 }  // namespace atl::store_client

@@ -306,6 +306,60 @@ TEST_F(TransferTest, AWholeChunkOfWrongBytesIsRefusedByTheRemoteFile) {
     EXPECT_EQ(remote.read(0, std::as_writable_bytes(std::span(bytes))).error().field, "config.json");
 }
 
+using Ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  // offset, size
+
+// Reads the ranges of a checked file and finishes; what was read must be right.
+Status read_checked(CheckedFile& file, const std::string& local, const Ranges& ranges) {
+    for (const auto& [offset, size] : ranges) {
+        std::string bytes(size, '\0');
+        ATOLL_RETURN_IF_ERROR(file.read(offset, std::as_writable_bytes(std::span(bytes))));
+        EXPECT_EQ(bytes, local.substr(offset, size)) << offset;
+    }
+    return file.finish();
+}
+
+TEST_F(TransferTest, ACheckedFileReadsAnyRangesAndEachChunkForItsDigestAtMostOnce) {
+    const Manifest manifest = upload_directory(model_, store_.options()).value().manifest;
+    const std::string local = read_file(model_ / "model.safetensors").value();
+    const auto pool = std::make_shared<ClientPool>(store_.options().store);
+    for (const Ranges& ranges :
+         {Ranges{{0, 8}, {8, 100}, {4, 60}}, Ranges{{kChunkBytes - 3, 6}, {5, 10}}, Ranges{{0, local.size()}},
+          Ranges{{2 * kChunkBytes + 7, 1}, {0, 1}, {2 * kChunkBytes, 9}, {local.size() - 1, 1}, {7, 0}}}) {
+        CheckedFile file(RemoteFile(pool, *manifest.find("model.safetensors")));
+        const auto status = read_checked(file, local, ranges);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+    }
+    CheckedFile in_order(RemoteFile(pool, *manifest.find("model.safetensors")));
+    store_.gets = 0;
+    Ranges halves;
+    for (std::uint64_t at = 0; at < 2 * kChunkBytes; at += kChunkBytes / 2) halves.emplace_back(at, kChunkBytes / 2);
+    EXPECT_TRUE(read_checked(in_order, local, halves).ok());
+    EXPECT_EQ(store_.gets, 4) << "in order nothing is read twice";
+    EXPECT_TRUE(read_checked(in_order, local, {{5, 1}}).ok());
+    EXPECT_EQ(store_.gets, 5) << "it was checked";
+    std::string beyond(2, '\0');
+    EXPECT_EQ(in_order.read(local.size() - 1, std::as_writable_bytes(std::span(beyond))).error().field,
+              "model.safetensors");
+}
+
+TEST_F(TransferTest, ADamagedByteIsFoundWhateverIsReadOfItsChunk) {
+    const Manifest manifest = upload_directory(model_, store_.options()).value().manifest;
+    const std::string local = read_file(model_ / "model.safetensors").value();
+    store_.damage_blob(manifest.find("model.safetensors")->chunks[1].sha256);
+    const auto pool = std::make_shared<ClientPool>(store_.options().store);
+    for (const Ranges& ranges :
+         {Ranges{{kChunkBytes + 100, 50}}, Ranges{{2 * kChunkBytes - 9, 3}}, Ranges{{kChunkBytes + 100, 50}, {0, 3}},
+          Ranges{{kChunkBytes + 5000, 50}, {kChunkBytes + 100, 7}}}) {
+        CheckedFile file(RemoteFile(pool, *manifest.find("model.safetensors")));
+        const auto status = read_checked(file, local, ranges);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+        EXPECT_EQ(status.error().field, "model.safetensors");
+    }
+    CheckedFile file(RemoteFile(pool, *manifest.find("model.safetensors")));
+    EXPECT_TRUE(read_checked(file, local, {{0, 50}}).ok()) << "a chunk of which nothing is read does not matter";
+}
+
 TEST_F(TransferTest, VerifyingNamesTheFileThatDiffers) {
     const Manifest manifest = scan_directory(model_, 2).value();
     EXPECT_TRUE(verify_directory(model_, manifest, 2).ok());

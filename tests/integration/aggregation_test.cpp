@@ -284,6 +284,31 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledWhileItMeasuresIsMadeUpFor) {
     expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
 }
 
+TEST_F(AggregationProcessTest, AnUpdateThatRotsInTheStoreIsRefusedHoweverManyThereAre) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    // Nine and the base share the room to read ahead, so that a chunk is read in two windows.
+    constexpr std::int64_t kElements = 1'500'000;
+    const std::string base = store_model("base", {.elements = kElements});
+    Json updates = Json::array();
+    for (int i = 0; i < 9; ++i)
+        updates.push_back(store_update("site" + std::to_string(i),
+                                       {.elements = kElements, .offset = 1 + 0.25F * static_cast<float>(i)}, 1));
+    const std::string chunk =
+        store_client::scan_directory(root() / "site4", 1)->find("model.safetensors")->chunks[0].sha256;
+    const fs::path blob = root() / "blobs" / chunk.substr(0, 2) / chunk.substr(2, 2) / chunk;
+    std::string bytes = read_file(blob).value();
+    bytes[bytes.size() / 2] ^= 1;
+    fs::permissions(blob, fs::perms::owner_all);
+    ASSERT_TRUE(write_file_atomic(blob, bytes).ok());
+    close_round(updates, {{"base", base}, {"quorum", 8}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    const Json refused = event["data"]["updates_refused"];
+    ASSERT_EQ(refused.size(), 1U) << refused;
+    EXPECT_EQ(refused[0]["facility"], "site4");
+    EXPECT_NE(refused[0]["reason"].get<std::string>().find(chunk), std::string::npos) << refused;
+}
+
 TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {
     const ServiceProcess service("aggregation", aggregation_config({}), root());
     const Json karolina = store_update("karolina", {}, 100);

@@ -18,8 +18,9 @@ std::size_t window_bytes_for(std::size_t input_count) {
                       kWindowBytesMax);
 }
 
-ReadAhead::ReadAhead(store_client::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes)
-    : file_(std::move(file)), window_(std::move(window)), window_bytes_(window_bytes) {}
+ReadAhead::ReadAhead(store_client::CheckedFile file, std::string model, std::shared_ptr<Window> window,
+                     std::size_t window_bytes)
+    : file_(std::move(file)), model_(std::move(model)), window_(std::move(window)), window_bytes_(window_bytes) {}
 
 Status ReadAhead::read(std::uint64_t offset, std::span<std::byte> into) const {
     const std::lock_guard lock(window_->mutex);
@@ -43,9 +44,19 @@ Status ReadAhead::fill(std::uint64_t offset) const {
     window_->owner = nullptr;
     window_->begin = offset - offset % window_bytes_;
     window_->bytes.resize(std::min<std::uint64_t>(window_bytes_, file_.size() - window_->begin));
-    ATOLL_RETURN_IF_ERROR(file_.read(window_->begin, window_->bytes));
+    ATOLL_RETURN_IF_ERROR(named(file_.read(window_->begin, window_->bytes)));
     window_->owner = this;
     return {};
+}
+
+Status ReadAhead::check_chunks() const {
+    const std::lock_guard lock(window_->mutex);
+    return named(file_.finish());
+}
+
+Status ReadAhead::named(const Status& status) const {
+    if (status.ok()) return {};
+    return Error{status.error().code, model_ + ": " + status.error().message, status.error().field};
 }
 
 }  // namespace atl::aggregation

@@ -21,19 +21,26 @@ struct Window {
 };
 
 // A file of a version in the store. Averaging reads it tensor by tensor, in order; this asks for whole windows, so that
-// small tensors cost no request each, and so that a window of a whole chunk is checked against the chunk's digest.
-// Windows begin at multiples of window_bytes.
+// small tensors cost no request each. Windows begin at multiples of window_bytes. What is made of it counts only after
+// check_chunks(). Errors name the model.
 class ReadAhead final : public aggregate::ByteSource {
   public:
-    ReadAhead(store_client::RemoteFile file, std::shared_ptr<Window> window, std::size_t window_bytes);
+    // `model`: for messages.
+    ReadAhead(store_client::CheckedFile file, std::string model, std::shared_ptr<Window> window,
+              std::size_t window_bytes);
 
     std::uint64_t size() const override { return file_.size(); }
     Status read(std::uint64_t offset, std::span<std::byte> into) const override;
+    // Compares every chunk of which something was read with its digest, whatever was read of it. kInvalidArgument for
+    // one that differs.
+    Status check_chunks() const;
 
   private:
     Status fill(std::uint64_t offset) const;
+    Status named(const Status& status) const;
 
-    store_client::RemoteFile file_;
+    mutable store_client::CheckedFile file_;  // under the window's mutex
+    std::string model_;
     std::shared_ptr<Window> window_;
     std::size_t window_bytes_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "services/aggregation/work/read_ahead.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"
@@ -12,6 +11,7 @@
 namespace atl::aggregation {
 namespace {
 
+using store_client::CheckedFile;
 using store_client::ClientPool;
 using store_client::Manifest;
 using store_client::RemoteFile;
@@ -35,8 +35,8 @@ aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std:
     const auto window = std::make_shared<Window>();
     for (const auto& file : manifest.files)
         if (is_safetensors(file.path) && file.path.starts_with(folder))
-            input.files.push_back(
-                {file.path, std::make_shared<ReadAhead>(RemoteFile(store, file), window, window_bytes)});
+            input.files.push_back({file.path, std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name,
+                                                                          window, window_bytes)});
     return input;
 }
 
@@ -84,9 +84,12 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
 
 }  // namespace
 
-RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, aggregate::Aggregator aggregator)
+RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, std::vector<Source> sources,
+                           std::function<void(std::size_t)> on_fault, aggregate::Aggregator aggregator)
     : store_(std::move(store)),
       base_manifest_(std::move(base)),
+      sources_(std::move(sources)),
+      on_fault_(std::move(on_fault)),
       aggregator_(std::move(aggregator)),
       workspace_(aggregator_) {}
 
@@ -98,13 +101,21 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
     ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, on_fault));
     ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, *strategy, base, window_bytes));
+    std::vector<Source> sources;
+    const auto add = [&](const aggregate::Input& input, std::optional<std::size_t> update) {
+        for (const auto& file : input.files)
+            sources.push_back({update, std::static_pointer_cast<const ReadAhead>(file.bytes)});
+    };
+    for (std::size_t i = 0; i < inputs.size(); ++i) add(inputs[i], i);
+    add(start.base, std::nullopt);
+    for (const auto& [name, kept] : start.state) add(kept, std::nullopt);
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = on_fault;
     ATOLL_TRY(aggregate::Aggregator aggregator,
               aggregate::Aggregator::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
                                           std::move(start)));
-    return RemoteModels(std::move(store), std::move(base), std::move(aggregator));
+    return RemoteModels(std::move(store), std::move(base), std::move(sources), on_fault, std::move(aggregator));
 }
 
 Result<std::size_t> RemoteModels::find_file(const std::string& path) const {
@@ -118,7 +129,18 @@ Result<std::vector<double>> RemoteModels::measure_part(const Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::vector<double> statistics(aggregator_.statistics_count());
     ATOLL_RETURN_IF_ERROR(aggregator_.measure(file, part.begin, part.size, statistics, workspace_));
+    ATOLL_RETURN_IF_ERROR(check_chunks());
     return statistics;
+}
+
+Status RemoteModels::check_chunks() const {
+    for (const Source& source : sources_) {
+        const Status status = source.file->check_chunks();
+        if (status.ok()) continue;
+        if (source.update) on_fault_(*source.update);
+        return status;
+    }
+    return {};
 }
 
 Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
@@ -129,6 +151,7 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::string bytes(part.size, '\0');
     ATOLL_RETURN_IF_ERROR(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
+    ATOLL_RETURN_IF_ERROR(check_chunks());
     const std::string sha256 = digest::sha256(bytes);
     http::CallOptions options;
     options.headers.emplace_back("Content-Type", "application/octet-stream");

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "services/aggregation/db/repository.h"
 #include "services/aggregation/domain/closed_round.h"
 #include "services/aggregation/settings.h"
+#include "services/aggregation/work/read_ahead.h"
 #include "shared/store_client/manifest.h"
 #include "shared/store_client/remote_file.h"
 
@@ -20,7 +22,8 @@ class RemoteModels {
   public:
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
     // names the update, when the updates do not fit their base. `on_fault` is told by its index of an
-    // update that is at fault just before this, or later make_part(), fails because of it.
+    // update that is at fault just before this, or later measure_part() or make_part(), fails because of it: also of
+    // one that rots in the store.
     static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
                                      const std::function<void(std::size_t update)>& on_fault);
 
@@ -42,12 +45,23 @@ class RemoteModels {
                               const nlohmann::json& contributions);
 
   private:
-    Result<std::size_t> find_file(const std::string& path) const;
+    // A file that is read, and which update it is of.
+    struct Source {
+        std::optional<std::size_t> update;
+        std::shared_ptr<const ReadAhead> file;
+    };
+
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
+                 std::vector<Source> sources, std::function<void(std::size_t)> on_fault,
                  aggregate::Aggregator aggregator);
+    Result<std::size_t> find_file(const std::string& path) const;
+    // Nothing that was read so far is rotten. Before what was made of it leaves.
+    Status check_chunks() const;
 
     std::shared_ptr<store_client::ClientPool> store_;
     store_client::Manifest base_manifest_;  // the result has its layout
+    std::vector<Source> sources_;
+    std::function<void(std::size_t)> on_fault_;
     aggregate::Aggregator aggregator_;
     aggregate::Aggregator::Workspace workspace_;
 };
