@@ -1,5 +1,7 @@
 #include "services/aggregation/service.h"
 
+#include <atomic>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -8,7 +10,9 @@
 #include "services/aggregation/routes/routes.h"
 #include "services/aggregation/work/worker.h"
 #include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "shared/http/testing/test_server.h"
+#include "shared/safetensors/safetensors.h"
 #include "shared/service/dead_letters.h"
 #include "shared/service/testing/openapi_check.h"
 #include "shared/service/testing/routes_fixture.h"
@@ -364,6 +368,103 @@ TEST_F(AggregationTest, WorkThatIsGivenBackCanBeTakenAfterItsPauseAndOnlyItsOwnF
     EXPECT_EQ(second.attempts, 1);
     ASSERT_TRUE(release(*pool_->acquire().value(), second, std::chrono::seconds(-1), /*counts=*/true).ok());
     EXPECT_EQ(claim().attempts, 2);
+}
+
+// A store of a base and one update, with one tensor each, that can be in trouble.
+struct SmallStore {
+    explicit SmallStore(float element) : base(add(1)), update(add(element)) {}
+
+    std::string add(float element) {
+        std::vector<safetensors::TensorInfo> tensors = {{"w", safetensors::DType::kF32, {1}, 0, 0}};
+        std::string bytes = safetensors::make_header(tensors);
+        bytes.append(reinterpret_cast<const char*>(&element), sizeof element);
+        const std::string sha256 = digest::sha256(bytes);
+        blobs[sha256] = bytes;
+        store_client::Manifest manifest;
+        manifest.files.push_back({"model.safetensors", bytes.size(), {{sha256, bytes.size()}}});
+        versions[store_client::manifest_digest(manifest)] = manifest;
+        return store_client::manifest_digest(manifest);
+    }
+    std::string blob_of(const std::string& version) { return versions.at(version).files[0].chunks[0].sha256; }
+
+    std::map<std::string, std::string> blobs;
+    std::map<std::string, store_client::Manifest> versions;
+    std::string base;
+    std::string update;
+    std::atomic<int> trouble = 0;         // the status that it answers for ...
+    std::atomic<bool> with_blobs = true;  // ... blobs alone, or for all
+    http::TestServer server{[this](http::Server& routes) {
+        const auto answer = [this](bool blob, auto&& good) {
+            if (trouble != 0 && (blob || !with_blobs)) return http::Response::empty(trouble);
+            return good();
+        };
+        routes.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(),
+                     [this, answer](const http::Request& asked) {
+                         return answer(false, [&] {
+                             const auto at = versions.find(asked.param("digest"));
+                             if (at == versions.end()) return http::Response::problem(not_found("no such version"), "");
+                             return http::Response::json(200, {{"manifest", store_client::to_json(at->second)}});
+                         });
+                     });
+        routes.route(http::Method::kGet, "/v1/blobs/:sha256", http::Access::open(),
+                     [this, answer](const http::Request& asked) {
+                         return answer(true, [&] {
+                             const auto at = blobs.find(asked.param("sha256"));
+                             if (at == blobs.end()) return http::Response::problem(not_found("no such blob"), "");
+                             http::Response response = http::Response::empty(200);
+                             response.body = at->second;
+                             return response;
+                         });
+                     });
+    }};
+};
+
+TEST_F(AggregationTest, TroubleOfTheStoreIsWaitedForAndRefusesNoUpdate) {
+    SmallStore store(2);
+    auto event = closed(1);
+    event.data["base"] = store.base;
+    event.data["updates"][0]["version"] = store.update;
+    ASSERT_TRUE(take(event).ok());
+    const auto work = [&] {
+        ASSERT_TRUE(work_once(store.server).ok());
+        query("UPDATE aggregations SET lease_until = '-infinity'");
+        query("UPDATE parts SET lease_until = '-infinity'");
+    };
+    const auto state = [&] { return get("/v1/aggregations/j1/1").value()["state"]; };
+    for (const char* expected : {"planning", "measuring"}) {
+        for (const int status : {500, 401, 403, 429}) {
+            store.trouble = status;
+            for (const bool blobs : {false, true}) {
+                store.with_blobs = blobs;
+                for (int attempt = 0; attempt < 12; ++attempt) work();
+                ASSERT_EQ(state(), expected) << status;
+            }
+        }
+        store.trouble = 0;
+        work();
+    }
+    EXPECT_EQ(get("/v1/aggregations/j1/1").value()["refused"], Json::array());
+    work();
+    EXPECT_EQ(state(), "averaging") << "it went on where it was";
+    EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0);
+}
+
+TEST_F(AggregationTest, ABlobThatIsGoneIsAskedForAgainBeforeItsUpdateIsRefused) {
+    SmallStore store(2);
+    auto event = closed(1);
+    event.data["base"] = store.base;
+    event.data["updates"][0]["version"] = store.update;
+    ASSERT_TRUE(take(event).ok());
+    store.blobs.erase(store.blob_of(store.update));
+    for (int attempt = 1; attempt <= 10; ++attempt) {
+        EXPECT_EQ(get("/v1/aggregations/j1/1").value()["state"], "planning") << attempt;
+        ASSERT_TRUE(work_once(store.server).ok());
+        query("UPDATE aggregations SET lease_until = '-infinity'");
+    }
+    const Json failed = get("/v1/aggregations/j1/1").value();
+    EXPECT_EQ(failed["state"], "failed");
+    ASSERT_EQ(failed["refused"].size(), 1U) << failed;
+    EXPECT_NE(failed["refused"][0]["reason"].get<std::string>().find("leonardo"), std::string::npos) << failed;
 }
 
 TEST_F(AggregationTest, AReasonIsOfABoundedLengthHoweverMuchThereIsToSay) {

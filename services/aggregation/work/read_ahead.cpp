@@ -18,6 +18,20 @@ std::size_t window_bytes_for(std::size_t input_count) {
                       kWindowBytesMax);
 }
 
+Error answer_of_store(Error error) {
+    switch (error.code) {
+        case ErrorCode::kInvalidArgument:
+        case ErrorCode::kNotFound:
+        case ErrorCode::kConflict:
+        case ErrorCode::kPreconditionFailed:
+        case ErrorCode::kTooLarge:
+            return error;
+        default:
+            error.code = ErrorCode::kUnavailable;
+            return error;
+    }
+}
+
 ReadAhead::ReadAhead(store_client::CheckedFile file, std::string model, std::shared_ptr<Window> window,
                      std::size_t window_bytes)
     : file_(std::move(file)), model_(std::move(model)), window_(std::move(window)), window_bytes_(window_bytes) {}
@@ -56,7 +70,12 @@ Status ReadAhead::check_chunks() const {
 
 Status ReadAhead::named(const Status& status) const {
     if (status.ok()) return {};
-    return Error{status.error().code, model_ + ": " + status.error().message, status.error().field};
+    Error error = answer_of_store(status.error());
+    // The store shows no version before it has all blobs: one that is gone may come back, with a disk. It is tried
+    // again as often as a fault of ours.
+    if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kInternal;
+    error.message = model_ + ": " + error.message;
+    return error;
 }
 
 }  // namespace atl::aggregation

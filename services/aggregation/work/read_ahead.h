@@ -12,6 +12,11 @@
 
 namespace atl::aggregation {
 
+// What a failed request to the store says of what it was about. Only an answer about that itself stays as it is: that
+// it is not there (404), clashes (409) or is wrong (400, 413, 422). Whatever else goes wrong is the store's own
+// trouble, a 500 or a token that is not good as much as no answer: kUnavailable, to be waited for.
+Error answer_of_store(Error error);
+
 // One window of read-ahead bytes, shared by the files of one input: whoever reads last has it.
 struct Window {
     std::mutex mutex;
@@ -22,7 +27,7 @@ struct Window {
 
 // A file of a version in the store. Averaging reads it tensor by tensor, in order; this asks for whole windows, so that
 // small tensors cost no request each. Windows begin at multiples of window_bytes. What is made of it counts only after
-// check_chunks(). Errors name the model.
+// check_chunks(). Errors name the model; what the store answers is as answer_of_store() sees it.
 class ReadAhead final : public aggregate::ByteSource {
   public:
     // `model`: for messages.

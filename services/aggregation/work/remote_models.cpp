@@ -16,6 +16,13 @@ using store_client::ClientPool;
 using store_client::Manifest;
 using store_client::RemoteFile;
 
+// Of a call to the store, whose own trouble is waited for.
+template <class T>
+Result<T> of_store(Result<T> result) {
+    if (result.ok()) return result;
+    return answer_of_store(result.error());
+}
+
 constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a block costs no request
 
 Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
@@ -42,9 +49,10 @@ aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std:
 
 Result<Manifest> fetch_manifest(ClientPool& store, const std::string& name, const std::string& digest) {
     auto manifest = store_client::fetch_manifest(*store.take(), digest);
-    if (!manifest.ok())
-        return Error{manifest.error().code, name + ": " + describe(manifest.error()), manifest.error().field};
-    return manifest;
+    if (manifest.ok()) return manifest;
+    Error error = answer_of_store(manifest.error());
+    error.message = name + ": " + describe(manifest.error());
+    return error;
 }
 
 std::string describe_base(const ClosedRound& round) {
@@ -157,14 +165,14 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
     options.headers.emplace_back("Content-Type", "application/octet-stream");
     auto client = store_->take();
     ATOLL_TRY(const auto response, client->call(http::Method::kPut, "/v1/blobs/" + sha256, bytes, options));
-    ATOLL_RETURN_IF_ERROR(response.check());
+    ATOLL_RETURN_IF_ERROR(of_store(response.check()));
     return sha256;
 }
 
 Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& parts) {
     std::set<std::string> digests;
     for (const Part& part : parts) digests.insert(part.sha256);
-    return store_client::find_missing(*store_->take(), digests);
+    return of_store(store_client::find_missing(*store_->take(), digests));
 }
 
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts,
@@ -179,14 +187,14 @@ Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vec
     auto client = store_->take();
     if (!state.files.empty()) {
         details.kind = "optimizer_state";
-        ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, state, details));
+        ATOLL_RETURN_IF_ERROR(of_store(store_client::create_version(*client, round.model, state, details)));
         published.optimizer_state = store_client::manifest_digest(state);
     }
     details.kind = "global";
     for (const Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
     details.contributions = contributions;
-    ATOLL_RETURN_IF_ERROR(store_client::create_version(*client, round.model, manifest, details));
+    ATOLL_RETURN_IF_ERROR(of_store(store_client::create_version(*client, round.model, manifest, details)));
     published.version = store_client::manifest_digest(manifest);
     return published;
 }

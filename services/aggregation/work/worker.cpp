@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "services/aggregation/events/events.h"
+#include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
@@ -10,13 +11,14 @@
 namespace atl::aggregation {
 namespace {
 
-constexpr std::chrono::seconds kRetryPause{2};
-constexpr std::chrono::milliseconds kIdleWait{1000};  // leases that ran out notify nobody
+constexpr std::chrono::milliseconds kRetryPause{2000};
+constexpr std::chrono::milliseconds kRetryPauseMax{30000};  // all attempts that count take three minutes
+constexpr std::chrono::milliseconds kIdleWait{1000};        // leases that ran out notify nobody
 constexpr std::int64_t kAttemptsMax = 10;
 constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
 
-// The updates themselves are at fault, or what was asked for: trying again changes nothing. More is tried again than
-// what is_transient(): a token that was refused is read from its file again, and a fault of ours may be one worker's.
+// The updates themselves are at fault, or what was asked for: trying again changes nothing. A fault of ours (kInternal)
+// is tried again so often, as it may be one worker's; the store's own trouble (answer_of_store()) for ever.
 bool is_final(const Error& error) {
     switch (error.code) {
         case ErrorCode::kInvalidArgument:
@@ -232,7 +234,8 @@ Status Worker::handle_failure(const Claim& claim, Error error) {
         spdlog::warn("aggregation {}: will try again: {}", claim.aggregation, error.message);
         opened_.reset();
         ATOLL_TRY(auto lease, pool_.acquire());
-        return release(*lease, claim, kRetryPause, counts);
+        const auto pause = counts ? backoff_delay(claim.attempts, kRetryPause, kRetryPauseMax) : kRetryPause;
+        return release(*lease, claim, std::chrono::duration_cast<std::chrono::seconds>(pause), counts);
     }
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
                   return at_fault_ ? refuse(transaction, claim, {{round_.updates[*at_fault_], error.message}}, {})
