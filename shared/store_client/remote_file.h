@@ -85,6 +85,8 @@ class CheckedFile {
     Status read(std::uint64_t offset, std::span<std::byte> into);
     // Reads what is left of the chunk in hand.
     Status finish();
+    // Believes no chunk any longer: for another pass, perhaps hours later.
+    void forget() { checked_.assign(checked_.size(), false); }
 
   private:
     Status read_within(std::size_t chunk, std::uint64_t offset, std::span<std::byte> into);

@@ -337,6 +337,10 @@ TEST_F(TransferTest, ACheckedFileReadsAnyRangesAndEachChunkForItsDigestAtMostOnc
     EXPECT_EQ(store_.gets, 4) << "in order nothing is read twice";
     EXPECT_TRUE(read_checked(in_order, local, {{5, 1}}).ok());
     EXPECT_EQ(store_.gets, 5) << "it was checked";
+    store_.damage_blob(manifest.find("model.safetensors")->chunks[0].sha256);
+    EXPECT_TRUE(read_checked(in_order, local, {{5, 1}}).ok());
+    in_order.forget();
+    EXPECT_FALSE(read_checked(in_order, local, {{5, 1}}).ok());
     std::string beyond(2, '\0');
     EXPECT_EQ(in_order.read(local.size() - 1, std::as_writable_bytes(std::span(beyond))).error().field,
               "model.safetensors");

@@ -68,6 +68,11 @@ Status ReadAhead::check_chunks() const {
     return named(file_.finish());
 }
 
+void ReadAhead::forget_checks() const {
+    const std::lock_guard lock(window_->mutex);
+    file_.forget();
+}
+
 Status ReadAhead::named(const Status& status) const {
     if (status.ok()) return {};
     Error error = answer_of_store(status.error());

@@ -39,6 +39,7 @@ class ReadAhead final : public aggregate::ByteSource {
     // Compares every chunk of which something was read with its digest, whatever was read of it. kInvalidArgument for
     // one that differs.
     Status check_chunks() const;
+    void forget_checks() const;  // each chunk is compared again when it is read again
 
   private:
     Status fill(std::uint64_t offset) const;
