@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Times `atoll aggregate` against `cat` of its inputs, a copy of one, and a PyTorch script, in turns.
+"""Times `atoll aggregate`, with and without a norm bound, against `cat` of its inputs, a copy of one, and a PyTorch script, in turns.
 
-  compare.py --atoll build/release/bin/atoll --python PYTHON-WITH-TORCH [--dir /var/tmp/atoll-bench] [--repeats 7]
+  compare.py --atoll build/release/bin/atoll [--python PYTHON-WITH-TORCH] [--dir /var/tmp/atoll-bench] [--repeats 7]
+
+Without --python the script is left out, and the inputs must be there.
 
 Every repeat runs all of them once, one after another, so that they share whatever else the machine does; inputs are in
 the page cache and outputs are deleted before each run. Prints the median, the spread, CPU seconds and peak memory.
@@ -30,7 +32,7 @@ def measure(command):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--atoll", required=True)
-    parser.add_argument("--python", required=True)
+    parser.add_argument("--python")
     parser.add_argument("--dir", default="/var/tmp/atoll-bench")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--count", type=int, default=4)
@@ -43,16 +45,22 @@ def main():
     if not os.path.exists(inputs[-1]):
         subprocess.run(f"{peer} make . {options.count} {options.mib}", shell=True, check=True)
     files = " ".join(f"{name}/model.safetensors" for name in inputs)
+    if not os.path.exists("base"):
+        shutil.copytree(inputs[0], "base")
     commands = {
         "cat of the inputs": f"exec cat {files}",
         "cp of one": "exec cp in0/model.safetensors out.copy",
         "atoll aggregate": f"exec {options.atoll} aggregate --out out.atoll {' '.join(inputs)}",
-        "PyTorch": f"exec {peer} average out.torch {' '.join(inputs)}",
+        "the same with a base": f"exec {options.atoll} aggregate --base base --out out.based {' '.join(inputs)}",
+        "with a base and its norm bound":
+            f"exec {options.atoll} aggregate --base base --norm-bound 10 --out out.bounded {' '.join(inputs)}",
     }
+    if options.python:
+        commands["PyTorch"] = f"exec {peer} average out.torch {' '.join(inputs)}"
     results = {name: [] for name in commands}
     for repeat in range(options.repeats + 1):
         for name, command in commands.items():
-            for out in ("out.copy", "out.atoll", "out.torch"):
+            for out in ("out.copy", "out.atoll", "out.based", "out.bounded", "out.torch"):
                 if name != "PyTorch" or out != "out.atoll":
                     shutil.rmtree(out, ignore_errors=True)
                     if os.path.isfile(out):
@@ -60,7 +68,7 @@ def main():
             sample = measure(command)
             if repeat > 0:  # the first warms the page cache
                 results[name].append(sample)
-    if not filecmp.cmp("out.atoll/model.safetensors", "out.torch/model.safetensors", shallow=False):
+    if options.python and not filecmp.cmp("out.atoll/model.safetensors", "out.torch/model.safetensors", shallow=False):
         print("note: the two means differ in some bits")
     print(f"| {options.count} fp16 models of {options.mib} MiB | median s | min–max | CPU s | peak MiB |\n|---|---|---|---|---|")
     for name, samples in results.items():

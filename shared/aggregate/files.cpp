@@ -61,6 +61,24 @@ Result<std::set<std::string>> read_index(const fs::path& path) {
     return names;
 }
 
+struct Piece {
+    std::size_t file;
+    std::uint64_t offset;
+    std::uint64_t size;
+};
+
+std::vector<Piece> cut_into_pieces(const Aggregator& aggregator) {
+    std::vector<Piece> pieces;
+    for (std::size_t file = 0; file < aggregator.files().size(); ++file)
+        for (std::uint64_t at = 0; at < aggregator.files()[file].size; at += kPieceBytes)
+            pieces.push_back({file, at, std::min(kPieceBytes, aggregator.files()[file].size - at)});
+    return pieces;
+}
+
+int thread_count(const WriteOptions& options) {
+    return options.threads > 0 ? options.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 // A directory beside `target` that is removed unless it was renamed to it.
 class UnfinishedDirectory {
   public:
@@ -136,7 +154,7 @@ Status sync_tree(const fs::path& directory) {
 class PieceWriter {
   public:
     PieceWriter(const Aggregator& aggregator, const WriteOptions& options)
-        : aggregator_(aggregator), options_(options) {}
+        : aggregator_(aggregator), options_(options), pieces_(cut_into_pieces(aggregator)) {}
 
     Status open(const fs::path& directory) {
         for (const auto& file : aggregator_.files()) {
@@ -146,8 +164,6 @@ class PieceWriter {
             UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
             if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(file.size)) != 0)
                 return file_error(path, "create");
-            for (std::uint64_t at = 0; at < file.size; at += kPieceBytes)
-                pieces_.push_back({paths_.size(), at, std::min(kPieceBytes, file.size - at)});
             total_ += file.size;
             paths_.push_back(path);
             fds_.push_back(std::move(fd));
@@ -156,9 +172,8 @@ class PieceWriter {
     }
 
     Status run() {
-        const int threads =
-            options_.threads > 0 ? options_.threads : static_cast<int>(std::thread::hardware_concurrency());
-        std::vector<std::optional<Room>> rooms(std::max(threads, 1));
+        const int threads = thread_count(options_);
+        std::vector<std::optional<Room>> rooms(threads);
         return for_each_parallel(pieces_.size(), threads, [&](std::size_t at, int thread) {
             if (!rooms[thread]) rooms[thread].emplace(aggregator_);
             return make(pieces_[at], *rooms[thread]);
@@ -166,11 +181,6 @@ class PieceWriter {
     }
 
   private:
-    struct Piece {
-        std::size_t file;
-        std::uint64_t offset;
-        std::uint64_t size;
-    };
     // What a thread works with.
     struct Room {
         explicit Room(const Aggregator& aggregator) : workspace(aggregator), buffer(kPieceBytes) {}
@@ -191,9 +201,9 @@ class PieceWriter {
 
     const Aggregator& aggregator_;
     const WriteOptions& options_;
+    const std::vector<Piece> pieces_;
     std::vector<fs::path> paths_;
     std::vector<UniqueFd> fds_;
-    std::vector<Piece> pieces_;
     std::uint64_t total_ = 0;
     std::mutex mutex_;
     std::uint64_t done_ = 0;  // under mutex_
@@ -250,6 +260,23 @@ Status check_finite(std::vector<Input> inputs) {
             }
     }
     return {};
+}
+
+Result<Prepared> measure_inputs(Aggregator& aggregator, const WriteOptions& options) {
+    const std::vector<Piece> pieces = cut_into_pieces(aggregator);
+    const std::size_t count = aggregator.statistics_count();
+    std::vector<double> by_piece(pieces.size() * count);
+    std::vector<std::optional<Aggregator::Workspace>> workspaces(thread_count(options));
+    ATOLL_RETURN_IF_ERROR(
+        for_each_parallel(pieces.size(), thread_count(options), [&](std::size_t at, int thread) -> Status {
+            if (count == 0) return {};
+            if (!workspaces[thread]) workspaces[thread].emplace(aggregator);
+            return aggregator.measure(pieces[at].file, pieces[at].offset, pieces[at].size,
+                                      std::span(by_piece).subspan(at * count, count), *workspaces[thread]);
+        }));
+    std::vector<double> sums(count);
+    for (std::size_t i = 0; i < by_piece.size(); ++i) sums[i % count] += by_piece[i];
+    return aggregator.prepare(sums);
 }
 
 Status write_aggregate(const Aggregator& aggregator, const fs::path& first, const fs::path& out,

@@ -27,6 +27,9 @@ struct WriteOptions {
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // bytes of the output, from one thread
 };
 
+// Measures the inputs of an aggregator that has to (statistics_count()) and prepares it with what that gives.
+Result<Prepared> measure_inputs(Aggregator& aggregator, const WriteOptions& options = {});
+
 // Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not
 // at all, also after a power cut: kConflict if it exists (an empty directory is replaced).
 Status write_aggregate(const Aggregator& aggregator, const std::filesystem::path& first,

@@ -18,17 +18,33 @@ namespace {
 constexpr const char* kHelp =
     R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their
 type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
-smallest and largest values of each element, a fraction --trim of the models on each side. Example:
+smallest and largest values of each element, a fraction --trim of the models on each side. With --base files, types and
+all other files are those of the model that the others were trained from, and --norm-bound refuses what went farther from it
+than so many times the median of them. Example:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
 
 struct AggregateOptions {
     std::string strategy;
     std::optional<double> trim;
     std::vector<double> weights;
+    std::optional<std::filesystem::path> base;
+    std::optional<double> norm_bound;
     std::filesystem::path out;
     std::vector<std::filesystem::path> directories;
     int threads = 0;
 };
+
+// None of the models goes farther from the base than the strategy lets it.
+Status check_norms(aggregate::Aggregator& aggregator, const AggregateOptions& given,
+                   const aggregate::WriteOptions& options) {
+    if (aggregator.statistics_count() == 0) return {};
+    ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, options));
+    if (prepared.refused.empty()) return {};
+    const std::size_t first = prepared.refused.front();
+    const std::string directory = given.directories[first].string();
+    return invalid_argument(directory, directory + " has the norm " + nlohmann::json(prepared.norms[first]).dump() +
+                                           ", above the bound " + nlohmann::json(prepared.bound).dump());
+}
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
@@ -36,6 +52,13 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     if (given.trim) settings["trim"] = *given.trim;
     ATOLL_TRY(auto strategy, aggregate::parse_strategy(settings));
     strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
+    strategy.norm_bound = given.norm_bound;
+    if (given.norm_bound && !given.base) return invalid_argument("--norm-bound", "--norm-bound needs --base");
+    std::optional<aggregate::RoundBase> start;
+    if (given.base) {
+        ATOLL_TRY(aggregate::Input base, aggregate::open_directory(*given.base));
+        start = aggregate::RoundBase{std::move(base)};
+    }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
         ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
@@ -43,12 +66,14 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     }
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
-    ATOLL_TRY(const auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights));
+    ATOLL_TRY(auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights, {}, std::move(start)));
     aggregate::WriteOptions options;
     options.threads = given.threads;
+    ATOLL_RETURN_IF_ERROR(check_norms(aggregator, given, options));
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
-    ATOLL_RETURN_IF_ERROR(aggregate::write_aggregate(aggregator, given.directories.front(), given.out, options));
+    ATOLL_RETURN_IF_ERROR(
+        aggregate::write_aggregate(aggregator, given.base.value_or(given.directories.front()), given.out, options));
     std::uint64_t bytes = 0;
     for (const auto& file : aggregator.files()) bytes += file.size;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -78,9 +103,17 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false);
+    command->add_option("--base", given->base, "the model that the others were trained from: its layout wins")
+        ->check(CLI::ExistingDirectory);
+    command
+        ->add_option("--norm-bound", given->norm_bound,
+                     "refuse a model this many times as far from --base as the median")
+        ->check(CLI::Range(1.0, 1e9));
     command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
-    command->add_option("directories", given->directories, "the models to aggregate, the first one's layout wins")
+    command
+        ->add_option("directories", given->directories,
+                     "the models to aggregate; without --base the first one's layout wins")
         ->required()
         ->check(CLI::ExistingDirectory);
     on_run(*command, context, [&context, given] { return run_aggregate(context, *given); });

@@ -66,6 +66,20 @@ TEST_F(AggregateCommandTest, ATrimmedMeanLeavesOutWhatLiesOutside) {
     EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{0, 8}));
 }
 
+TEST_F(AggregateCommandTest, WithABaseItsFilesCountAndAFarModelIsRefusedWithItsNorm) {
+    const std::string base = make_model("base", {1, 5});
+    fs::rename(fs::path(a_) / "model.safetensors", fs::path(a_) / "renamed.safetensors");
+    const auto result = aggregate({"--base", base, "--norm-bound", "10", "--out", out_, a_, b_});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{2, 6}));
+    EXPECT_EQ(read_file(fs::path(out_) / "config.json").value(), "\"base\"");
+    const std::string far = make_model("far", {1, 105});
+    const auto refused = aggregate({"--base", base, "--norm-bound", "10", "--out", out_ + "2", a_, b_, far});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("far has the norm 100"), std::string::npos) << refused.err;
+    EXPECT_FALSE(fs::exists(out_ + "2"));
+}
+
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
     const auto push = [](const std::string& directory) {
         CommandOptions options;
@@ -89,6 +103,7 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
         {{"--strategy", "median", "--out", out_, a_, b_}, "strategy.name: unknown strategy \"median\""},
         {{"--strategy", "fedavg", "--trim", "0.1", "--out", out_, a_, b_}, "strategy.trim"},
         {{"--strategy", "trimmed_mean", "--weights", "1,2", "--out", out_, a_, b_}, "weights"},
+        {{"--norm-bound", "10", "--out", out_, a_, b_}, "--norm-bound needs --base"},
         {{"--out", out_, "--weights", "1", a_, b_}, "weights"},
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},
