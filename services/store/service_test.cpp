@@ -206,17 +206,17 @@ TEST_F(StoreTest, AHeaderThatSpansChunksIsRead) {
 TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
     create_model("base");
     create_model("out");
-    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
-    const std::string other = create_version("base", stored({{"weights.bin", "private"}}));
+    const std::string base = create_version("base", stored({{"model.safetensors", safetensors_file("public")}}));
+    const std::string other = create_version("base", stored({{"model.safetensors", safetensors_file("secret")}}));
     http::Client site = facility({base}, "out");
     const auto status = [&](Method method, const std::string& path, const Json& body = nullptr) {
         return call(site, method, path, body.is_null() ? "" : body.dump()).status;
     };
     EXPECT_EQ(status(Method::kGet, "/v1/versions/" + base), 200);
-    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256("public")), 200);
+    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256(safetensors_file("public"))), 200);
     EXPECT_EQ(status(Method::kGet, "/v1/versions/" + other), 403);
-    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256("private")), 403);
-    EXPECT_EQ(status(Method::kHead, "/v1/blobs/" + digest::sha256("private")), 403);
+    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256(safetensors_file("secret"))), 403);
+    EXPECT_EQ(status(Method::kHead, "/v1/blobs/" + digest::sha256(safetensors_file("secret"))), 403);
     EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256("no such")), 403) << "not even whether it exists";
     EXPECT_EQ(status(Method::kGet, "/v1/models"), 403);
     EXPECT_EQ(status(Method::kGet, "/v1/models/base"), 403);
@@ -224,8 +224,9 @@ TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
     EXPECT_EQ(status(Method::kPost, "/v1/models", {{"name", "mine"}}), 403);
     EXPECT_EQ(status(Method::kPut, "/v1/models/out/tags/best", {{"digest", base}}), 403);
 
-    EXPECT_EQ(call(site, Method::kPut, "/v1/blobs/" + digest::sha256("update"), "update").status, 201);
-    const Json update = {{"manifest", stored({{"weights.bin", "update"}})}, {"kind", "update"}, {"parents", {base}}};
+    const Json update = {{"manifest", stored(site, {{"model.safetensors", safetensors_file("update")}})},
+                         {"kind", "update"},
+                         {"parents", {base}}};
     EXPECT_EQ(status(Method::kPost, "/v1/models/base/versions", update), 403) << "another model";
     Json global = update;
     global["kind"] = "global";
@@ -237,12 +238,14 @@ TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
 
 TEST_F(StoreTest, AFacilitysFirstUpdateMakesItsModel) {
     create_model("base");
-    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    const std::string base = create_version("base", stored({{"model.safetensors", safetensors_file("public")}}));
     http::Client site = facility({base}, "out");
     const auto post = [&](http::Client& client, const Json& update) {
         return call(client, Method::kPost, "/v1/models/out/versions", update.dump());
     };
-    Json update = {{"manifest", stored({{"weights.bin", "update"}})}, {"kind", "update"}, {"parents", {base}}};
+    Json update = {{"manifest", stored(site, {{"model.safetensors", safetensors_file("update")}})},
+                   {"kind", "update"},
+                   {"parents", {base}}};
     http::Client writer = store_->server().client(Role::kOperator);
     EXPECT_EQ(post(writer, update).status, 404) << "of a name that may be mistyped";
     const std::string unknown(64, '0');
@@ -257,14 +260,13 @@ TEST_F(StoreTest, AFacilitysFirstUpdateMakesItsModel) {
 
 TEST_F(StoreTest, AnAttemptHandsInOneVersionHoweverOftenItIsSent) {
     create_model("out");
-    const std::string base = create_version("out", stored({{"weights.bin", "public"}}));
+    const std::string base = create_version("out", stored({{"model.safetensors", safetensors_file("public")}}));
     http::Client site = facility({base}, "out");
     const auto post = [&](const Json& update, const std::string& key = new_id()) {
         return call(site, Method::kPost, "/v1/models/out/versions", update.dump(), {{"Idempotency-Key", key}});
     };
-    Json update = {{"manifest", stored({{"weights.bin", "update"}})}, {"kind", "update"}, {"parents", Json::array()}};
-    EXPECT_EQ(post(update).status, 403) << "of no base";
-    update["parents"] = {base};
+    const Json update = {{"manifest", stored(site, {{"model.safetensors", safetensors_file("update")}})},
+                         {"kind", "update"}};
     const std::string key = new_id();
     const auto first = post(update, key);
     ASSERT_EQ(first.status, 201) << first.body;
@@ -272,7 +274,7 @@ TEST_F(StoreTest, AnAttemptHandsInOneVersionHoweverOftenItIsSent) {
     EXPECT_EQ(post(update).body, first.body) << "the push was repeated";
     const auto count = version_count();
     Json other = update;
-    other["manifest"] = stored({{"weights.bin", "another"}});
+    other["manifest"] = stored(site, {{"model.safetensors", safetensors_file("others")}});
     const auto refused = post(other);
     EXPECT_EQ(refused.status, 409) << refused.body;
     EXPECT_EQ(problem_field(refused), "manifest");
@@ -381,10 +383,13 @@ TEST_F(StoreTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     create_model("llama");
     const std::string digest = create_version("llama", stored({{"config.json", "{}"}}));
     call(Method::kPut, "/v1/models/llama/tags/final", {{"digest", digest}});
+    http::Client site = facility({digest}, "out");
+    call(site, Method::kPut, "/v1/blobs/" + digest::sha256("x"), "x");
     for (const char* list : {"/v1/models", "/v1/models/llama/versions"})
         EXPECT_FALSE(Json::parse(call(Method::kGet, list).body).at("items").empty()) << list;
-    for (const std::string& one : {std::string("/v1/models/llama"), std::string("/v1/models/llama/versions/final"),
-                                   "/v1/versions/" + digest, "/v1/blobs/" + digest::sha256("{}")})
+    for (const std::string& one :
+         {std::string("/v1/models/llama"), std::string("/v1/models/llama/versions/final"), "/v1/versions/" + digest,
+          "/v1/blobs/" + digest::sha256("{}"), std::string("/v1/uploads/task1/1")})
         EXPECT_EQ(call(Method::kGet, one).status, 200) << one;
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }

@@ -31,7 +31,8 @@ json::Json to_json(const TaskScope& scope) {
             {"task", scope.task},
             {"attempt", scope.attempt},
             {"read_versions", scope.read_versions},
-            {"write_model", scope.write_model}};
+            {"write_model", scope.write_model},
+            {"round", scope.round}};
 }
 
 json::Json make_claims(const Principal& principal, std::int64_t issued_unix_s) {
@@ -52,6 +53,7 @@ Result<TaskScope> parse_scope(const json::Json& value) {
     scope.task = reader.required_string("task");
     scope.attempt = reader.required_string("attempt");
     scope.write_model = reader.required_string("write_model");
+    scope.round = reader.required_integer("round", 0, std::numeric_limits<std::int64_t>::max());
     for (const json::Json& version : reader.required_array("read_versions")) {
         if (!version.is_string()) return invalid_argument("scope.read_versions", "must be strings");
         scope.read_versions.push_back(version.get<std::string>());

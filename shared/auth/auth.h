@@ -26,6 +26,7 @@ struct TaskScope {
     std::string attempt;
     std::vector<std::string> read_versions;  // version digests
     std::string write_model;                 // name of the model that its update becomes a version of
+    std::int64_t round = 0;                  // of the job, that its update is for
 };
 
 struct Principal {

@@ -46,7 +46,7 @@ void expect_refused(const std::string& token) {
 }
 
 Principal facility_principal() {
-    TaskScope scope{"leonardo", "job1", "task1", "1", {"aa", "bb"}, "model"};
+    TaskScope scope{"leonardo", "job1", "task1", "1", {"aa", "bb"}, "model", 3};
     return {.subject = "leonardo", .role = Role::kFacility, .scope = scope, .expires_unix_s = 0};
 }
 
@@ -59,6 +59,7 @@ TEST(AuthTest, AnIssuedTokenNamesItsSubjectRoleAndScope) {
     ASSERT_TRUE(principal.scope.has_value());
     EXPECT_EQ(principal.scope->read_versions, (std::vector<std::string>{"aa", "bb"}));
     EXPECT_EQ(principal.scope->write_model, "model");
+    EXPECT_EQ(principal.scope->round, 3);
     EXPECT_GT(principal.expires_unix_s, std::time(nullptr));
 }
 

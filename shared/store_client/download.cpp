@@ -1,7 +1,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -79,31 +81,58 @@ class Downloader {
     }
 
     Status run(const fs::path& directory) {
-        ATOLL_RETURN_IF_ERROR(open_files(directory));
+        directory_ = directory;
+        ATOLL_RETURN_IF_ERROR(check_space());
+        ATOLL_RETURN_IF_ERROR(create_files());
         const std::vector<ChunkPlace> places = chunk_places(manifest_);
         ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), options_.connections,
                                                 [&](std::size_t i, int) { return make(places[i]); }));
-        for (const LocalFile& file : files_) ATOLL_RETURN_IF_ERROR(file.sync());
+        for (std::size_t i = 0; i < manifest_.files.size(); ++i) {
+            ATOLL_TRY(const LocalFile file, open_file(i));
+            ATOLL_RETURN_IF_ERROR(file.sync());
+        }
         for (const fs::path& sub : directories_) ATOLL_RETURN_IF_ERROR(sync_path(sub));
         return {};
     }
 
   private:
-    Status open_files(const fs::path& directory) {
+    // What cannot fit is not begun. What an earlier call has written is there already.
+    Status check_space() const {
+        std::uint64_t there = 0;
         for (const ManifestFile& entry : manifest_.files) {
-            const fs::path path = directory / entry.path;
+            struct stat info{};
+            if (::stat((directory_ / entry.path).c_str(), &info) == 0)
+                there += std::min(static_cast<std::uint64_t>(info.st_blocks) * 512, entry.size);
+        }
+        const std::uint64_t needed = manifest_.size_bytes() - there;
+        std::error_code error;
+        const fs::space_info space = fs::space(directory_, error);
+        if (error || needed <= space.available) return {};
+        return Error{ErrorCode::kResourceExhausted,
+                     "the disk of " + directory_.string() + " has " + std::to_string(space.available) +
+                         " bytes free, the version needs " + std::to_string(needed) + " more",
+                     directory_.string()};
+    }
+
+    Status create_files() {
+        for (std::size_t i = 0; i < manifest_.files.size(); ++i) {
+            const fs::path parent = (directory_ / manifest_.files[i].path).parent_path();
             std::error_code error;
-            if (fs::create_directories(path.parent_path(), error)) directories_.push_back(path.parent_path());
-            if (error) return directory_error(path.parent_path(), "create", error.message());
-            ATOLL_TRY(LocalFile file, LocalFile::open_for_writing(path, entry.size));
-            files_.push_back(std::move(file));
+            if (fs::create_directories(parent, error)) directories_.push_back(parent);
+            if (error) return directory_error(parent, "create", error.message());
+            ATOLL_RETURN_IF_ERROR(open_file(i));
         }
         return {};
     }
 
+    // For as long as a chunk takes: a version may have more files than a process may have open.
+    Result<LocalFile> open_file(std::size_t i) const {
+        return LocalFile::open_for_writing(directory_ / manifest_.files[i].path, manifest_.files[i].size);
+    }
+
     // Keeps a chunk that an earlier call has written, fetches it otherwise.
     Status make(const ChunkPlace& place) {
-        const LocalFile& file = files_[place.file];
+        ATOLL_TRY(const LocalFile file, open_file(place.file));
         if (!file.is_hole(place.offset, place.chunk.size)) {
             ATOLL_TRY(const std::string written, file.read(place.offset, place.chunk.size));
             if (digest::sha256(written) == place.chunk.sha256) return report(place.chunk.size);
@@ -130,8 +159,8 @@ class Downloader {
     const Manifest& manifest_;
     ClientPool& store_;
     const TransferOptions& options_;
-    std::vector<LocalFile> files_;
-    std::vector<fs::path> directories_;
+    fs::path directory_;
+    std::vector<fs::path> directories_;  // made here
     std::mutex mutex_;
     Progress progress_;
 };

@@ -1,6 +1,7 @@
 #include "shared/store_client/transfer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstring>
@@ -174,6 +175,30 @@ TEST_F(TransferTest, AVersionComesBackAsItWentIn) {
     ASSERT_TRUE(download_version(digest, sites_ / "copy", store_.options()).ok());
     EXPECT_EQ(contents(sites_ / "copy"), expected());
     EXPECT_EQ(entries(sites_), 1U) << "the partial directory stayed";
+}
+
+TEST_F(TransferTest, AVersionMayHaveMoreFilesThanAProcessMayHaveOpen) {
+    for (int i = 0; i < 100; ++i) write("file" + std::to_string(i), std::to_string(i));
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const auto open_now = static_cast<rlim_t>(std::distance(fs::directory_iterator("/proc/self/fd"), {}));
+    const rlimit few{open_now + 40, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    const std::string digest = upload();
+    const Status copied = download_version(digest, sites_ / "copy", store_.options());
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_TRUE(copied.ok()) << copied.error().message;
+    EXPECT_EQ(contents(sites_ / "copy"), expected());
+}
+
+TEST_F(TransferTest, AVersionThatTheDiskCannotHoldIsNotBegun) {
+    const std::size_t count = fs::space(temporary_.path()).available / kChunkBytesMax + 1000;
+    const Manifest huge{{{"junk.bin", count * kChunkBytesMax, {count, {std::string(64, 'a'), kChunkBytesMax}}}}};
+    store_.add_version(huge);
+    const Status copied = download_version(manifest_digest(huge), sites_ / "copy", store_.options());
+    ASSERT_FALSE(copied.ok());
+    EXPECT_EQ(copied.error().code, ErrorCode::kResourceExhausted) << "to be tried again when there is room";
+    EXPECT_EQ(store_.gets, 0);
 }
 
 TEST_F(TransferTest, EqualChunksTravelOnceAndPresentOnesNever) {

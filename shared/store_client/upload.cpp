@@ -40,10 +40,11 @@ Result<std::vector<std::string>> list_files(const fs::path& directory) {
     return paths;
 }
 
-Manifest cut_into_chunks(const std::vector<std::string>& paths, const std::vector<LocalFile>& files) {
+Result<Manifest> cut_into_chunks(const fs::path& directory, const std::vector<std::string>& paths) {
     Manifest manifest;
-    for (std::size_t i = 0; i < paths.size(); ++i) {
-        ManifestFile file{paths[i], files[i].size(), {}};
+    for (const std::string& path : paths) {
+        ATOLL_TRY(const LocalFile local, LocalFile::open(directory / path));
+        ManifestFile file{path, local.size(), {}};
         for (std::uint64_t at = 0; at < file.size; at += kChunkBytes)
             file.chunks.push_back({{}, std::min(kChunkBytes, file.size - at)});
         manifest.files.push_back(std::move(file));
@@ -108,15 +109,11 @@ class Uploader {
 
 Result<Manifest> scan_directory(const fs::path& directory, int threads) {
     ATOLL_TRY(const std::vector<std::string> paths, list_files(directory));
-    std::vector<LocalFile> files;
-    for (const std::string& path : paths) {
-        ATOLL_TRY(LocalFile file, LocalFile::open(directory / path));
-        files.push_back(std::move(file));
-    }
-    Manifest manifest = cut_into_chunks(paths, files);
+    ATOLL_TRY(Manifest manifest, cut_into_chunks(directory, paths));
     std::vector<ChunkPlace> places = chunk_places(manifest);
     ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), threads, [&](std::size_t i, int) -> Status {
-        ATOLL_TRY(const std::string bytes, files[places[i].file].read(places[i].offset, places[i].chunk.size));
+        ATOLL_TRY(const LocalFile file, LocalFile::open(directory / paths[places[i].file]));
+        ATOLL_TRY(const std::string bytes, file.read(places[i].offset, places[i].chunk.size));
         places[i].chunk.sha256 = digest::sha256(bytes);
         return {};
     }));

@@ -45,6 +45,7 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"GET /v1/models/{model}/versions", "aov"},
       {"POST /v1/models/{model}/versions", "aof"},
       {"GET /v1/models/{model}/versions/{reference}", "aov"},
+      {"GET /v1/uploads/{task}/{attempt}", "aov"},
       {"PUT /v1/models/{model}/tags/{tag}", "ao"},
       {"GET /v1/versions/{digest}", "aovf"}}},
     {"dispatch",

@@ -165,7 +165,7 @@ TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
     auth::Principal site;
     site.subject = "leonardo";
     site.role = Role::kFacility;
-    site.scope = auth::TaskScope{"leonardo", "job1", "t", "1", {base.at("digest")}, "run1"};
+    site.scope = auth::TaskScope{"leonardo", "job1", "t", "1", {base.at("digest")}, "run1", 1};
     const std::string token = store_->server().token(site) + "\n";
     const auto staged = atoll({"stage", "--store", gateway_ + "/store", "--version", base.at("digest"), "--out",
                                (root_ / "site/models/base").string(), "--token-stdin"},

@@ -154,6 +154,7 @@ Result<std::string> AttemptRunner::issue_token(const Task& task, std::vector<std
     scope.job = task.job;
     scope.task = task.id;
     scope.attempt = std::to_string(task.attempt->number);
+    scope.round = task.round;
     scope.read_versions = std::move(read_versions);
     if (const auto* train = std::get_if<TrainParams>(&task.params)) scope.write_model = train->output_model;
     principal.scope = std::move(scope);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "services/store/blobs/model_file.h"
 #include "shared/json/json.h"
-#include "shared/safetensors/safetensors.h"
 
 namespace atl::store {
 namespace {
@@ -13,36 +13,6 @@ using store_client::Manifest;
 using store_client::ManifestFile;
 
 constexpr std::uint64_t kIndexBytesMax = 64U << 20;
-
-Error wrong_file(const ManifestFile& file, const std::string& why) {
-    return invalid_argument(file.path, file.path + ": " + why);
-}
-
-// The first `count` bytes of a file, over as many chunks as they take.
-Result<std::string> read_front(const ManifestFile& file, std::uint64_t count, const BlobStore& blobs) {
-    std::string bytes;
-    for (const auto& chunk : file.chunks) {
-        if (bytes.size() >= count) break;
-        ATOLL_TRY(const std::string piece, blobs.read(chunk.sha256, 0, count - bytes.size()));
-        bytes += piece;
-    }
-    return bytes;
-}
-
-Result<safetensors::Header> read_header(const ManifestFile& file, const BlobStore& blobs) {
-    ATOLL_TRY(const std::string prefix, read_front(file, 8, blobs));
-    if (prefix.size() < 8) return wrong_file(file, "too short for a safetensors file");
-    const auto length = safetensors::header_length(prefix, file.size);
-    if (!length.ok()) return wrong_file(file, length.error().message);
-    ATOLL_TRY(const std::string head, read_front(file, 8 + *length, blobs));
-    auto header = safetensors::parse_header(std::string_view(head).substr(8), file.size);
-    if (!header.ok()) return wrong_file(file, header.error().message);
-    return header;
-}
-
-bool is_safetensors(const ManifestFile& file) {
-    return file.path.ends_with(".safetensors");
-}
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
@@ -102,7 +72,7 @@ Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
 Status check_model_files(const Manifest& manifest, const BlobStore& blobs) {
     for (const ManifestFile& file : manifest.files) {
         if (is_safetensors(file)) ATOLL_RETURN_IF_ERROR(read_header(file, blobs));
-        if (file.path == "model.safetensors.index.json") ATOLL_RETURN_IF_ERROR(check_index(file, manifest, blobs));
+        if (file.path == kIndexPath) ATOLL_RETURN_IF_ERROR(check_index(file, manifest, blobs));
     }
     return {};
 }

@@ -80,13 +80,10 @@ Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) 
                                 {version.digest, store_client::canonical_json(manifest), manifest.size_bytes(),
                                  manifest.files.size()}));
     if (inserted.affected() == 0) return {};
-    std::set<std::string> blobs;
-    for (const auto& file : manifest.files)
-        for (const auto& chunk : file.chunks) blobs.insert(chunk.sha256);
     ATOLL_RETURN_IF_ERROR(
         transaction.query("INSERT INTO manifest_blobs (manifest, blob)"
                           " SELECT $1, value FROM jsonb_array_elements_text($2::jsonb)",
-                          {version.digest, Json(blobs)}));
+                          {version.digest, Json(blobs_of(manifest))}));
     return {};
 }
 
@@ -224,8 +221,41 @@ Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, 
 }
 
 Status delete_old_uploads(pg::Connection& connection) {
-    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM uploads WHERE began_at < now() - interval '1 day'"));
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("DELETE FROM uploads WHERE began_at < now() - interval '1 day'"
+                         " AND NOT EXISTS (SELECT 1 FROM versions WHERE digest = uploads.version)"));
+    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM uploaded_blobs WHERE at < now() - interval '1 day'"));
     return {};
+}
+
+Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("INSERT INTO uploaded_blobs (task, blob) VALUES ($1, $2)"
+                         " ON CONFLICT (task, blob) DO UPDATE SET at = now()",
+                         {scope.task, blob}));
+    return {};
+}
+
+Result<std::set<std::string>> foreign_blobs(pg::Connection& connection, const auth::TaskScope& scope,
+                                            const std::set<std::string>& blobs) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT value FROM jsonb_array_elements_text($1::jsonb) WHERE NOT EXISTS"
+                               " (SELECT 1 FROM uploaded_blobs WHERE task = $2 AND blob = value) AND NOT EXISTS"
+                               " (SELECT 1 FROM manifest_blobs WHERE blob = value AND manifest IN"
+                               " (SELECT jsonb_array_elements_text($3::jsonb)))",
+                               {Json(blobs), scope.task, Json(scope.read_versions)}));
+    std::set<std::string> foreign;
+    for (int row = 0; row < rows.size(); ++row) foreign.insert(rows.text(row, "value"));
+    return foreign;
+}
+
+Result<Json> find_upload(pg::Connection& connection, const std::string& task, const std::string& attempt) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT version, bytes FROM uploads WHERE task = $1 AND attempt = $2", {task, attempt}));
+    if (rows.empty()) return not_found("attempt " + attempt + " of task " + task + " has uploaded nothing", "attempt");
+    Json upload = {{"task", task}, {"attempt", attempt}, {"version", nullptr}, {"bytes", rows.integer(0, "bytes")}};
+    if (!rows.is_null(0, "version")) upload["version"] = rows.text(0, "version");
+    return upload;
 }
 
 Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {

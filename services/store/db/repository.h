@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,17 @@ Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& sco
                           std::int64_t bytes_max);
 // Takes back what count_upload() counted: nothing was kept.
 Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
-// Forgets what attempts have uploaded whose tokens have long expired.
+// Notes that a task has sent these bytes, whoever sent them first: its versions may name them.
+Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob);
+// Which of these blobs the token may know nothing of: neither versions that it reads have them, nor has its task sent
+// them.
+Result<std::set<std::string>> foreign_blobs(pg::Connection& connection, const auth::TaskScope& scope,
+                                            const std::set<std::string>& blobs);
+// Forgets what attempts have uploaded whose tokens have long expired. Who handed in a version is known as long as the
+// version is there.
 Status delete_old_uploads(pg::Connection& connection);
+// {"task","attempt","version","bytes"}; kNotFound if the attempt has uploaded nothing.
+Result<Json> find_upload(pg::Connection& connection, const std::string& task, const std::string& attempt);
 
 // Notes which version an attempt hands in. kConflict: it has handed in another, and may have only one.
 Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);

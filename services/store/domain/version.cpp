@@ -167,13 +167,30 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
     const auth::TaskScope& scope = *principal.scope;
     if (model != scope.write_model) return permission_denied("this token may not write versions of model " + model);
     if (version.kind != Kind::kUpdate) return permission_denied("this token may write only versions of kind update");
-    if (version.job && *version.job != scope.job)
-        return permission_denied("this token may not write versions of job " + *version.job);
     if (!version.contributions.empty()) return permission_denied("an update has no contributions");
-    if (version.parents.size() != 1) return permission_denied("an update has one parent, its base");
-    if (!contains(scope.read_versions, version.parents[0]))
-        return permission_denied("this token may not name " + version.parents[0] + " as a parent");
     return {};
+}
+
+Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
+    if (scope.read_versions.size() != 1) return permission_denied("this token names no one base of an update");
+    if (version.job.value_or(scope.job) != scope.job)
+        return invalid_argument("job", "is " + *version.job + ", but this token is of job " + scope.job);
+    if (version.round.value_or(scope.round) != scope.round)
+        return invalid_argument("round", "is " + std::to_string(*version.round) + ", but this token is of round " +
+                                             std::to_string(scope.round));
+    if (!version.parents.empty() && version.parents != scope.read_versions)
+        return invalid_argument("parents", "must be the base that this token reads, " + scope.read_versions.front());
+    version.job = scope.job;
+    version.round = scope.round;
+    version.parents = scope.read_versions;
+    return {};
+}
+
+std::set<std::string> blobs_of(const store_client::Manifest& manifest) {
+    std::set<std::string> blobs;
+    for (const auto& file : manifest.files)
+        for (const auto& chunk : file.chunks) blobs.insert(chunk.sha256);
+    return blobs;
 }
 
 }  // namespace atl::store

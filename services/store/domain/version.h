@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,11 @@ Status may_read_version(const auth::Principal& principal, const std::string& dig
 Status may_write_blobs(const auth::Principal& principal);
 // Bytes that one attempt may upload, when its token reads versions of so many: room for wider types and repeats.
 std::int64_t upload_quota(std::int64_t readable_bytes);
-// Admin and operator may write; a facility only an update of its own job to its own model, with one
-// parent, its base, among what it may read.
+// Admin and operator may write; a facility only an update to its own model.
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
+// An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
+// names what the body says otherwise; kPermissionDenied: the token reads more than a base.
+Status take_origin(const auth::TaskScope& scope, NewVersion& version);
+std::set<std::string> blobs_of(const store_client::Manifest& manifest);
 
 }  // namespace atl::store

@@ -64,6 +64,10 @@ Result<BlobStore::Stored> keep(Routing& routing, const auth::Principal& principa
     const auto stored = routing.blobs.put(sha256, body);
     const bool is_new = stored.ok() && *stored == BlobStore::Stored::kNew;
     if (counts && !is_new) refund(routing, *principal.scope, body.size());
+    if (stored.ok() && principal.role == Role::kFacility) {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(record_upload(*connection, *principal.scope, sha256));
+    }
     return stored;
 }
 
@@ -112,9 +116,17 @@ Result<http::Response> post_missing(Routing& routing, const http::Request& reque
     ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const std::vector<std::string> digests, parse_digest_list(body));
+    std::set<std::string> foreign;  // whether they are there is nothing to this token
+    if (request.principal->role == Role::kFacility) {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(foreign, foreign_blobs(*connection, *request.principal->scope, {digests.begin(), digests.end()}));
+    }
     Json missing = Json::array();
     for (const std::string& sha256 : digests) {
-        ATOLL_TRY(const bool is_there, routing.blobs.touch(sha256));
+        bool is_there = false;
+        if (!foreign.contains(sha256)) {
+            ATOLL_TRY(is_there, routing.blobs.touch(sha256));
+        }
         if (!is_there) missing.push_back(sha256);
     }
     return http::Response::json(200, {{"missing", std::move(missing)}});

@@ -1,3 +1,4 @@
+#include "services/store/blobs/update_check.h"
 #include "services/store/blobs/version_check.h"
 #include "services/store/db/repository.h"
 #include "services/store/routes/routes.h"
@@ -53,21 +54,49 @@ Result<Response> get_model(Routing&, Transaction& transaction, const Request& re
     return with_etag(Response::json(200, model), digest::sha256(model.dump()).substr(0, 16));
 }
 
+// Nothing if there is no such version.
+Result<std::optional<store_client::Manifest>> find_manifest(Routing& routing, const std::string& digest) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    const auto found = find_version_anywhere(*connection, digest);
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return std::optional<store_client::Manifest>();
+    ATOLL_RETURN_IF_ERROR(found);
+    ATOLL_TRY(auto manifest, store_client::parse_manifest(found->at("manifest")));
+    return std::optional(std::move(manifest));
+}
+
 // An update that could never be averaged with the others is no version.
 Status check_parents(Routing& routing, const NewVersion& version) {
     if (version.kind != Kind::kUpdate) return {};
     for (const std::string& digest : version.parents) {
-        Json parent;
-        {
-            ATOLL_TRY(auto connection, routing.pool.acquire());
-            auto found = find_version_anywhere(*connection, digest);
-            if (!found.ok() && found.error().code == ErrorCode::kNotFound) continue;  // named when it is saved
-            ATOLL_TRY(parent, std::move(found));
-        }
-        ATOLL_TRY(const auto manifest, store_client::parse_manifest(parent.at("manifest")));
-        ATOLL_RETURN_IF_ERROR(check_same_tensors(version.manifest, manifest, routing.blobs));
+        ATOLL_TRY(const auto manifest, find_manifest(routing, digest));
+        if (!manifest) continue;  // named when it is saved
+        ATOLL_RETURN_IF_ERROR(check_same_tensors(version.manifest, *manifest, routing.blobs));
     }
     return {};
+}
+
+// What a person or a service hands in.
+Status check_files(Routing& routing, const NewVersion& version) {
+    ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
+    ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, routing.blobs));
+    return check_parents(routing, version);
+}
+
+// What a site hands in: nothing in it is believed.
+Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const NewVersion& version) {
+    const std::string& base = scope.read_versions.front();
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(const auto foreign, foreign_blobs(*connection, scope, blobs_of(version.manifest)));
+        if (!foreign.empty())
+            return permission_denied("this token may not name blob " + *foreign.begin() +
+                                     ": its base does not have it, and its task has not uploaded it");
+    }
+    ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
+    if (version.digest == base) return {};  // a training that changed nothing
+    ATOLL_TRY(const auto manifest, find_manifest(routing, base));
+    if (!manifest) return invalid_argument("parents[0]", "there is no version " + base);
+    return check_update(version.manifest, *manifest, routing.blobs);
 }
 
 Result<Response> save_version(Routing& routing, Transaction& transaction, const std::string& model,
@@ -93,12 +122,15 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
 Result<Response> post_version(Routing& routing, const Request& request) {
     const std::string& model = request.param("model");
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const NewVersion version, parse_new_version(body));
-    ATOLL_RETURN_IF_ERROR(may_write_version(*request.principal, model, version));
-    ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
-    ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, routing.blobs));
-    ATOLL_RETURN_IF_ERROR(check_parents(routing, version));
+    ATOLL_TRY(NewVersion version, parse_new_version(body));
     const auth::Principal& writer = *request.principal;
+    ATOLL_RETURN_IF_ERROR(may_write_version(writer, model, version));
+    if (writer.role == Role::kFacility) {
+        ATOLL_RETURN_IF_ERROR(take_origin(*writer.scope, version));
+        ATOLL_RETURN_IF_ERROR(check_files_of_site(routing, *writer.scope, version));
+    } else {
+        ATOLL_RETURN_IF_ERROR(check_files(routing, version));
+    }
     const auto save = [&](Transaction& transaction) {
         return save_version(routing, transaction, model, version, writer);
     };
@@ -126,6 +158,12 @@ Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const 
     return version_response(200, version);
 }
 
+Result<Response> get_upload(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json upload,
+              find_upload(transaction.connection(), request.param("task"), request.param("attempt")));
+    return Response::json(200, upload);
+}
+
 Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request& request) {
     const std::string& tag = request.param("tag");
     ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));  // never looks like a digest: it is shorter
@@ -149,6 +187,7 @@ void add_model_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/models/:model/versions/:reference", readers(), get_version);
     routes.add(Method::kPut, "/v1/models/:model/tags/:tag", writers(), put_model_tag);
     routes.add(Method::kGet, "/v1/versions/:digest", service::readers_and_facilities(), get_version_anywhere);
+    routes.add(Method::kGet, "/v1/uploads/:task/:attempt", readers(), get_upload);
 }
 
 }  // namespace atl::store

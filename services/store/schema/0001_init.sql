@@ -51,7 +51,8 @@ CREATE TABLE tags (
     CONSTRAINT tags_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest)
 );
 
--- What each attempt of a facility's task has uploaded; rows of attempts whose token has long expired are swept.
+-- What each attempt of a facility's task has uploaded; rows of attempts whose token has long expired are swept, but
+-- for those of a version that is still there.
 CREATE TABLE uploads (
     task     text NOT NULL,
     attempt  text NOT NULL,
@@ -59,4 +60,12 @@ CREATE TABLE uploads (
     version  text,  -- that it has handed in: it has one
     began_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (task, attempt)
+);
+
+-- The blobs whose bytes a task has sent, which its versions may name. Swept with its uploads.
+CREATE TABLE uploaded_blobs (
+    task text NOT NULL,
+    blob text NOT NULL,
+    at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (task, blob)
 );

@@ -53,13 +53,16 @@ class StoreTest : public StackTest {
     void create_model(const std::string& name) {
         ASSERT_EQ(call(Method::kPost, "/v1/models", {{"name", name}}).status, 201);
     }
-    // A manifest whose files are stored, each in one chunk.
-    Json stored(const std::map<std::string, std::string>& files) {
+    // A manifest whose files are stored, each in one chunk; by an admin, or by a site.
+    Json stored(const std::map<std::string, std::string>& files) { return stored(*admin_, files); }
+    Json stored(http::Client& by, const std::map<std::string, std::string>& files) {
         Json list = Json::array();
-        for (const auto& [path, bytes] : files)
-            list.push_back({{"path", path},
-                            {"size", bytes.size()},
-                            {"chunks", {{{"sha256", put(bytes)}, {"size", bytes.size()}}}}});
+        for (const auto& [path, bytes] : files) {
+            const std::string sha256 = digest::sha256(bytes);
+            EXPECT_TRUE(call(by, Method::kPut, "/v1/blobs/" + sha256, bytes).ok());
+            list.push_back(
+                {{"path", path}, {"size", bytes.size()}, {"chunks", {{{"sha256", sha256}, {"size", bytes.size()}}}}});
+        }
         return {{"schema", 1}, {"files", list}};
     }
     std::string create_version(const std::string& model, const Json& manifest) {
@@ -75,7 +78,7 @@ class StoreTest : public StackTest {
         auth::Principal principal;
         principal.subject = "leonardo";
         principal.role = Role::kFacility;
-        principal.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", std::move(read_versions), write_model};
+        principal.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", std::move(read_versions), write_model, 1};
         http::ClientOptions options;
         options.base_url = server.url();
         options.token = server.token(principal);

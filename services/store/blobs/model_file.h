@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "services/store/blobs/blob_store.h"
+#include "shared/base/result.h"
+#include "shared/safetensors/safetensors.h"
+#include "shared/store_client/manifest.h"
+
+// Reading the files of a manifest: of what a version's checks need. Inside blobs/ only.
+namespace atl::store {
+
+inline constexpr const char* kIndexPath = "model.safetensors.index.json";
+
+bool is_safetensors(const store_client::ManifestFile& file);
+
+// The first `count` bytes of a file, over as many chunks as they take.
+Result<std::string> read_front(const store_client::ManifestFile& file, std::uint64_t count, const BlobStore& blobs);
+
+// The length of a safetensors file's header, without its 8 bytes of length. kInvalidArgument names the file.
+Result<std::uint64_t> read_header_length(const store_client::ManifestFile& file, const BlobStore& blobs);
+Result<safetensors::Header> read_header(const store_client::ManifestFile& file, const BlobStore& blobs);
+
+Error wrong_file(const store_client::ManifestFile& file, const std::string& why);
+
+}  // namespace atl::store

@@ -1,0 +1,251 @@
+#include "services/store/blobs/update_check.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "services/store/blobs/model_file.h"
+#include "shared/digest/digest.h"
+#include "shared/json/json.h"
+
+namespace atl::store {
+namespace {
+
+using store_client::Manifest;
+using store_client::ManifestFile;
+
+constexpr std::uint64_t kMetadataBytesMax = 64U << 10;
+constexpr std::uint64_t kHeadAllowanceBytes = 72U << 10;
+constexpr std::uint64_t kFileAllowanceBytes = 8U << 10;
+constexpr std::uint64_t kTensorAllowanceBytes = 200;
+constexpr int kElementBytesMax = 4;
+constexpr std::uint64_t kConfigBytesMax = 1U << 20;
+constexpr std::uint64_t kConfigAllowanceBytes = 64U << 10;
+
+bool is_weight_file(const ManifestFile& file) {
+    return is_safetensors(file) || file.path == kIndexPath;
+}
+
+// What the base says an update may be.
+struct Limits {
+    struct Tensor {
+        std::vector<std::int64_t> shape;
+        int element_bytes_max = kElementBytesMax;
+    };
+    std::map<std::string, Tensor> tensors;
+    std::uint64_t head_bytes_max = kHeadAllowanceBytes;  // of all safetensors files together; of the index, too
+    std::uint64_t data_bytes_max = 0;
+};
+
+Result<Limits> read_limits(const Manifest& base, const BlobStore& blobs) {
+    Limits limits;
+    std::uint64_t head_bytes = 0;
+    for (const ManifestFile& file : base.files) {
+        if (!is_safetensors(file)) continue;
+        ATOLL_TRY(const safetensors::Header header, read_header(file, blobs));
+        head_bytes += header.data_begin;
+        limits.head_bytes_max += kFileAllowanceBytes;
+        for (const auto& tensor : header.tensors) {
+            const int bytes = std::max(kElementBytesMax, safetensors::size_bytes(tensor.dtype));
+            const bool is_new = limits.tensors.try_emplace(tensor.name, tensor.shape, bytes).second;
+            if (!is_new) continue;
+            limits.head_bytes_max += tensor.name.size() + kTensorAllowanceBytes;
+            limits.data_bytes_max +=
+                static_cast<std::uint64_t>(tensor.element_count()) * static_cast<std::uint64_t>(bytes);
+        }
+    }
+    limits.head_bytes_max = std::max(limits.head_bytes_max, 2 * head_bytes);
+    return limits;
+}
+
+Result<std::string> hash_content(const ManifestFile& file, const BlobStore& blobs) {
+    digest::Sha256 hash;
+    for (const auto& chunk : file.chunks) {
+        ATOLL_TRY(const std::string bytes, blobs.read(chunk.sha256, 0, chunk.size));
+        hash.update(bytes);
+    }
+    return hash.finish();
+}
+
+// Also where the two are cut into chunks otherwise.
+Result<bool> same_content(const ManifestFile& a, const ManifestFile& b, const BlobStore& blobs) {
+    if (a.size != b.size) return false;
+    const auto same_chunk = [](const auto& x, const auto& y) { return x.sha256 == y.sha256; };
+    if (std::ranges::equal(a.chunks, b.chunks, same_chunk)) return true;
+    ATOLL_TRY(const std::string of_a, hash_content(a, blobs));
+    ATOLL_TRY(const std::string of_b, hash_content(b, blobs));
+    return of_a == of_b;
+}
+
+// The trainer names in config.json the type that it has saved.
+Result<bool> same_config(const ManifestFile& a, const ManifestFile& b, const BlobStore& blobs) {
+    if (b.size > kConfigBytesMax || a.size > b.size + kConfigAllowanceBytes) return false;
+    const auto read = [&](const ManifestFile& file) -> Result<json::Json> {
+        ATOLL_TRY(const std::string text, read_front(file, file.size, blobs));
+        auto config = json::parse(text);
+        if (!config.ok() || !config->is_object()) return json::Json();
+        config->erase("dtype");
+        config->erase("torch_dtype");
+        return config;
+    };
+    ATOLL_TRY(const json::Json of_a, read(a));
+    ATOLL_TRY(const json::Json of_b, read(b));
+    return of_a.is_object() && of_a == of_b;
+}
+
+class UpdateCheck {
+  public:
+    UpdateCheck(const Manifest& update, const Manifest& base, const Limits& limits, const BlobStore& blobs)
+        : update_(update), base_(base), limits_(limits), blobs_(blobs) {}
+
+    Status run() {
+        ATOLL_RETURN_IF_ERROR(check_sizes());
+        ATOLL_RETURN_IF_ERROR(read_index());
+        for (std::size_t i = 0; i < update_.files.size(); ++i) {
+            if (is_weight_file(update_.files[i]))
+                ATOLL_RETURN_IF_ERROR(check_weight_path(i));
+            else
+                ATOLL_RETURN_IF_ERROR(check_other_file(i));
+        }
+        std::uint64_t head_bytes = 0;
+        for (std::size_t i = 0; i < update_.files.size(); ++i)
+            if (is_safetensors(update_.files[i])) ATOLL_RETURN_IF_ERROR(check_tensors(i, head_bytes));
+        for (const auto& [name, tensor] : limits_.tensors)
+            if (!found_.contains(name))
+                return invalid_argument(name, "tensor \"" + name + "\" of the base is missing in the update");
+        return check_layout();
+    }
+
+  private:
+    Error refuse(std::size_t i, const std::string& why) const {
+        return invalid_argument("manifest.files[" + std::to_string(i) + "].path", update_.files[i].path + " " + why);
+    }
+
+    // Before anything is read.
+    Status check_sizes() const {
+        const std::uint64_t bytes_max = limits_.data_bytes_max + 2 * limits_.head_bytes_max;
+        std::uint64_t bytes = 0;
+        for (std::size_t i = 0; i < update_.files.size(); ++i) {
+            if (!is_weight_file(update_.files[i])) continue;
+            bytes += update_.files[i].size;
+            if (bytes > bytes_max)
+                return refuse(i, "makes the weights larger than " + std::to_string(bytes_max) +
+                                     " bytes, all that an update of this base can take");
+        }
+        return {};
+    }
+
+    Status read_index() {
+        const ManifestFile* file = update_.find(kIndexPath);
+        if (file == nullptr) return {};
+        const auto i = static_cast<std::size_t>(file - update_.files.data());
+        if (file->size > limits_.head_bytes_max)
+            return refuse(i, "has more than " + std::to_string(limits_.head_bytes_max) + " bytes");
+        ATOLL_TRY(const std::string text, read_front(*file, file->size, blobs_));
+        const auto index = json::parse(text);
+        if (!index.ok()) return refuse(i, "cannot be read: " + index.error().message);
+        if (!index->is_object() || !index->contains("weight_map") || !index->at("weight_map").is_object())
+            return refuse(i, "has no object weight_map");
+        for (const auto& [tensor, shard] : index->at("weight_map").items()) {
+            if (!shard.is_string() || update_.find(shard.get<std::string>()) == nullptr)
+                return refuse(i, "names " + shard.dump() + ", which is not in the manifest");
+            weight_map_[tensor] = shard.get<std::string>();
+            shards_.insert(shard.get<std::string>());
+        }
+        return {};
+    }
+
+    Status check_weight_path(std::size_t i) const {
+        const std::string& path = update_.files[i].path;
+        if (path == kIndexPath || path == "model.safetensors" || base_.find(path) != nullptr) return {};
+        if (shards_.contains(path) && path.find('/') == std::string::npos) return {};
+        return refuse(i, std::string("is neither a file of the base nor named by ") + kIndexPath);
+    }
+
+    Status check_other_file(std::size_t i) const {
+        const ManifestFile& file = update_.files[i];
+        const ManifestFile* of_base = base_.find(file.path);
+        if (of_base == nullptr) return refuse(i, "is no file of the base");
+        ATOLL_TRY(bool is_same, same_content(file, *of_base, blobs_));
+        if (!is_same && file.path == "config.json") {
+            ATOLL_TRY(is_same, same_config(file, *of_base, blobs_));
+        }
+        return is_same ? Status() : refuse(i, "differs from the base's");
+    }
+
+    Status check_tensors(std::size_t i, std::uint64_t& head_bytes) {
+        const auto length = read_header_length(update_.files[i], blobs_);
+        if (!length.ok()) return at_path(i, length.error());
+        head_bytes += 8 + *length;
+        if (head_bytes > limits_.head_bytes_max)
+            return refuse(i, "makes the headers larger than " + std::to_string(limits_.head_bytes_max) +
+                                 " bytes, all that those of this base's tensors can take");
+        const auto header = read_header(update_.files[i], blobs_);
+        if (!header.ok()) return at_path(i, header.error());
+        std::uint64_t metadata_bytes = 0;
+        for (const auto& [key, value] : header->metadata) metadata_bytes += key.size() + value.size();
+        if (metadata_bytes > kMetadataBytesMax) return refuse(i, "has more than 64 KiB of __metadata__");
+        for (const auto& tensor : header->tensors) ATOLL_RETURN_IF_ERROR(check_tensor(i, tensor));
+        return {};
+    }
+
+    Error at_path(std::size_t i, Error error) const {
+        if (error.code == ErrorCode::kInvalidArgument) error.field = "manifest.files[" + std::to_string(i) + "].path";
+        return error;
+    }
+
+    Status check_tensor(std::size_t i, const safetensors::TensorInfo& tensor) {
+        const std::string name = "tensor \"" + tensor.name + "\"";
+        const auto of_base = limits_.tensors.find(tensor.name);
+        if (of_base == limits_.tensors.end()) return refuse(i, "has the " + name + ", which is not in the base");
+        if (of_base->second.shape != tensor.shape)
+            return refuse(i, "has the " + name + " in the shape " + json::Json(tensor.shape).dump() + " but " +
+                                 json::Json(of_base->second.shape).dump() + " in the base");
+        if (safetensors::size_bytes(tensor.dtype) > of_base->second.element_bytes_max)
+            return refuse(i, "has the " + name + " as " + safetensors::to_string(tensor.dtype) + ", of more than " +
+                                 std::to_string(of_base->second.element_bytes_max) + " bytes an element");
+        if (!found_.emplace(tensor.name, update_.files[i].path).second)
+            return refuse(i, "has the " + name + " of another file again");
+        return {};
+    }
+
+    // Whoever opens the update as the base is opened finds every tensor.
+    Status check_layout() const {
+        if (const ManifestFile* index = update_.find(kIndexPath)) {
+            const auto i = static_cast<std::size_t>(index - update_.files.data());
+            for (const auto& [tensor, path] : found_) {
+                const auto mapped = weight_map_.find(tensor);
+                if (mapped == weight_map_.end() || mapped->second != path)
+                    return refuse(i, "does not say that the tensor \"" + tensor + "\" is in " + path);
+            }
+            return {};
+        }
+        std::set<std::string> own;
+        for (const auto& file : update_.files)
+            if (is_weight_file(file)) own.insert(file.path);
+        std::set<std::string> of_base;
+        for (const auto& file : base_.files)
+            if (is_weight_file(file)) of_base.insert(file.path);
+        if (own == of_base || own == std::set<std::string>{"model.safetensors"}) return {};
+        return invalid_argument("manifest.files",
+                                "the weights are neither in the base's files nor in "
+                                "model.safetensors, and no model.safetensors.index.json names them");
+    }
+
+    const Manifest& update_;
+    const Manifest& base_;
+    const Limits& limits_;
+    const BlobStore& blobs_;
+    std::map<std::string, std::string> weight_map_;  // of the index: tensor to file
+    std::set<std::string> shards_;                   // the files that it names
+    std::map<std::string, std::string> found_;       // tensor to file
+};
+
+}  // namespace
+
+Status check_update(const Manifest& update, const Manifest& base, const BlobStore& blobs) {
+    ATOLL_TRY(const Limits limits, read_limits(base, blobs));
+    return UpdateCheck(update, base, limits, blobs).run();
+}
+
+}  // namespace atl::store

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "services/store/blobs/blob_store.h"
+#include "shared/base/result.h"
+#include "shared/store_client/manifest.h"
+
+namespace atl::store {
+
+// What a facility hands in is a model of its base's shape, and not larger than one can be:
+//   - Its tensors are the base's by name and shape, each once, of at most 4 bytes an element (or what the base has).
+//   - Its *.safetensors files have the base's names, or they are model.safetensors alone, or the shards of its own
+//     model.safetensors.index.json, which then says of every tensor where it is.
+//   - Their heads together have at most 72 KiB, 8 KiB for each file of the base, and for each tensor its name and 200
+//     bytes (or twice what the base's have); each at most 64 KiB of __metadata__. The index has at most as much.
+//   - Any other file is the base's, byte for byte; one may be absent. In config.json the dtype may differ.
+// kInvalidArgument names manifest.files[i].path, or the tensor that is missing. What is read is bounded by the base,
+// whatever the update says. Call after check_blobs().
+Status check_update(const store_client::Manifest& update, const store_client::Manifest& base, const BlobStore& blobs);
+
+}  // namespace atl::store

@@ -1,0 +1,171 @@
+// What a site may hand in.
+#include "services/store/testing/store_fixture.h"
+
+namespace atl::store {
+namespace {
+
+using safetensors::DType;
+
+struct Tensor {
+    std::string name;
+    DType dtype = DType::kF16;
+    std::vector<std::int64_t> shape = {2, 3};
+};
+
+std::string file_of(const std::vector<Tensor>& tensors, const std::map<std::string, std::string>& metadata = {}) {
+    std::vector<safetensors::TensorInfo> infos;
+    for (const Tensor& tensor : tensors) infos.push_back({tensor.name, tensor.dtype, tensor.shape, 0, 0});
+    const std::string head = safetensors::make_header(infos, metadata);
+    return head + std::string(infos.empty() ? 0 : infos.back().end, '\1');
+}
+
+const std::string kPath = "model.safetensors";
+const std::string kIndex = "model.safetensors.index.json";
+
+std::string index_of(const std::map<std::string, std::string>& tensors) {
+    return Json{{"metadata", Json::object()}, {"weight_map", tensors}}.dump();
+}
+
+class UpdateTest : public StoreTest {
+  protected:
+    void SetUp() override {
+        StoreTest::SetUp();
+        if (IsSkipped()) return;
+        create_model("base");
+        base_ = create_version("base", stored({{"config.json", R"({"layers":2,"torch_dtype":"float16"})"},
+                                               {"tokenizer.json", "words"},
+                                               {kPath, file_of({{"a"}, {"b"}})}}));
+        site_.emplace(facility({base_}, "out"));
+    }
+    http::ClientResponse post(const Json& manifest, const Json& more = Json::object()) {
+        Json body = {{"manifest", manifest}, {"kind", "update"}};
+        body.update(more);
+        return call(*site_, Method::kPost, "/v1/models/out/versions", body.dump());
+    }
+    // Where the refusal says that it is wrong; empty: it was taken.
+    std::string fault(const std::map<std::string, std::string>& files) {
+        const auto response = post(stored(*site_, files));
+        if (response.status == 201) return {};
+        EXPECT_EQ(response.status, 422) << response.body;
+        return problem_field(response);
+    }
+
+    std::string base_;
+    std::optional<http::Client> site_;
+};
+
+TEST_F(UpdateTest, ItsRoundJobAndBaseAreTheTokens) {
+    const Json manifest = stored(*site_, {{kPath, file_of({{"a", DType::kF32}, {"b"}})}});
+    EXPECT_EQ(problem_field(post(manifest, {{"round", 999999}})), "round");
+    EXPECT_EQ(problem_field(post(manifest, {{"job", "another"}})), "job");
+    EXPECT_EQ(problem_field(post(manifest, {{"parents", {std::string(64, '0')}}})), "parents");
+    const auto made = post(manifest);
+    ASSERT_EQ(made.status, 201) << made.body;
+    const Json version = Json::parse(made.body);
+    EXPECT_EQ(version.at("round"), 1);
+    EXPECT_EQ(version.at("job"), "job1");
+    EXPECT_EQ(version.at("parents"), Json{base_});
+    const auto upload = call(Method::kGet, "/v1/uploads/task1/1");
+    ASSERT_EQ(upload.status, 200) << upload.body;
+    EXPECT_EQ(Json::parse(upload.body).at("version"), version.at("digest"));
+    EXPECT_EQ(call(Method::kGet, "/v1/uploads/task1/2").status, 404);
+    EXPECT_EQ(call(*site_, Method::kGet, "/v1/uploads/task1/1").status, 403);
+}
+
+TEST_F(UpdateTest, WhoHandedInAVersionIsKnownAsLongAsItIsThere) {
+    ASSERT_EQ(post(stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}})).status, 201);
+    auto connection = store_->pool().acquire().value();
+    ASSERT_TRUE(connection->query("UPDATE uploads SET began_at = now() - interval '90 days'").ok());
+    ASSERT_TRUE(connection->query("UPDATE uploaded_blobs SET at = now() - interval '90 days'").ok());
+    ASSERT_TRUE(delete_old_uploads(*connection).ok());
+    EXPECT_EQ(row_count("uploaded_blobs"), 0);
+    EXPECT_EQ(call(Method::kGet, "/v1/uploads/task1/1").status, 200);
+}
+
+TEST_F(UpdateTest, ItsFilesAreItsBases) {
+    const std::string weights = file_of({{"a"}, {"b", DType::kF32}});
+    EXPECT_EQ(fault({{kPath, weights}, {"zz.bin", "junk"}}), "manifest.files[1].path");
+    EXPECT_EQ(fault({{kPath, weights}, {"tokenizer.json", "other words"}}), "manifest.files[1].path");
+    EXPECT_EQ(fault({{"config.json", R"({"layers":3,"torch_dtype":"float16"})"}, {kPath, weights}}),
+              "manifest.files[0].path");
+    EXPECT_EQ(fault({{"tokenizer.json", "words"}}), "a") << "no weights";
+    EXPECT_EQ(fault({{"weights.safetensors", weights}}), "manifest.files[0].path");
+    EXPECT_EQ(fault({{kPath, "short"}}), "manifest.files[0].path");
+    EXPECT_EQ(version_count(), 2);
+    EXPECT_EQ(fault({{"config.json", R"({"layers":2,"torch_dtype":"float32"})"},
+                     {kPath, weights},
+                     {"tokenizer.json", "words"}}),
+              "")
+        << "the trainer names the type that it has saved";
+}
+
+TEST_F(UpdateTest, ItsTensorsAreItsBases) {
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}})}}), "b");
+    for (const auto& wrong : std::vector<std::vector<Tensor>>{
+             {{"a"}, {"b"}, {"c"}}, {{"a", DType::kF16, {3, 2}}, {"b"}}, {{"a", DType::kF64}, {"b"}}})
+        EXPECT_EQ(fault({{kPath, file_of(wrong)}}), "manifest.files[0].path");
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"note", std::string(65U << 10, 'x')}})}}),
+              "manifest.files[0].path");
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"note", std::string(4U << 20, 'x')}})}}),
+              "manifest.files[0].path");
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"format", "pt"}})}}), "");
+}
+
+TEST_F(UpdateTest, ItMayBeShardedOtherwiseIfItsIndexSaysSo) {
+    const std::map<std::string, std::string> shards = {{"model-1.safetensors", file_of({{"a"}})},
+                                                       {"model-2.safetensors", file_of({{"b"}})}};
+    const auto with_index = [&](const std::string& index) {
+        auto files = shards;
+        files[kIndex] = index;
+        return files;
+    };
+    const Json right = {{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}};
+    EXPECT_EQ(fault(shards), "manifest.files[0].path") << "nothing says what they are";
+    EXPECT_EQ(fault(with_index(R"({"weight_map":{}})")), "manifest.files[0].path");
+    EXPECT_EQ(fault(with_index(index_of({{"a", "model-1.safetensors"}, {"b", "gone.safetensors"}}))),
+              "manifest.files[2].path");
+    EXPECT_EQ(fault(with_index(index_of({{"a", "model-2.safetensors"}, {"b", "model-1.safetensors"}}))),
+              "manifest.files[2].path");
+    EXPECT_EQ(fault(with_index(std::string(1U << 20, ' '))), "manifest.files[2].path");
+    auto twice = with_index(index_of(right));
+    twice[kPath] = file_of({{"a"}, {"b"}});
+    EXPECT_EQ(fault(twice), "manifest.files[2].path");
+    EXPECT_EQ(fault(with_index(index_of(right))), "");
+}
+
+TEST_F(UpdateTest, ASmallQuotaMakesNoLargeVersion) {
+    const std::string junk(1U << 20, '\0');
+    const std::string sha256 = digest::sha256(junk);
+    EXPECT_TRUE(call(*site_, Method::kPut, "/v1/blobs/" + sha256, junk).ok());
+    Json manifest = stored(*site_, {{"a.safetensors", file_of({{"a"}, {"b"}})}});
+    const Json chunks(1000, Json{{"sha256", sha256}, {"size", junk.size()}});
+    manifest["files"].push_back({{"path", kPath}, {"size", chunks.size() * junk.size()}, {"chunks", chunks}});
+    const auto refused = post(manifest);
+    EXPECT_EQ(refused.status, 422) << refused.body;
+    EXPECT_EQ(problem_field(refused), "manifest.files[1].path");
+}
+
+TEST_F(UpdateTest, ItNamesOnlyBlobsOfItsBaseAndItsOwn) {
+    const std::string foreign = file_of({{"a"}, {"b"}}, {{"from", "another"}});
+    const std::string of_base = file_of({{"a"}, {"b"}});
+    const Json manifest = stored({{kPath, foreign}});
+    const std::string sha256 = digest::sha256(foreign);
+    const Json asked = {{"digests", {sha256, digest::sha256(of_base)}}};
+    const auto missing = [&] {
+        return Json::parse(call(*site_, Method::kPost, "/v1/blobs/missing", asked.dump()).body).at("missing");
+    };
+    EXPECT_EQ(missing(), Json{sha256}) << "whether others have it is not told";
+    EXPECT_EQ(post(manifest).status, 403);
+    EXPECT_EQ(call(*site_, Method::kPut, "/v1/blobs/" + sha256, foreign).status, 200);
+    EXPECT_EQ(missing(), Json::array());
+    EXPECT_EQ(post(manifest).status, 201) << "it has shown that it has these bytes";
+}
+
+TEST_F(UpdateTest, ATrainingThatChangedNothingHandsInItsBase) {
+    const Json base = Json::parse(call(Method::kGet, "/v1/versions/" + base_).body).at("manifest");
+    const auto made = post(base);
+    EXPECT_EQ(made.status, 201) << made.body;
+}
+
+}  // namespace
+}  // namespace atl::store
