@@ -38,6 +38,8 @@ const char* to_string(ErrorCode code) {
             return "too-large";
         case ErrorCode::kResourceExhausted:
             return "resource-exhausted";
+        case ErrorCode::kInsufficientStorage:
+            return "insufficient-storage";
         case ErrorCode::kUnavailable:
             return "unavailable";
         case ErrorCode::kInternal:
@@ -47,7 +49,8 @@ const char* to_string(ErrorCode code) {
 }
 
 bool is_transient(ErrorCode code) {
-    return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted;
+    return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted ||
+           code == ErrorCode::kInsufficientStorage;
 }
 
 std::string describe(const Error& error) {

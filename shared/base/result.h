@@ -12,22 +12,24 @@ namespace atl {
 
 // The closed set of expected failures. shared/http maps each to one HTTP status, the programs to exit codes.
 enum class ErrorCode {
-    kInvalidArgument,     // 400/422: the input is wrong; `field` names what
-    kUnauthenticated,     // 401
-    kPermissionDenied,    // 403
-    kNotFound,            // 404
-    kConflict,            // 409: it exists already, or its state forbids this
-    kPreconditionFailed,  // 412: If-Match or a fencing number is stale
-    kTooLarge,            // 413
-    kResourceExhausted,   // 429/503 with Retry-After; in the trainer: not enough memory
-    kUnavailable,         // 503: try again later; nothing is known to have changed
-    kInternal,            // 500
+    kInvalidArgument,      // 400/422: the input is wrong; `field` names what
+    kUnauthenticated,      // 401
+    kPermissionDenied,     // 403
+    kNotFound,             // 404
+    kConflict,             // 409: it exists already, or its state forbids this
+    kPreconditionFailed,   // 412: If-Match or a fencing number is stale
+    kTooLarge,             // 413
+    kResourceExhausted,    // 429/503 with Retry-After; in the trainer: not enough memory
+    kInsufficientStorage,  // 507: the service's disk is full; somebody has to make room
+    kUnavailable,          // 503: try again later; nothing is known to have changed
+    kInternal,             // 500
 };
 
 // The code's name as it stands in logs and in problem+json "type": "invalid-argument", "not-found", …
 const char* to_string(ErrorCode code);
 
-// Whether the same may succeed later, without anybody changing anything: kUnavailable and kResourceExhausted.
+// Whether the same may succeed later, without the caller changing anything: kUnavailable, kResourceExhausted and
+// kInsufficientStorage.
 bool is_transient(ErrorCode code);
 
 struct Error {

@@ -50,6 +50,7 @@ TEST(ResultDeathTest, ReadingTheValueOfAFailureAborts) {
 TEST(ResultTest, OnlyWhatMaySucceedLaterUnchangedIsTransient) {
     EXPECT_TRUE(is_transient(ErrorCode::kUnavailable));
     EXPECT_TRUE(is_transient(ErrorCode::kResourceExhausted));
+    EXPECT_TRUE(is_transient(ErrorCode::kInsufficientStorage));
     for (const ErrorCode code :
          {ErrorCode::kInvalidArgument, ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied, ErrorCode::kNotFound,
           ErrorCode::kConflict, ErrorCode::kPreconditionFailed, ErrorCode::kTooLarge, ErrorCode::kInternal})

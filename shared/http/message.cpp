@@ -39,6 +39,7 @@ constexpr Problem kProblems[] = {
     {ErrorCode::kTooLarge, 413, "Too large"},
     {ErrorCode::kUnavailable, 503, "Unavailable at the moment"},
     {ErrorCode::kResourceExhausted, 503, "Too busy at the moment"},
+    {ErrorCode::kInsufficientStorage, 507, "The disk is full"},
     {ErrorCode::kInternal, 500, "Something went wrong here"},
 };
 
@@ -125,7 +126,10 @@ Response Response::problem(const Error& error, const std::string& request_id) {
     Response response = json(status, body);
     response.content_type = "application/problem+json";
     if (error.code == ErrorCode::kUnauthenticated) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-    if (is_transient(error.code)) response.headers.emplace_back("Retry-After", "1");
+    if (error.code == ErrorCode::kInsufficientStorage)
+        response.headers.emplace_back("Retry-After", "60");
+    else if (is_transient(error.code))
+        response.headers.emplace_back("Retry-After", "1");
     return response;
 }
 

@@ -95,6 +95,7 @@ int site_exit_status(const Error& error) {
     switch (error.code) {
         case ErrorCode::kUnavailable:
         case ErrorCode::kResourceExhausted:
+        case ErrorCode::kInsufficientStorage:
             return kTryAgainLater;
         case ErrorCode::kTooLarge:
         case ErrorCode::kNotFound:

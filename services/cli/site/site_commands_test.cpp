@@ -68,7 +68,7 @@ class SiteCommandsTest : public testing::Test {
 TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses) {
     std::filesystem::create_directories(file("model"));
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
-    for (const int away : {503, 429}) {
+    for (const int away : {503, 507, 429}) {
         refusal_ = away;
         EXPECT_EQ(stage().exit_code, kTryAgainLater) << away;
         EXPECT_EQ(push().exit_code, kTryAgainLater) << away;
