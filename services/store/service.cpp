@@ -1,5 +1,7 @@
 #include "services/store/service.h"
 
+#include <malloc.h>
+
 #include "services/store/embedded.h"
 #include "services/store/routes/routes.h"
 #include "services/store/work/sweep.h"
@@ -10,6 +12,9 @@ namespace atl::store {
 namespace {
 
 std::span<const pg::Migration> migrations() {
+// What has so many bytes is given back to the system when it is freed: bodies come seldom and many at once.
+constexpr int kBodyBytes = 1 << 20;
+
     static const std::string first =
         std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
     static const pg::Migration all[] = {{1, first}};
@@ -37,6 +42,7 @@ class RunningStore : public service::Running {
 }  // namespace
 
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
+    ::mallopt(M_MMAP_THRESHOLD, kBodyBytes);
     ATOLL_TRY(auto blobs, BlobStore::open(settings.root));
     return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, settings, std::move(blobs)));
 }

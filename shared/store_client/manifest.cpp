@@ -118,8 +118,19 @@ json::Json to_json(const Manifest& manifest) {
     return {{"schema", 1}, {"files", std::move(files)}};
 }
 
+// Without a tree of the whole: a manifest may have hundreds of thousands of chunks.
 std::string canonical_json(const Manifest& manifest) {
-    return to_json(manifest).dump();
+    std::string text = R"({"files":[)";
+    for (const ManifestFile& file : manifest.files) {
+        if (&file != manifest.files.data()) text += ',';
+        text += R"({"chunks":[)";
+        for (const Chunk& chunk : file.chunks) {
+            if (&chunk != file.chunks.data()) text += ',';
+            text += R"({"sha256":")" + chunk.sha256 + R"(","size":)" + std::to_string(chunk.size) + "}";
+        }
+        text += R"(],"path":)" + json::Json(file.path).dump() + R"(,"size":)" + std::to_string(file.size) + "}";
+    }
+    return text + R"(],"schema":1})";
 }
 
 std::string manifest_digest(const Manifest& manifest) {

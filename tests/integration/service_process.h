@@ -20,6 +20,7 @@ class ServiceProcess {
     ~ServiceProcess();  // SIGTERM, then SIGKILL
 
     const std::string& url() const { return url_; }
+    pid_t pid() const { return pid_; }
     std::string log() const;
     void kill();  // SIGKILL, and waits for its end
 

@@ -54,8 +54,11 @@ Json read_version(const pg::Rows& rows, int row) {
                     {"created_at", rows.text(row, "created_at")}};
     if (!rows.is_null(row, "job")) version["job"] = rows.text(row, "job");
     if (!rows.is_null(row, "round")) version["round"] = rows.integer(row, "round");
-    if (!rows.is_null(row, "body")) version["manifest"] = Json::parse(rows.text(row, "body"));
     return version;
+}
+
+StoredVersion read_stored_version(const pg::Rows& rows) {
+    return {read_version(rows, 0), rows.text(0, "body")};
 }
 
 Error no_model(const std::string& name) {
@@ -144,25 +147,26 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
                           " metrics = excluded.metrics WHERE versions.kind = 'update' AND excluded.kind = 'global'",
                           {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
                            version.round, version.contributions, version.metrics, subject}));
-    ATOLL_TRY(Json found, find_version(transaction.connection(), model, version.digest));
-    return InsertedVersion{std::move(found), inserted.affected() == 1};
+    ATOLL_TRY(const auto rows,
+              transaction.query(version_query(false, "WHERE v.model = $1 AND v.digest = $2"), {model, version.digest}));
+    return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
 }
 
-Result<Json> find_version(pg::Connection& connection, const std::string& model, const std::string& reference) {
+Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference) {
     ATOLL_TRY(const auto rows,
               connection.query(version_query(true,
                                              "WHERE v.model = $1 AND v.digest = coalesce((SELECT digest FROM tags"
                                              " WHERE tags.model = $1 AND tag = $2), $2)"),
                                {model, reference}));
     if (rows.empty()) return not_found("model " + model + " has no version or tag " + reference, "version");
-    return read_version(rows, 0);
+    return read_stored_version(rows);
 }
 
-Result<Json> find_version_anywhere(pg::Connection& connection, const std::string& digest) {
+Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest) {
     ATOLL_TRY(const auto rows,
               connection.query(version_query(true, "WHERE v.digest = $1 ORDER BY sequence LIMIT 1"), {digest}));
     if (rows.empty()) return not_found("there is no version " + digest, "digest");
-    return read_version(rows, 0);
+    return read_stored_version(rows);
 }
 
 Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page) {
@@ -192,6 +196,14 @@ Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, con
                                     time_column("updated_at"),
                                 {model, tag, digest, subject}));
     return Json{{"model", model}, {"tag", tag}, {"digest", digest}, {"updated_at", rows.text(0, "updated_at")}};
+}
+
+Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT coalesce(sum(octet_length(body)), 0)::bigint AS bytes FROM manifests"
+                               " WHERE digest IN (SELECT jsonb_array_elements_text($1::jsonb))",
+                               {Json(versions)}));
+    return rows.integer(0, "bytes");
 }
 
 Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions) {

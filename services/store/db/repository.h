@@ -21,8 +21,13 @@ Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, c
 Result<Json> find_model(pg::Connection& connection, const std::string& name);
 Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
 
+// A manifest may have megabytes: it stays the text that it is kept as.
+struct StoredVersion {
+    Json version;          // without its manifest
+    std::string manifest;  // its canonical JSON
+};
 struct InsertedVersion {
-    Json version;  // with its manifest
+    Json version;  // without its manifest
     bool is_new = false;
 };
 // kNotFound if there is no such model; kInvalidArgument naming a parent that no model has. The same digest again
@@ -30,15 +35,17 @@ struct InsertedVersion {
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
                                        const NewVersion& version, const std::string& subject);
 // By digest or by tag.
-Result<Json> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
+Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
-Result<Json> find_version_anywhere(pg::Connection& connection, const std::string& digest);
+Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest);
 Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page);
 
 // {"model","tag","digest","updated_at"}; kNotFound if the model has no such version.
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
                      const std::string& digest, const std::string& subject);
 
+// The bytes of these versions' manifests, as canonical JSON, together.
+Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions);
 // The sizes of these versions together.
 Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);
 // Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`.

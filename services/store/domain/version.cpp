@@ -18,6 +18,8 @@ constexpr std::size_t kDescriptionBytesMax = 4096;
 constexpr std::size_t kMetricsBytesMax = 64U << 10;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 53;
 constexpr std::int64_t kUploadFactor = 4;
+constexpr std::int64_t kManifestFactor = 4;
+constexpr std::int64_t kManifestAllowanceBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kUploadAllowanceBytes = std::int64_t{64}
                                                << 20;  // small models have large tokenizers beside them
 
@@ -173,6 +175,10 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
 
 Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
     if (scope.read_versions.size() != 1) return permission_denied("this token names no one base of an update");
+std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes) {
+    return kManifestFactor * base_manifest_bytes + kManifestAllowanceBytes;
+}
+
     if (version.job.value_or(scope.job) != scope.job)
         return invalid_argument("job", "is " + *version.job + ", but this token is of job " + scope.job);
     if (version.round.value_or(scope.round) != scope.round)

@@ -54,3 +54,6 @@ Status take_origin(const auth::TaskScope& scope, NewVersion& version);
 std::set<std::string> blobs_of(const store_client::Manifest& manifest);
 
 }  // namespace atl::store
+// Bytes that the description of its update may take, when its base's manifest has so many: room for four times the
+// chunks, and for metrics.
+std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes);

@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include "services/store/blobs/update_check.h"
 #include "services/store/blobs/version_check.h"
 #include "services/store/db/repository.h"
@@ -12,6 +14,8 @@ namespace {
 
 using auth::Role;
 using http::Method;
+constexpr std::size_t kLargeManifestBytes = 1U << 20;
+
 using http::Request;
 using http::Response;
 using pg::Transaction;
@@ -26,6 +30,14 @@ Response version_response(int status, const Json& version) {
 
 events::Event created_event(const Json& version) {
     Json data;
+// The manifest goes into the answer as the text that it is kept as.
+Response full_version_response(const StoredVersion& stored) {
+    Response response = version_response(200, stored.version);
+    response.body.pop_back();  // the object's end
+    response.body += R"(,"manifest":)" + stored.manifest + "}";
+    return response;
+}
+
     for (const char* key : {"model", "digest", "kind", "size", "parents", "job", "round"}) data[key] = version.at(key);
     events::Event event;
     event.type = "atoll.version.created.v1";
@@ -60,7 +72,8 @@ Result<std::optional<store_client::Manifest>> find_manifest(Routing& routing, co
     const auto found = find_version_anywhere(*connection, digest);
     if (!found.ok() && found.error().code == ErrorCode::kNotFound) return std::optional<store_client::Manifest>();
     ATOLL_RETURN_IF_ERROR(found);
-    ATOLL_TRY(auto manifest, store_client::parse_manifest(found->at("manifest")));
+    ATOLL_TRY(const Json tree, json::parse(found->manifest));
+    ATOLL_TRY(auto manifest, store_client::parse_manifest(tree));
     return std::optional(std::move(manifest));
 }
 
@@ -115,17 +128,32 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
         const std::string key = version.job ? *version.job : model;
         ATOLL_RETURN_IF_ERROR(events::add_to_outbox(transaction, routing.topic, key, created_event(saved.version)));
     }
-    saved.version.erase("manifest");  // the caller has it
     return version_response(saved.is_new ? 201 : 200, saved.version);
 }
 
-Result<Response> post_version(Routing& routing, const Request& request) {
-    const std::string& model = request.param("model");
+// What a site sends is not even parsed when it is larger than a manifest of its base's shape can be.
+Status check_body_size(Routing& routing, const auth::TaskScope& scope, std::size_t bytes) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_TRY(const std::int64_t of_base, manifest_bytes_of(*connection, scope.read_versions));
+    const std::int64_t bytes_max = update_body_bytes_max(of_base);
+    if (static_cast<std::int64_t>(bytes) <= bytes_max) return {};
+    return Error{ErrorCode::kTooLarge,
+                 "a version of this base is described in " + std::to_string(bytes_max) + " bytes at most", "body"};
+}
+
+Result<NewVersion> read_new_version(const Request& request) {
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(NewVersion version, parse_new_version(body));
+    return parse_new_version(body);
+}
+
+Result<Response> make_version(Routing& routing, const Request& request) {
+    const std::string& model = request.param("model");
     const auth::Principal& writer = *request.principal;
     ATOLL_RETURN_IF_ERROR(may_write_version(writer, model, version));
     if (writer.role == Role::kFacility) {
+    if (writer.role == Role::kFacility)
+        ATOLL_RETURN_IF_ERROR(check_body_size(routing, *writer.scope, request.body.size()));
+    ATOLL_TRY(NewVersion version, read_new_version(request));
         ATOLL_RETURN_IF_ERROR(take_origin(*writer.scope, version));
         ATOLL_RETURN_IF_ERROR(check_files_of_site(routing, *writer.scope, version));
     } else {
@@ -141,21 +169,31 @@ Result<Response> post_version(Routing& routing, const Request& request) {
 
 Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
+// A large manifest takes some twenty times its bytes while it is worked on: one at a time, and the memory goes back.
+Result<Response> post_version(Routing& routing, const Request& request) {
+    if (request.body.size() <= kLargeManifestBytes) return make_version(routing, request);
+    const std::unique_lock alone(routing.large_manifest, std::try_to_lock);
+    if (!alone.owns_lock()) return unavailable("another large manifest is being looked at; try again");
+    auto made = make_version(routing, request);
+    ::malloc_trim(0);
+    return made;
+}
+
     ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), page));
     return Response::json(200, versions);
 }
 
 Result<Response> get_version(Routing&, Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const Json version,
+    ATOLL_TRY(const StoredVersion stored,
               find_version(transaction.connection(), request.param("model"), request.param("reference")));
-    return version_response(200, version);
+    return full_version_response(stored);
 }
 
 Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const Request& request) {
     const std::string& digest = request.param("digest");
     ATOLL_RETURN_IF_ERROR(may_read_version(*request.principal, digest));
-    ATOLL_TRY(const Json version, find_version_anywhere(transaction.connection(), digest));
-    return version_response(200, version);
+    ATOLL_TRY(const StoredVersion stored, find_version_anywhere(transaction.connection(), digest));
+    return full_version_response(stored);
 }
 
 Result<Response> get_upload(Routing&, Transaction& transaction, const Request& request) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <semaphore>
 #include <string>
 
@@ -23,6 +24,7 @@ struct Routing {
     std::counting_semaphore<1024> puts;  // bodies that may be written at once
     prometheus::Counter& bytes_in;
     prometheus::Counter& bytes_out;
+    std::mutex large_manifest;           // held by the one version of a large manifest that is being made
     prometheus::Counter& refused;
 };
 

@@ -1,0 +1,166 @@
+// What the store's process takes of memory while it is sent what is large on purpose.
+#include <array>
+#include <memory>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "shared/auth/auth.h"
+#include "shared/base/file.h"
+#include "shared/digest/digest.h"
+#include "shared/http/client/client.h"
+#include "shared/json/json.h"
+#include "shared/safetensors/safetensors.h"
+#include "tests/integration/service_process.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl {
+namespace {
+
+using http::Method;
+using json::Json;
+
+constexpr int kAtOnce = 8;
+constexpr std::int64_t kAfterMiBMax = 256;
+constexpr std::int64_t kDuringMiBMax = 512;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMeasures = false;  // the sanitizers' own memory is several times the program's
+#else
+constexpr bool kMeasures = true;
+#endif
+
+class StoreMemoryTest : public StackTest {
+  protected:
+    void SetUp() override {
+        StackTest::SetUp();
+        if (IsSkipped()) return;
+        if (!kMeasures) GTEST_SKIP() << "a sanitizer's memory is not the program's";
+        const auto keys = auth::generate_keys().value();
+        ASSERT_TRUE(write_file_atomic(directory_.path() / "public.pem", keys.public_pem).ok());
+        issuer_.emplace(auth::Issuer::from_pem(keys.private_pem).value());
+        store_ = std::make_unique<ServiceProcess>(
+            "store",
+            Json{{"postgres", stack().create_database()},
+                 {"kafka_brokers", stack().kafka()},
+                 {"public_key_file", (directory_.path() / "public.pem").string()},
+                 {"request_bytes_max", 65 << 20},
+                 {"store",
+                  {{"root", (directory_.path() / "blobs").string()}, {"topic_prefix", stack().unique("t") + "."}}}},
+            directory_.path());
+        http::Client client = admin();
+        ASSERT_TRUE(client.post_json("/v1/models", {{"name", "base"}}).ok());
+        base_ =
+            client.post_json("/v1/models/base/versions", {{"manifest", manifest({{"model.safetensors", base_file()}})}})
+                .value()
+                .at("digest");
+    }
+    http::Client client_of(const auth::Principal& principal) {
+        http::ClientOptions options;
+        options.base_url = store_->url();
+        options.token = issuer_->issue(principal, std::chrono::hours(1)).value();
+        options.attempts_max = 100;
+        options.backoff = std::chrono::milliseconds(50);
+        options.timeout = std::chrono::minutes(5);
+        return http::Client(options);
+    }
+    http::Client admin() { return client_of({"admin", auth::Role::kAdmin, {}, 0}); }
+    http::Client site(int number) {
+        auth::Principal principal;
+        principal.subject = "leonardo";
+        principal.role = auth::Role::kFacility;
+        principal.scope = auth::TaskScope{"leonardo", "job1", "task" + std::to_string(number), "1", {base_}, "out", 1};
+        return client_of(principal);
+    }
+    static std::string base_file() {
+        std::vector<safetensors::TensorInfo> tensors = {{"w", safetensors::DType::kU8, {4}, 0, 0}};
+        return safetensors::make_header(tensors) + "abcd";
+    }
+    std::string put(http::Client& client, const std::string& bytes) {
+        const std::string sha256 = digest::sha256(bytes);
+        const auto answer = client.call(Method::kPut, "/v1/blobs/" + sha256, bytes);
+        EXPECT_TRUE(answer.ok() && answer->ok());
+        return sha256;
+    }
+    Json manifest(const std::map<std::string, std::string>& files) {
+        http::Client client = admin();
+        Json list = Json::array();
+        for (const auto& [path, bytes] : files)
+            list.push_back({{"path", path},
+                            {"size", bytes.size()},
+                            {"chunks", {{{"sha256", put(client, bytes)}, {"size", bytes.size()}}}}});
+        return {{"schema", 1}, {"files", list}};
+    }
+    // The status that each of kAtOnce clients is answered with.
+    std::vector<int> post_at_once(const std::function<http::Client(int)>& client_for, const std::string& model,
+                                  const std::vector<std::string>& bodies) {
+        std::vector<int> statuses(kAtOnce);
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < kAtOnce; ++i)
+            threads.emplace_back([&, i] {
+                http::CallOptions options;
+                options.headers.emplace_back("Idempotency-Key", "key" + std::to_string(i));
+                const auto answer = client_for(i).call(Method::kPost, "/v1/models/" + model + "/versions",
+                                                       bodies[static_cast<std::size_t>(i) % bodies.size()], options);
+                statuses[static_cast<std::size_t>(i)] = answer.ok() ? answer->status : 0;
+            });
+        threads.clear();
+        return statuses;
+    }
+    std::int64_t status_MiB(const std::string& key) const {
+        std::istringstream lines(read_file("/proc/" + std::to_string(store_->pid()) + "/status").value());
+        for (std::string line; std::getline(lines, line);)
+            if (line.starts_with(key + ":")) return std::stoll(line.substr(key.size() + 1)) / 1024;
+        return -1;
+    }
+    void expect_little_memory() {
+        RecordProperty("during_MiB", std::to_string(status_MiB("VmHWM")));
+        RecordProperty("after_MiB", std::to_string(status_MiB("VmRSS")));
+        std::cout << "store: " << status_MiB("VmHWM") << " MiB at most, " << status_MiB("VmRSS") << " MiB after\n";
+        EXPECT_LE(status_MiB("VmHWM"), kDuringMiBMax);
+        EXPECT_LE(status_MiB("VmRSS"), kAfterMiBMax);
+    }
+
+    TemporaryDirectory directory_;
+    std::optional<auth::Issuer> issuer_;
+    std::unique_ptr<ServiceProcess> store_;
+    std::string base_;
+};
+
+// As many chunks as 16 MiB of a request can name, or nearly.
+std::string large_manifest(const std::string& sha256, std::size_t size, int number) {
+    const Json chunks(160'000, Json{{"sha256", sha256}, {"size", size}});
+    const Json files = {
+        {{"path", "weights" + std::to_string(number)}, {"size", chunks.size() * size}, {"chunks", chunks}}};
+    return Json{{"manifest", {{"schema", 1}, {"files", files}}}}.dump();
+}
+
+TEST_F(StoreMemoryTest, LargeManifestsAreLookedAtOneAtATime) {
+    http::Client client = admin();
+    const std::string sha256 = put(client, "chunk");
+    std::vector<std::string> bodies;
+    for (int i = 0; i < kAtOnce; ++i) bodies.push_back(large_manifest(sha256, 5, i));
+    ASSERT_GT(bodies.front().size(), 13U << 20);
+    EXPECT_EQ(post_at_once([&](int i) { return site(i); }, "out", bodies), std::vector<int>(kAtOnce, 413));
+    EXPECT_EQ(post_at_once([&](int) { return admin(); }, "base", bodies), std::vector<int>(kAtOnce, 201));
+    expect_little_memory();
+}
+
+TEST_F(StoreMemoryTest, HeadersThatNoBaseHasAreNotRead) {
+    std::vector<safetensors::TensorInfo> tensors = {{"w", safetensors::DType::kU8, {4}, 0, 0}};
+    const std::string file = safetensors::make_header(tensors, {{"note", std::string(53U << 20, 'x')}}) + "abcd";
+    const std::string sha256 = digest::sha256(file);
+    for (int i = 0; i < kAtOnce; ++i) {
+        http::Client client = site(i);
+        EXPECT_EQ(put(client, file), sha256);
+    }
+    const Json files = {{{"path", "model.safetensors"},
+                         {"size", file.size()},
+                         {"chunks", {{{"sha256", sha256}, {"size", file.size()}}}}}};
+    const std::string body = Json{{"manifest", {{"schema", 1}, {"files", files}}}, {"kind", "update"}}.dump();
+    EXPECT_EQ(post_at_once([&](int i) { return site(i); }, "out", {body}), std::vector<int>(kAtOnce, 422));
+    expect_little_memory();
+}
+
+}  // namespace
+}  // namespace atl
