@@ -43,7 +43,7 @@ class RunningStore : public service::Running {
 
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
     ::mallopt(M_MMAP_THRESHOLD, kBodyBytes);
-    ATOLL_TRY(auto blobs, BlobStore::open(settings.root));
+    ATOLL_TRY(auto blobs, BlobStore::open(settings.root, settings.free_bytes_min));
     return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, settings, std::move(blobs)));
 }
 

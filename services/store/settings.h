@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "shared/base/result.h"
@@ -15,7 +16,9 @@ struct Settings {
     std::string accel_prefix;          // internal location of the gateway that serves root; empty: bytes go through us
     std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 64 MiB each at worst
     std::int64_t unused_blob_hours = 24;  // blobs that no version needs go after that long; 0: never
-    std::string topic_prefix;             // of Kafka topics, for tests
+    std::optional<std::uint64_t> free_bytes_min =
+        std::nullopt;                      // of root's file system, below which uploads are refused
+    std::string topic_prefix;              // of Kafka topics, for tests
 };
 
 // kInvalidArgument naming the option ("store.root").

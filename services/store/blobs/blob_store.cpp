@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 // The path is for the log; a client learns only what went wrong.
 Error disk_error(const std::string& what) {
     if (errno == ENOSPC || errno == EDQUOT)
-        return {ErrorCode::kResourceExhausted, "the store's disk is full: " + what + " failed", {}};
+        return {ErrorCode::kInsufficientStorage, "the store's disk is full: " + what + " failed", {}};
     return internal_error(what + " failed: " + std::strerror(errno));
 }
 
@@ -34,7 +35,12 @@ bool is_older(const fs::path& path, std::chrono::seconds age) {
 
 }  // namespace
 
-Result<std::unique_ptr<BlobStore>> BlobStore::open(const fs::path& root) {
+std::uint64_t default_free_bytes_min(std::uint64_t file_system_bytes) {
+    constexpr std::uint64_t kReserveBytes = 1U << 30;
+    return std::max(file_system_bytes / 20, std::min(kReserveBytes, file_system_bytes / 10));
+}
+
+Result<std::unique_ptr<BlobStore>> BlobStore::open(const fs::path& root, std::optional<std::uint64_t> free_bytes_min) {
     std::error_code error;
     fs::create_directories(root / "tmp", error);
     if (error)
@@ -44,7 +50,10 @@ Result<std::unique_ptr<BlobStore>> BlobStore::open(const fs::path& root) {
     // A process that was killed between naming a blob and syncing the name leaves nobody else to do it.
     const UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid() || ::syncfs(fd.get()) != 0) return disk_error("syncing the blobs");
-    return std::unique_ptr<BlobStore>(new BlobStore(root));
+    struct statvfs info{};
+    if (!free_bytes_min && ::statvfs(root.c_str(), &info) != 0) return disk_error("looking at the disk");
+    return std::unique_ptr<BlobStore>(
+        new BlobStore(root, free_bytes_min.value_or(default_free_bytes_min(info.f_blocks * info.f_frsize))));
 }
 
 std::string BlobStore::relative_path(const std::string& sha256) {
@@ -66,12 +75,30 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
     Status status = write_temporary(temporary, bytes);
     if (status.ok()) status = make_parents(path);
     if (status.ok()) status = publish(temporary, path);
-    if (!status.ok()) {
-        ::unlink(temporary.c_str());
-        return status.error();
-    }
+    bytes_in_hand_ += bytes.size();
+    const Status written = write_new(path, bytes);
+    bytes_in_hand_ -= bytes.size();
+    ATOLL_RETURN_IF_ERROR(written);
     ATOLL_RETURN_IF_ERROR(sync_names(path));
     return Stored::kNew;
+}
+
+Status BlobStore::write_new(const fs::path& path, std::string_view bytes) {
+    ATOLL_RETURN_IF_ERROR(check_space());
+    if (!status.ok()) ::unlink(temporary.c_str());
+    return status;
+}
+
+// With what others are writing just now: together they leave the reserve.
+Status BlobStore::check_space() const {
+    struct statvfs info{};
+    if (::statvfs(root_.c_str(), &info) != 0) return disk_error("looking at the disk");
+    const std::uint64_t available = info.f_bavail * info.f_frsize;
+    if (available >= free_bytes_min_ + bytes_in_hand_) return {};
+    return Error{ErrorCode::kInsufficientStorage,
+                 "the store's disk has " + std::to_string(available) + " bytes free, of which store.free_bytes_min " +
+                     "keeps " + std::to_string(free_bytes_min_) + "; remove what nobody needs (atoll model prune)",
+                 {}};
 }
 
 // Two writers of one blob rename the same bytes: whoever is last changes nothing.

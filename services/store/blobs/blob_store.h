@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,16 +17,22 @@
 
 namespace atl::store {
 
+// What uploads leave free of a file system, so that the database and the broker beside them go on: 5 % of it, but at
+// least 1 GiB; of a small one, where that is more than a tenth, a tenth.
+std::uint64_t default_free_bytes_min(std::uint64_t file_system_bytes);
+
 // Content-addressed files: root/ab/cd/<sha256>, and root/tmp for what is being written. A name becomes visible by
 // rename, after its bytes were checked and synced, so whatever can be seen is whole. Thread-safe; blobs never change.
 class BlobStore {
   public:
-    // Creates the directories and removes what an earlier process left in root/tmp: one process owns a root.
-    static Result<std::unique_ptr<BlobStore>> open(const std::filesystem::path& root);
+    // Creates the directories and removes what an earlier process left in root/tmp: one process owns a root. What the
+    // file system has free does not fall below `free_bytes_min`; nullopt: default_free_bytes_min().
+    static Result<std::unique_ptr<BlobStore>> open(const std::filesystem::path& root,
+                                                   std::optional<std::uint64_t> free_bytes_min = 0);
 
     enum class Stored { kNew, kThereAlready };
-    // kInvalidArgument (field "sha256") when the bytes hash to something else; kResourceExhausted when the disk is
-    // full. Either way nothing becomes visible.
+    // kInvalidArgument (field "sha256") when the bytes hash to something else; kInsufficientStorage when the disk is
+    // full, but for the reserve. Either way nothing becomes visible.
     Result<Stored> put(const std::string& sha256, std::string_view bytes);
 
     // Puts on the disk every name that can be seen, so that a version may count on it after a power cut. What put() has
@@ -54,7 +62,10 @@ class BlobStore {
     void set_sync_hook(std::function<int()> hook) { sync_hook_ = std::move(hook); }
 
   private:
-    explicit BlobStore(std::filesystem::path root) : root_(std::move(root)) {}
+    BlobStore(std::filesystem::path root, std::uint64_t free_bytes_min)
+        : root_(std::move(root)), free_bytes_min_(free_bytes_min) {}
+    Status write_new(const std::filesystem::path& path, std::string_view bytes);
+    Status check_space() const;
     Status publish(const std::filesystem::path& temporary, const std::filesystem::path& path);
     Status make_parents(const std::filesystem::path& blob);
     Status write_temporary(const std::filesystem::path& path, std::string_view bytes);
@@ -62,7 +73,9 @@ class BlobStore {
     Status sync(const std::filesystem::path& directory);
 
     std::filesystem::path root_;
-    std::mutex ages_;  // held to look at a blob's age and act on it, and for what follows
+    std::uint64_t free_bytes_min_;
+    std::atomic<std::uint64_t> bytes_in_hand_ = 0;  // of blobs that are being written
+    std::mutex ages_;                               // held to look at a blob's age and act on it, and for what follows
     // Directories with names that may not be on the disk yet, each with its newest change.
     std::map<std::filesystem::path, std::uint64_t> unsynced_;
     std::uint64_t changes_ = 0;

@@ -77,9 +77,27 @@ TEST_F(BlobStoreTest, AFullDiskIsSaidAndNothingBecomesVisible) {
     blobs_->set_write_hook([&] { return ++calls == 1 ? ENOSPC : 0; });
     const auto stored = blobs_->put(sha256_, bytes_);
     ASSERT_FALSE(stored.ok());
-    EXPECT_EQ(stored.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(stored.error().code, ErrorCode::kInsufficientStorage);
     EXPECT_EQ(file_count(), 0U);
     EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kNew) << "it works again afterwards";
+}
+
+TEST_F(BlobStoreTest, UploadsLeaveTheDiskAReserve) {
+    ASSERT_TRUE(blobs_->put(sha256_, bytes_).ok());
+    blobs_ = BlobStore::open(root_, std::uint64_t{1} << 60).value();
+    const auto refused = blobs_->put(digest::sha256("more"), "more");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kInsufficientStorage);
+    EXPECT_EQ(file_count(), 1U);
+    EXPECT_EQ(blobs_->put(sha256_, bytes_).value(), BlobStore::Stored::kThereAlready) << "takes no room";
+    EXPECT_EQ(blobs_->read(sha256_, 0, 1000).value(), bytes_);
+}
+
+TEST_F(BlobStoreTest, TheReserveFitsTheDisk) {
+    constexpr std::uint64_t kGiB = 1U << 30;
+    EXPECT_EQ(default_free_bytes_min(100 * kGiB), 5 * kGiB);
+    EXPECT_EQ(default_free_bytes_min(15 * kGiB), kGiB);
+    EXPECT_EQ(default_free_bytes_min(kGiB), kGiB / 10) << "half of it is no reserve";
 }
 
 TEST_F(BlobStoreTest, ABlobIsSaidToBeThereOnlyWhenItsNameIsOnTheDisk) {

@@ -59,7 +59,7 @@ TEST_F(BlobRoutesTest, ABodyTooManyIsRefusedWithRetryAfterAndTakenLater) {
 TEST_F(BlobRoutesTest, AFullDiskIsSaidWithoutPathsAndTheNextBodyIsTaken) {
     blobs_->set_write_hook([first = true]() mutable { return std::exchange(first, false) ? ENOSPC : 0; });
     const auto refused = put("bytes");
-    EXPECT_EQ(refused.status, 503);
+    EXPECT_EQ(refused.status, 507);
     EXPECT_NE(refused.body.find("disk"), std::string::npos) << refused.body;
     EXPECT_EQ(refused.body.find(temporary_.path().string()), std::string::npos) << refused.body;
     EXPECT_FALSE(is_there("bytes"));

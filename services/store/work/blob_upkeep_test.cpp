@@ -51,7 +51,7 @@ TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {
     };
     const std::string body(40U << 20, 'a');  // more than half of what the attempt may upload
     const std::string name = digest::sha256(body);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(upload(body, name), 503) << "the disk is full";
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(upload(body, name), 507) << "the disk is full";
     EXPECT_EQ(upload(body, digest::sha256("other")), 422);
     EXPECT_EQ(upload(body, name), 201);
     EXPECT_EQ(upload(body, name), 200);
