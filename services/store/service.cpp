@@ -11,10 +11,10 @@
 namespace atl::store {
 namespace {
 
-std::span<const pg::Migration> migrations() {
 // What has so many bytes is given back to the system when it is freed: bodies come seldom and many at once.
 constexpr int kBodyBytes = 1 << 20;
 
+std::span<const pg::Migration> migrations() {
     static const std::string first =
         std::string(events::kTablesSql) + std::string(service::kIdempotencyTableSql) + std::string(kSchema0001InitSql);
     static const pg::Migration all[] = {{1, first}};
@@ -27,7 +27,8 @@ class RunningStore : public service::Running {
         : blobs_(std::move(blobs)),
           routing_(context.pool, *blobs_, settings, context.metrics),
           relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics),
-          sweeper_(context.pool, *blobs_, std::chrono::hours(settings.unused_blob_hours), context.metrics) {
+          sweeper_(context.pool, *blobs_, std::chrono::hours(settings.unused_blob_hours), settings.keep_updates_rounds,
+                   context.metrics) {
         add_blob_routes(context.server, routing_);
         add_model_routes(context.server, routing_);
     }

@@ -18,6 +18,7 @@ struct Settings {
     std::int64_t unused_blob_hours = 24;  // blobs that no version needs go after that long; 0: never
     std::optional<std::uint64_t> free_bytes_min =
         std::nullopt;                      // of root's file system, below which uploads are refused
+    std::int64_t keep_updates_rounds = 2;  // of a job, whose updates are kept; 0: all
     std::string topic_prefix;              // of Kafka topics, for tests
 };
 

@@ -204,6 +204,27 @@ TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
     EXPECT_NE(newest.err.find("run1"), std::string::npos) << newest.err;
 }
 
+TEST_F(StoreGatewayTest, WhatNobodyNeedsIsRemovedByName) {
+    const fs::path model = make_model("model", pattern(1000));
+    const auto pushed = atoll_as_admin({"model", "push", "llama", model.string(), "--tag", "v1"});
+    ASSERT_EQ(pushed.exit_code, 0) << pushed.err;
+    const auto tagged = atoll_as_admin({"model", "rm", "llama@v1"});
+    EXPECT_EQ(tagged.exit_code, 1);
+    EXPECT_NE(tagged.err.find("v1"), std::string::npos) << tagged.err;
+    EXPECT_EQ(atoll_as_admin({"model", "untag", "llama@v1"}).exit_code, 0);
+    EXPECT_EQ(atoll_as_admin({"model", "untag", "llama@v1"}).exit_code, 2) << "there is none";
+    const std::string digest = Json::parse(pushed.out).at("digest");
+    EXPECT_EQ(atoll_as_admin({"model", "rm", "llama@" + digest}).exit_code, 0);
+    const auto look = atoll_as_admin({"model", "prune", "--dry-run", "--unused-hours", "0"});
+    ASSERT_EQ(look.exit_code, 0) << look.err;
+    EXPECT_EQ(Json::parse(look.out).at("blobs"), 2);
+    const auto pruned =
+        atoll({"model", "prune", "--unused-hours", "0", "--token-file", (root_ / "admin.token").string()});
+    EXPECT_TRUE(pruned.out.starts_with("0 versions of 0 B and 2 unused blobs of ")) << pruned.out << pruned.err;
+    EXPECT_EQ(atoll_as_admin({"model", "rm", "llama"}).exit_code, 0);
+    EXPECT_EQ(atoll_as_admin({"model", "show", "llama"}).exit_code, 2);
+}
+
 TEST_F(StoreGatewayTest, AModelOf160GBIsMadeAndReadThroughTheGateway) {
     constexpr std::size_t kChunks = 20'000;
     const std::string chunk = pattern(store_client::kChunkBytes);  // the same at every place: it is stored once

@@ -26,6 +26,11 @@ constexpr const char* kPullHelp =
   atoll model pull italian-czech@newest --out ./model
 MODEL@VERSION takes a digest, a tag, or newest (also without @VERSION).)";
 
+constexpr const char* kRemoveHelp =
+    R"(What a tag, another version, a job or a site needs stays, and the error says what that is. Example:
+  atoll model rm italian-czech@3f6c…
+The bytes go when nothing needs them any more; `atoll model prune` does not wait.)";
+
 struct Reference {
     std::string model;
     std::string version;  // a digest, a tag or "newest"
@@ -162,6 +167,49 @@ Status run_tag(const Context& context, const std::string& reference, const std::
     return {};
 }
 
+Status remove(const Context& context, http::Client& store, const std::string& path, const std::string& what) {
+    ATOLL_TRY(const auto answer, store.call(http::Method::kDelete, path));
+    ATOLL_RETURN_IF_ERROR(answer.check());
+    if (context.json) return print_json(json{{"removed", what}});
+    std::cout << what << " is removed\n";
+    return {};
+}
+
+// A model with all its versions, or one version.
+Status run_rm(const Context& context, const std::string& reference) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    const Reference parsed = parse_reference(reference);
+    if (reference.find('@') == std::string::npos)
+        return remove(context, store, model_path(parsed.model), "model " + parsed.model);
+    ATOLL_TRY(const json version, find_version(store, parsed));
+    const std::string digest = text(version, "digest");
+    return remove(context, store, model_path(parsed.model) + "/versions/" + digest, parsed.model + "@" + digest);
+}
+
+Status run_untag(const Context& context, const std::string& reference) {
+    const Reference parsed = parse_reference(reference);
+    ATOLL_TRY(http::Client store, context.client("store"));
+    return remove(context, store, model_path(parsed.model) + "/tags/" + segment(parsed.version),
+                  "tag " + parsed.model + "@" + parsed.version);
+}
+
+Status run_prune(const Context& context, const json& order) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    ATOLL_TRY(const json pruned, store.post_json("/v1/prune", order, new_id()));
+    if (context.json) return print_json(pruned);
+    Table table({"model", "version", "kind", "job", "round", "size"});
+    for (const json& version : pruned.at("versions"))
+        table.add({text(version, "model"), text(version, "digest").substr(0, 16), text(version, "kind"),
+                   text(version, "job"), text(version, "round"), human_bytes(version.at("size").get<std::uint64_t>())});
+    const bool dry_run = pruned.value("dry_run", false);
+    if (!pruned.at("versions").empty()) std::cout << table.text();
+    std::cout << pruned.at("versions").size() << " versions of "
+              << human_bytes(pruned.at("version_bytes").get<std::uint64_t>()) << " and " << text(pruned, "blobs")
+              << " unused blobs of " << human_bytes(pruned.at("blob_bytes").get<std::uint64_t>())
+              << (dry_run ? " would go\n" : " are gone\n");
+    return {};
+}
+
 Status run_verify(const Context& context, const std::string& reference, const fs::path& directory) {
     ATOLL_TRY(const auto options, transfer_options(context, "verifying"));
     http::Client store(options.store);
@@ -185,6 +233,41 @@ void add_push(CLI::App& group, Context& context) {
         ->allow_extra_args(false);
     set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");
     on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
+}
+
+void add_rm(CLI::App& group, Context& context) {
+    auto* rm = group.add_subcommand("rm", "remove a model, or one version, that nothing needs")->footer(kRemoveHelp);
+    const auto removed = std::make_shared<std::string>();
+    rm->add_option("model", *removed, "MODEL: with all its versions; MODEL@VERSION: that one")->required();
+    on_run(*rm, context, [&context, removed] { return run_rm(context, *removed); });
+}
+
+void add_prune(CLI::App& group, Context& context) {
+    struct Given {
+        std::string model;
+        bool dry_run = false;
+        int rounds = 0;
+        int hours = -1;
+    };
+    const auto given = std::make_shared<Given>();
+    auto* prune = group.add_subcommand("prune", "remove the updates of old rounds and unused blobs, now");
+    prune->add_option("model", given->model, "only versions of this model");
+    prune->add_flag("--dry-run", given->dry_run, "only say what would go");
+    prune->add_option("--keep-rounds", given->rounds, "of each job; default: the store's keep_updates_rounds")
+        ->check(CLI::Range(1, 1'000'000));
+    prune
+        ->add_option("--unused-hours", given->hours,
+                     "how long nobody has asked for a blob; default: the store's unused_blob_hours. 0 takes blobs of "
+                     "uploads under way, too, which then have to be repeated")
+        ->check(CLI::Range(0, 8784));
+    set_example(*prune, "atoll model prune --dry-run");
+    on_run(*prune, context, [&context, given] {
+        json order = {{"dry_run", given->dry_run}};
+        if (!given->model.empty()) order["model"] = given->model;
+        if (given->rounds > 0) order["keep_updates_rounds"] = given->rounds;
+        if (given->hours >= 0) order["unused_blob_hours"] = given->hours;
+        return run_prune(context, order);
+    });
 }
 
 std::shared_ptr<std::string> add_reference(CLI::App& command) {
@@ -243,6 +326,15 @@ void add_model_commands(CLI::App& program, Context& context) {
     tag->add_option("tag", *name, "the tag")->required();
     set_example(*tag, "atoll model tag italian-czech@newest best");
     on_run(*tag, context, [&context, tagged, name] { return run_tag(context, *tagged, *name); });
+
+    auto* untag = group->add_subcommand("untag", "remove a tag; its version stays");
+    const auto untagged = std::make_shared<std::string>();
+    untag->add_option("tag", *untagged, "MODEL@TAG")->required();
+    set_example(*untag, "atoll model untag italian-czech@best");
+    on_run(*untag, context, [&context, untagged] { return run_untag(context, *untagged); });
+
+    add_rm(*group, context);
+    add_prune(*group, context);
 
     auto* verify = group->add_subcommand("verify", "compare every byte of a version with its digests");
     const auto verified = add_reference(*verify);

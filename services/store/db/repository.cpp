@@ -286,9 +286,14 @@ Status lock_blobs_shared(pg::Transaction& transaction) {
     return {};
 }
 
+Status lock_blobs_alone(pg::Transaction& transaction) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock(") + kSweepLock + ")"));
+    return {};
+}
+
 Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
                                                     const std::vector<std::string>& blobs) {
-    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("SELECT pg_advisory_xact_lock(") + kSweepLock + ")"));
+    ATOLL_RETURN_IF_ERROR(lock_blobs_alone(transaction));
     ATOLL_TRY(const auto rows, transaction.query("SELECT value FROM jsonb_array_elements_text($1::jsonb)"
                                                  " WHERE NOT EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)",
                                                  {Json(blobs)}));

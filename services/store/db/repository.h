@@ -70,6 +70,8 @@ Status record_submission(pg::Transaction& transaction, const auth::TaskScope& sc
 
 // Held to the end of the transaction by who makes a version, from looking for its blobs on: none of them goes then.
 Status lock_blobs_shared(pg::Transaction& transaction);
+// Held by who removes a version or a blob: nobody makes a version until the end of the transaction.
+Status lock_blobs_alone(pg::Transaction& transaction);
 // Which of these blobs no version needs, with nobody making one until the end of the transaction.
 Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
                                                     const std::vector<std::string>& blobs);

@@ -142,6 +142,19 @@ Result<std::vector<std::string>> parse_digest_list(const Json& body) {
     return parse_digests(digests, "digests", kDigestsMax);
 }
 
+Result<PruneOrder> parse_prune_order(const Json& body) {
+    ObjectReader reader(body);
+    PruneOrder order;
+    order.model = reader.string_or("model", "");
+    order.dry_run = reader.boolean_or("dry_run", false);
+    const std::int64_t rounds = reader.integer_or("keep_updates_rounds", -1, 1, 1'000'000);
+    const std::int64_t hours = reader.integer_or("unused_blob_hours", -1, 0, 24L * 366);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (rounds >= 0) order.keep_updates_rounds = rounds;
+    if (hours >= 0) order.unused_blob_hours = hours;
+    return order;
+}
+
 bool reads_everything(const auth::Principal& principal) {
     return principal.role != auth::Role::kFacility;
 }
@@ -162,6 +175,10 @@ std::int64_t upload_quota(std::int64_t readable_bytes) {
     return kUploadFactor * readable_bytes + kUploadAllowanceBytes;
 }
 
+std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes) {
+    return kManifestFactor * base_manifest_bytes + kManifestAllowanceBytes;
+}
+
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version) {
     if (principal.role == auth::Role::kAdmin || principal.role == auth::Role::kOperator) return {};
     if (principal.role != auth::Role::kFacility || !principal.scope)
@@ -175,10 +192,6 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
 
 Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
     if (scope.read_versions.size() != 1) return permission_denied("this token names no one base of an update");
-std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes) {
-    return kManifestFactor * base_manifest_bytes + kManifestAllowanceBytes;
-}
-
     if (version.job.value_or(scope.job) != scope.job)
         return invalid_argument("job", "is " + *version.job + ", but this token is of job " + scope.job);
     if (version.round.value_or(scope.round) != scope.round)

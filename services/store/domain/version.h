@@ -39,6 +39,15 @@ Result<NewVersion> parse_new_version(const nlohmann::json& body);
 Result<std::string> parse_tag_target(const nlohmann::json& body);                // {"digest"}
 Result<std::vector<std::string>> parse_digest_list(const nlohmann::json& body);  // {"digests": at most 4096}
 
+// {"model", "dry_run", "keep_updates_rounds", "unused_blob_hours"}, all optional; what is not there is the setting's.
+struct PruneOrder {
+    std::string model;  // empty: all
+    bool dry_run = false;
+    std::optional<std::int64_t> keep_updates_rounds;
+    std::optional<std::int64_t> unused_blob_hours;
+};
+Result<PruneOrder> parse_prune_order(const nlohmann::json& body);
+
 // Everyone but a facility may read all; a facility's token only its scope's read_versions.
 bool reads_everything(const auth::Principal& principal);
 Status may_read_version(const auth::Principal& principal, const std::string& digest);
@@ -46,6 +55,9 @@ Status may_read_version(const auth::Principal& principal, const std::string& dig
 Status may_write_blobs(const auth::Principal& principal);
 // Bytes that one attempt may upload, when its token reads versions of so many: room for wider types and repeats.
 std::int64_t upload_quota(std::int64_t readable_bytes);
+// Bytes that the description of its update may take, when its base's manifest has so many: room for four times the
+// chunks, and for metrics.
+std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes);
 // Admin and operator may write; a facility only an update to its own model.
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
 // An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
@@ -54,6 +66,3 @@ Status take_origin(const auth::TaskScope& scope, NewVersion& version);
 std::set<std::string> blobs_of(const store_client::Manifest& manifest);
 
 }  // namespace atl::store
-// Bytes that the description of its update may take, when its base's manifest has so many: room for four times the
-// chunks, and for metrics.
-std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes);

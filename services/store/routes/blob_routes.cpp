@@ -139,6 +139,8 @@ Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& sett
       blobs(blob_store),
       topic(settings.topic_prefix + "atoll.models"),
       accel_prefix(settings.accel_prefix),
+      keep_updates_rounds(settings.keep_updates_rounds),
+      unused_blob_hours(settings.unused_blob_hours),
       puts(settings.put_concurrency),
       bytes_in(metrics.counter("atoll_store_blob_bytes_received_total", "Bytes of new blobs")),
       bytes_out(metrics.counter("atoll_store_blob_bytes_sent_total", "Bytes of blobs handed out, also by the gateway")),

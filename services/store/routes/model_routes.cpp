@@ -3,7 +3,9 @@
 #include "services/store/blobs/update_check.h"
 #include "services/store/blobs/version_check.h"
 #include "services/store/db/repository.h"
+#include "services/store/db/retention.h"
 #include "services/store/routes/routes.h"
+#include "services/store/work/sweep.h"
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
 #include "shared/service/names.h"
@@ -12,10 +14,10 @@
 namespace atl::store {
 namespace {
 
-using auth::Role;
-using http::Method;
 constexpr std::size_t kLargeManifestBytes = 1U << 20;
 
+using auth::Role;
+using http::Method;
 using http::Request;
 using http::Response;
 using pg::Transaction;
@@ -28,8 +30,6 @@ Response version_response(int status, const Json& version) {
     return with_etag(Response::json(status, version), version.at("digest").get<std::string>());
 }
 
-events::Event created_event(const Json& version) {
-    Json data;
 // The manifest goes into the answer as the text that it is kept as.
 Response full_version_response(const StoredVersion& stored) {
     Response response = version_response(200, stored.version);
@@ -38,6 +38,8 @@ Response full_version_response(const StoredVersion& stored) {
     return response;
 }
 
+events::Event created_event(const Json& version) {
+    Json data;
     for (const char* key : {"model", "digest", "kind", "size", "parents", "job", "round"}) data[key] = version.at(key);
     events::Event event;
     event.type = "atoll.version.created.v1";
@@ -149,11 +151,11 @@ Result<NewVersion> read_new_version(const Request& request) {
 Result<Response> make_version(Routing& routing, const Request& request) {
     const std::string& model = request.param("model");
     const auth::Principal& writer = *request.principal;
-    ATOLL_RETURN_IF_ERROR(may_write_version(writer, model, version));
-    if (writer.role == Role::kFacility) {
     if (writer.role == Role::kFacility)
         ATOLL_RETURN_IF_ERROR(check_body_size(routing, *writer.scope, request.body.size()));
     ATOLL_TRY(NewVersion version, read_new_version(request));
+    ATOLL_RETURN_IF_ERROR(may_write_version(writer, model, version));
+    if (writer.role == Role::kFacility) {
         ATOLL_RETURN_IF_ERROR(take_origin(*writer.scope, version));
         ATOLL_RETURN_IF_ERROR(check_files_of_site(routing, *writer.scope, version));
     } else {
@@ -167,8 +169,6 @@ Result<Response> make_version(Routing& routing, const Request& request) {
     return service::idempotent(routing.pool, request, save);
 }
 
-Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const http::Page page, http::parse_page(request));
 // A large manifest takes some twenty times its bytes while it is worked on: one at a time, and the memory goes back.
 Result<Response> post_version(Routing& routing, const Request& request) {
     if (request.body.size() <= kLargeManifestBytes) return make_version(routing, request);
@@ -179,6 +179,8 @@ Result<Response> post_version(Routing& routing, const Request& request) {
     return made;
 }
 
+Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), page));
     return Response::json(200, versions);
 }
@@ -192,8 +194,45 @@ Result<Response> get_version(Routing&, Transaction& transaction, const Request& 
 Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const Request& request) {
     const std::string& digest = request.param("digest");
     ATOLL_RETURN_IF_ERROR(may_read_version(*request.principal, digest));
+    if (request.principal->role == Role::kFacility) ATOLL_RETURN_IF_ERROR(note_reading(transaction, digest));
     ATOLL_TRY(const StoredVersion stored, find_version_anywhere(transaction.connection(), digest));
     return full_version_response(stored);
+}
+
+Result<Response> remove_version(Routing&, Transaction& transaction, const Request& request) {
+    const std::string& digest = request.param("reference");
+    if (!digest::is_sha256(digest))
+        return invalid_argument("reference", "a version is removed by its digest, 64 hexadecimal characters");
+    ATOLL_RETURN_IF_ERROR(delete_version(transaction, request.param("model"), digest));
+    return Response::empty(204);
+}
+
+Result<Response> remove_model(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(delete_model(transaction, request.param("model")));
+    return Response::empty(204);
+}
+
+Result<Response> remove_tag(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(delete_tag(transaction, request.param("model"), request.param("tag")));
+    return Response::empty(204);
+}
+
+Result<Response> post_prune(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const PruneOrder order, parse_prune_order(body));
+    const std::int64_t rounds = order.keep_updates_rounds.value_or(routing.keep_updates_rounds);
+    ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, order.model, order.dry_run));
+    const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));
+    const bool sweeps = order.unused_blob_hours || age.count() > 0;
+    ATOLL_TRY(const Swept swept,
+              sweeps ? sweep(routing.pool, routing.blobs, age, order.dry_run) : Result<Swept>(Swept()));
+    std::uint64_t bytes = 0;
+    for (const Json& version : versions) bytes += version.at("size").get<std::uint64_t>();
+    return Response::json(200, {{"dry_run", order.dry_run},
+                                {"versions", versions},
+                                {"version_bytes", bytes},
+                                {"blobs", swept.blobs},
+                                {"blob_bytes", swept.bytes}});
 }
 
 Result<Response> get_upload(Routing&, Transaction& transaction, const Request& request) {
@@ -225,6 +264,10 @@ void add_model_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/models/:model/versions/:reference", readers(), get_version);
     routes.add(Method::kPut, "/v1/models/:model/tags/:tag", writers(), put_model_tag);
     routes.add(Method::kGet, "/v1/versions/:digest", service::readers_and_facilities(), get_version_anywhere);
+    routes.add(Method::kDelete, "/v1/models/:model", writers(), remove_model);
+    routes.add(Method::kDelete, "/v1/models/:model/versions/:reference", writers(), remove_version);
+    routes.add(Method::kDelete, "/v1/models/:model/tags/:tag", writers(), remove_tag);
+    routes.add(Method::kPost, "/v1/prune", writers(), post_prune);
     routes.add(Method::kGet, "/v1/uploads/:task/:attempt", readers(), get_upload);
 }
 

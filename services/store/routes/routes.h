@@ -21,10 +21,12 @@ struct Routing {
     BlobStore& blobs;
     std::string topic;                   // of new versions
     std::string accel_prefix;            // as in Settings
+    std::int64_t keep_updates_rounds;    // as in Settings
+    std::int64_t unused_blob_hours;      // as in Settings
     std::counting_semaphore<1024> puts;  // bodies that may be written at once
+    std::mutex large_manifest;           // held by the one version of a large manifest that is being made
     prometheus::Counter& bytes_in;
     prometheus::Counter& bytes_out;
-    std::mutex large_manifest;           // held by the one version of a large manifest that is being made
     prometheus::Counter& refused;
 };
 

@@ -36,8 +36,12 @@ CREATE TABLE versions (
     metrics       jsonb NOT NULL,
     created_by    text NOT NULL,
     created_at    timestamptz NOT NULL DEFAULT now(),
+    -- when a site's token has fetched it last: a job under way may need it
+    read_at       timestamptz,
     PRIMARY KEY (model, digest)
 );
+CREATE INDEX versions_base ON versions ((parents ->> 0));
+CREATE INDEX versions_job ON versions (job, round);
 CREATE INDEX versions_digest ON versions (digest);
 CREATE INDEX versions_listing ON versions (model, sequence);
 

@@ -76,10 +76,10 @@ TEST_F(StoreTest, BlobsThatNoVersionNeedsGoWhenTheyAreOld) {
     const auto missing = call(Method::kPost, "/v1/blobs/missing", {{"digests", {wanted, std::string(64, '0')}}});
     EXPECT_EQ(Json::parse(missing.body).at("missing").size(), 1U);
     auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
-    EXPECT_EQ(sweep(store_->pool(), *blobs, day).value(), 1);
+    EXPECT_EQ(sweep(store_->pool(), *blobs, day)->blobs, 1);
     EXPECT_FALSE(std::filesystem::exists(path_of(unused)));
     for (const std::string& sha256 : {needed, wanted, fresh}) EXPECT_TRUE(std::filesystem::exists(path_of(sha256)));
-    EXPECT_EQ(sweep(store_->pool(), *blobs, day).value(), 0);
+    EXPECT_EQ(sweep(store_->pool(), *blobs, day)->blobs, 0);
     const Json manifest = {
         {"schema", 1},
         {"files", {{{"path", "weights.bin"}, {"size", 6}, {"chunks", {{{"sha256", unused}, {"size", 6}}}}}}}};
@@ -96,7 +96,7 @@ TEST_F(StoreTest, ABlobThatCannotBeRemovedDoesNotEndTheSweep) {
     const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(unused);
     const auto old = fs::file_time_type::clock::now() - std::chrono::hours(48);
     for (const auto& one : {stuck, path}) fs::last_write_time(one, old);
-    EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 1);
+    EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24))->blobs, 1);
     EXPECT_FALSE(fs::exists(path));
 }
 
@@ -116,12 +116,12 @@ TEST_F(StoreTest, AStoreThatHasJustStartedSweepsWhatIsOldAndForgetsUploads) {
     metrics::Registry metrics;
     ASSERT_TRUE(upload());
     {
-        const Sweeper keeping(store_->pool(), *blobs, std::chrono::hours(0), metrics, std::chrono::seconds(0));
+        const Sweeper keeping(store_->pool(), *blobs, std::chrono::hours(0), 2, metrics, std::chrono::seconds(0));
         EXPECT_TRUE(eventually(is_forgotten));
     }
     EXPECT_TRUE(fs::exists(path)) << "no age: blobs stay";
     ASSERT_TRUE(upload());
-    const Sweeper sweeper(store_->pool(), *blobs, std::chrono::hours(24), metrics, std::chrono::seconds(0));
+    const Sweeper sweeper(store_->pool(), *blobs, std::chrono::hours(24), 2, metrics, std::chrono::seconds(0));
     EXPECT_TRUE(eventually([&] { return !fs::exists(path) && is_forgotten(); }));
 }
 
@@ -136,7 +136,7 @@ TEST_F(StoreTest, ASweepWaitsForWhoIsMakingAVersion) {
     ASSERT_TRUE(lock_blobs_shared(making).ok());  // as a request does before it looks for its blobs
     std::atomic<bool> swept = false;
     std::jthread sweeping([&] {
-        EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24)).value(), 0);
+        EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::hours(24))->blobs, 0);
         swept = true;
     });
     const auto waiting = [&] {

@@ -1,46 +1,57 @@
 #include "services/store/work/sweep.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <iterator>
 #include <mutex>
 
 #include "services/store/db/repository.h"
+#include "services/store/db/retention.h"
 #include "shared/log/log.h"
 
 namespace atl::store {
 namespace {
 
 constexpr std::chrono::hours kSweepInterval{1};
+constexpr std::int64_t kPrunedAtOnce = 100;
+constexpr std::int64_t kDryRunMax = 10'000;
 constexpr char kHexDigits[] = "0123456789abcdef";
 
 // Those below one directory of the root, so that makers of versions are held up for a moment only.
-Result<std::int64_t> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std::string& first_digits,
-                                     std::chrono::seconds age) {
+Result<Swept> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std::string& first_digits,
+                              std::chrono::seconds age, bool dry_run) {
     const std::vector<std::string> old = blobs.older_than(first_digits, age);
-    if (old.empty()) return 0;
+    if (old.empty()) return Swept();
     ATOLL_TRY(auto connection, pool.acquire());
     ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
     ATOLL_TRY(const std::vector<std::string> unneeded, unreferenced_blobs(transaction, old));
-    std::int64_t count = 0;
+    Swept swept;
     for (const std::string& sha256 : unneeded) {
-        const auto removed = blobs.remove_if_older(sha256, age);
+        const auto size = blobs.blob_size(sha256);
+        const auto removed = dry_run ? Result<bool>(true) : blobs.remove_if_older(sha256, age);
         if (!removed.ok()) spdlog::warn("blob {} stays: {}", sha256, describe(removed.error()));
-        count += removed.ok() && *removed ? 1 : 0;
+        if (!removed.ok() || !*removed || !size.ok()) continue;
+        ++swept.blobs;
+        swept.bytes += *size;
     }
     ATOLL_RETURN_IF_ERROR(transaction.commit());
-    return count;
+    return swept;
 }
 
 // What goes wrong is logged: an hour later it is tried again.
-std::int64_t sweep_once(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age) try {
+std::int64_t sweep_once(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, std::int64_t rounds) try {
+    const auto pruned = prune_versions(pool, rounds, {}, false);
+    if (!pruned.ok()) spdlog::warn("removing updates of old rounds: {}", describe(pruned.error()));
+    if (pruned.ok() && !pruned->empty()) spdlog::info("{} updates of old rounds are gone", pruned->size());
     if (const Status forgotten = forget_uploads(pool); !forgotten.ok())
         spdlog::warn("forgetting uploads: {}", describe(forgotten.error()));
     if (age.count() == 0) return 0;
     const auto removed = sweep(pool, blobs, age);
     if (!removed.ok()) spdlog::warn("sweeping blobs: {}", describe(removed.error()));
-    if (!removed.ok() || *removed == 0) return 0;
-    spdlog::info("{} blobs that no version needs are gone", *removed);
-    return *removed;
+    if (!removed.ok() || removed->blobs == 0) return 0;
+    spdlog::info("{} blobs that no version needs are gone, {} bytes", removed->blobs, removed->bytes);
+    return removed->blobs;
 } catch (const std::exception& exception) {
     spdlog::warn("sweeping blobs: {}", exception.what());
     return 0;
@@ -53,27 +64,44 @@ Status forget_uploads(pg::Pool& pool) {
     return delete_old_uploads(*connection);
 }
 
-Result<std::int64_t> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age) {
-    std::int64_t count = 0;
+Result<Swept> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, bool dry_run) {
+    Swept swept;
     for (const char first : std::string_view(kHexDigits))
         for (const char second : std::string_view(kHexDigits)) {
-            ATOLL_TRY(const std::int64_t removed, sweep_directory(pool, blobs, {first, second}, age));
-            count += removed;
+            ATOLL_TRY(const Swept some, sweep_directory(pool, blobs, {first, second}, age, dry_run));
+            swept.blobs += some.blobs;
+            swept.bytes += some.bytes;
         }
-    return count;
+    return swept;
 }
 
-Sweeper::Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, metrics::Registry& metrics,
-                 std::chrono::seconds grace) {
+Result<std::vector<Json>> prune_versions(pg::Pool& pool, std::int64_t rounds, const std::string& model, bool dry_run) {
+    std::vector<Json> gone;
+    while (rounds > 0) {
+        ATOLL_TRY(auto connection, pool.acquire());
+        if (dry_run) return outdated_versions(*connection, rounds, model, kDryRunMax);
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
+        ATOLL_RETURN_IF_ERROR(lock_blobs_alone(transaction));
+        ATOLL_TRY(auto some, outdated_versions(*connection, rounds, model, kPrunedAtOnce));
+        if (some.empty()) break;
+        ATOLL_RETURN_IF_ERROR(delete_versions(transaction, some));
+        ATOLL_RETURN_IF_ERROR(transaction.commit());
+        std::ranges::move(some, std::back_inserter(gone));
+    }
+    return gone;
+}
+
+Sweeper::Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, std::int64_t rounds,
+                 metrics::Registry& metrics, std::chrono::seconds grace) {
     auto& swept = metrics.counter("atoll_store_blobs_swept_total", "Blobs removed because no version needs them");
-    thread_ = std::jthread([&pool, &blobs, &swept, age, grace](const std::stop_token& stop) {
+    thread_ = std::jthread([&pool, &blobs, &swept, age, rounds, grace](const std::stop_token& stop) {
         std::mutex mutex;
         std::unique_lock lock(mutex);
         std::condition_variable_any stopped;
         std::chrono::seconds wait = grace;
         while (!stopped.wait_for(lock, stop, wait, [&stop] { return stop.stop_requested(); })) {
             wait = kSweepInterval;
-            swept.Increment(static_cast<double>(sweep_once(pool, blobs, age)));
+            swept.Increment(static_cast<double>(sweep_once(pool, blobs, age, rounds)));
         }
     });
 }

@@ -2,7 +2,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "services/store/blobs/blob_store.h"
 #include "shared/metrics/metrics.h"
@@ -10,10 +13,20 @@
 
 namespace atl::store {
 
+struct Swept {
+    std::int64_t blobs = 0;
+    std::uint64_t bytes = 0;
+};
+
 // Removes the blobs that no version needs and that nobody has stored or asked about for `age`: what uploads left that
 // never became a version. How many. Safe beside uploads and new versions, and to be killed at any instant. A blob that
-// cannot be removed is logged and stays.
-Result<std::int64_t> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age);
+// cannot be removed is logged and stays. `dry_run` only counts.
+Result<Swept> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, bool dry_run = false);
+
+// Removes what outdated_versions() names, of all models if `model` is empty, in small transactions; returns it. Safe to
+// be killed at any instant. `rounds` 0 removes nothing, nor does `dry_run`.
+Result<std::vector<nlohmann::json>> prune_versions(pg::Pool& pool, std::int64_t rounds, const std::string& model,
+                                                   bool dry_run);
 
 // Forgets what attempts have uploaded whose tokens have long expired.
 Status forget_uploads(pg::Pool& pool);
@@ -22,10 +35,10 @@ Status forget_uploads(pg::Pool& pool);
 // pause of dispatch is shorter.
 inline constexpr std::chrono::minutes kSweepGrace{30};
 
-// A thread that sweeps once an hour, first `grace` after the start. No age: only uploads are forgotten.
+// A thread that prunes versions and sweeps blobs once an hour, first `grace` after the start. No age: blobs stay.
 class Sweeper {
   public:
-    Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, metrics::Registry& metrics,
+    Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, std::int64_t rounds, metrics::Registry& metrics,
             std::chrono::seconds grace = kSweepGrace);
 
   private:

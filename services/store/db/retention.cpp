@@ -1,0 +1,139 @@
+#include "services/store/db/retention.h"
+
+#include "shared/json/json.h"
+
+namespace atl::store {
+namespace {
+
+// Whether another model has the version v as well: then removing v takes nothing from anybody.
+constexpr const char* kIsElsewhere =
+    "EXISTS (SELECT 1 FROM versions o WHERE o.digest = v.digest AND o.model <> v.model)";
+constexpr const char* kIsRead = "v.read_at > now() - interval '7 days'";
+
+Status drop_manifests(pg::Transaction& transaction, const Json& digests) {
+    for (const char* from : {"manifest_blobs WHERE manifest", "manifests WHERE digest"})
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query(std::string("DELETE FROM ") + from +
+                                  " IN (SELECT value FROM jsonb_array_elements_text($1::jsonb)"
+                                  " WHERE NOT EXISTS (SELECT 1 FROM versions WHERE versions.digest = value))",
+                              {digests}));
+    return {};
+}
+
+std::string name_of(const pg::Rows& rows, const char* digest) {
+    return rows.text(0, "model") + "@" + rows.text(0, digest);
+}
+
+Error needed(const std::string& what, const std::string& by) {
+    return conflict(what + " is needed: " + by, "digest");
+}
+
+// kConflict if somebody outside `model` needs what v names ("v.model = $1 …").
+Status check_others(pg::Transaction& transaction, const std::string& which, const std::string& child,
+                    const std::vector<pg::Param>& values, const std::string& what) {
+    ATOLL_TRY(const auto children,
+              transaction.query("SELECT c.model AS model, c.digest AS digest FROM versions v JOIN versions c"
+                                " ON c.parents->>0 = v.digest AND c.digest <> v.digest WHERE " +
+                                    which + " AND " + child + " AND NOT " + kIsElsewhere + " LIMIT 1",
+                                values));
+    if (!children.empty()) return needed(what, "it is the base of " + name_of(children, "digest"));
+    ATOLL_TRY(const auto reads,
+              transaction.query("SELECT " + pg::rfc3339("v.read_at") + " AS read_at FROM versions v WHERE " + which +
+                                    " AND " + kIsRead + " AND NOT " + kIsElsewhere + " LIMIT 1",
+                                values));
+    if (reads.empty()) return {};
+    return needed(what, "a site has fetched it at " + reads.text(0, "read_at") + ", less than seven days ago");
+}
+
+Status check_untagged(pg::Transaction& transaction, const std::string& which, const std::vector<pg::Param>& values,
+                      const std::string& what) {
+    ATOLL_TRY(const auto tags,
+              transaction.query("SELECT tag FROM tags WHERE model = $1" + which + " ORDER BY tag LIMIT 1", values));
+    if (tags.empty()) return {};
+    return needed(what, "it has the tag " + tags.text(0, "tag") + "; remove the tag first");
+}
+
+}  // namespace
+
+Status note_reading(pg::Transaction& transaction, const std::string& digest) {
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE versions SET read_at = now() WHERE digest = $1"
+                          " AND (read_at IS NULL OR read_at < now() - interval '1 hour')",
+                          {digest}));
+    return {};
+}
+
+Status delete_version(pg::Transaction& transaction, const std::string& model, const std::string& digest) {
+    ATOLL_RETURN_IF_ERROR(lock_blobs_alone(transaction));
+    const std::string what = model + "@" + digest;
+    ATOLL_TRY(const auto found,
+              transaction.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
+    if (found.empty()) return not_found("model " + model + " has no version " + digest, "digest");
+    ATOLL_RETURN_IF_ERROR(check_untagged(transaction, " AND digest = $2", {model, digest}, what));
+    ATOLL_RETURN_IF_ERROR(check_others(transaction, "v.model = $1 AND v.digest = $2", "true", {model, digest}, what));
+    ATOLL_TRY(const auto newest,
+              transaction.query(std::string("SELECT job FROM versions v WHERE model = $1 AND digest = $2 AND NOT ") +
+                                    kIsElsewhere +
+                                    " AND kind = 'global' AND round >= (SELECT max(round) FROM versions o"
+                                    " WHERE o.job = v.job AND o.kind = 'global')",
+                                {model, digest}));
+    if (!newest.empty()) return needed(what, "it is the newest model of job " + newest.text(0, "job"));
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
+    return drop_manifests(transaction, Json::array({digest}));
+}
+
+Status delete_model(pg::Transaction& transaction, const std::string& model) {
+    ATOLL_RETURN_IF_ERROR(lock_blobs_alone(transaction));
+    ATOLL_RETURN_IF_ERROR(find_model(transaction.connection(), model));
+    ATOLL_RETURN_IF_ERROR(check_untagged(transaction, "", {model}, model));
+    ATOLL_RETURN_IF_ERROR(check_others(transaction, "v.model = $1", "c.model <> $1", {model}, model));
+    ATOLL_TRY(const auto removed, transaction.query("DELETE FROM versions WHERE model = $1 RETURNING digest", {model}));
+    Json digests = Json::array();
+    for (int row = 0; row < removed.size(); ++row) digests.push_back(removed.text(row, "digest"));
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM models WHERE name = $1", {model}));
+    return drop_manifests(transaction, digests);
+}
+
+Status delete_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag) {
+    ATOLL_TRY(const auto removed, transaction.query("DELETE FROM tags WHERE model = $1 AND tag = $2", {model, tag}));
+    if (removed.affected() == 0) return not_found("model " + model + " has no tag " + tag, "tag");
+    return {};
+}
+
+Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const std::string& model,
+                                            std::int64_t count_max) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT v.model AS model, v.digest AS digest, v.kind AS kind, v.job AS job,"
+                               " v.round AS round, m.size_bytes AS size FROM versions v"
+                               " JOIN manifests m ON m.digest = v.digest"
+                               " JOIN (SELECT job, max(round) AS round FROM versions WHERE job IS NOT NULL"
+                               " AND kind IN ('update', 'global') GROUP BY job) newest ON newest.job = v.job"
+                               " WHERE v.kind IN ('update', 'optimizer_state') AND v.round <= newest.round - $1::int"
+                               " AND ($2 = '' OR v.model = $2)"
+                               " AND (v.read_at IS NULL OR v.read_at < now() - interval '1 day')"
+                               " AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.model = v.model AND t.digest = v.digest)"
+                               " AND NOT EXISTS (SELECT 1 FROM versions c WHERE c.parents->>0 = v.digest"
+                               " AND c.digest <> v.digest) ORDER BY v.sequence LIMIT $3",
+                               {rounds, model, count_max}));
+    std::vector<Json> outdated;
+    for (int row = 0; row < rows.size(); ++row)
+        outdated.push_back({{"model", rows.text(row, "model")},
+                            {"digest", rows.text(row, "digest")},
+                            {"kind", rows.text(row, "kind")},
+                            {"job", rows.text(row, "job")},
+                            {"round", rows.integer(row, "round")},
+                            {"size", rows.integer(row, "size")}});
+    return outdated;
+}
+
+Status delete_versions(pg::Transaction& transaction, const std::vector<Json>& versions) {
+    Json digests = Json::array();
+    for (const Json& version : versions) digests.push_back(version.at("digest"));
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("DELETE FROM versions USING jsonb_array_elements($1::jsonb) AS gone"
+                          " WHERE versions.model = gone->>'model' AND versions.digest = gone->>'digest'",
+                          {Json(versions)}));
+    return drop_manifests(transaction, digests);
+}
+
+}  // namespace atl::store

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/store/db/repository.h"
+
+// What of the versions somebody needs, and the removal of others: SQL. The bytes go with the next sweep.
+namespace atl::store {
+
+// Notes that a site's token has read a version: it is needed for a while.
+Status note_reading(pg::Transaction& transaction, const std::string& digest);
+
+// kNotFound; kConflict names what needs it: a tag, a version that has it as its base, a site that has read it in the
+// last seven days, or its job, whose newest model it is. A digest that another model has too is needed by tags alone.
+Status delete_version(pg::Transaction& transaction, const std::string& model, const std::string& digest);
+// The model with its versions; the same of any of them, but that a job's newest goes, too.
+Status delete_model(pg::Transaction& transaction, const std::string& model);
+Status delete_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag);
+
+// Updates and optimizer states of rounds before the newest `rounds` of their job, those that nothing needs, oldest
+// first: {"model","digest","kind","job","round","size"} each. All models if `model` is empty.
+Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const std::string& model,
+                                            std::int64_t count_max);
+// Removes versions of outdated_versions(), in whose transaction it must be.
+Status delete_versions(pg::Transaction& transaction, const std::vector<Json>& versions);
+
+}  // namespace atl::store

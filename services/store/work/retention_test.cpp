@@ -1,0 +1,121 @@
+// What of the versions goes.
+#include "services/store/db/retention.h"
+
+#include "services/store/testing/store_fixture.h"
+#include "services/store/work/sweep.h"
+
+namespace atl::store {
+namespace {
+
+class RetentionTest : public StoreTest {
+  protected:
+    void SetUp() override {
+        StoreTest::SetUp();
+        if (IsSkipped()) return;
+        create_model("base");
+        create_model("out");
+        base_ = make("base", "base", {}, 0);
+    }
+    // A version of one file, which no other has.
+    std::string make(const std::string& model, const std::string& kind, const std::vector<std::string>& parents,
+                     int round) {
+        Json version = {
+            {"manifest", stored({{"config.json", std::to_string(++count_)}})}, {"kind", kind}, {"parents", parents}};
+        if (round > 0) version.update({{"job", "job1"}, {"round", round}});
+        const auto made = call(Method::kPost, "/v1/models/" + model + "/versions", version);
+        EXPECT_EQ(made.status, 201) << made.body;
+        return Json::parse(made.body).at("digest");
+    }
+    // Why it stays; empty: it is gone.
+    std::string remove(const std::string& path) {
+        const auto response = call(Method::kDelete, "/v1/models/" + path);
+        if (response.status == 204) return {};
+        EXPECT_EQ(response.status, 409) << response.body;
+        return Json::parse(response.body).at("detail");
+    }
+    bool is_there(const std::string& digest) { return call(Method::kGet, "/v1/versions/" + digest).status == 200; }
+    Json prune(const Json& order) { return Json::parse(call(Method::kPost, "/v1/prune", order).body); }
+
+    int count_ = 0;
+    std::string base_;
+};
+
+bool names(const std::string& text, const std::string& what) {
+    return text.find(what) != std::string::npos;
+}
+
+TEST_F(RetentionTest, AVersionGoesWhenNothingNeedsIt) {
+    const std::string update = make("out", "update", {base_}, 1);
+    const std::string global = make("out", "global", {base_, update}, 1);
+    EXPECT_TRUE(names(remove("base/versions/" + base_), update)) << "its base";
+    EXPECT_TRUE(names(remove("out/versions/" + global), "job1")) << "the next round may begin from it";
+    const std::string next = make("out", "global", {global}, 2);
+    EXPECT_TRUE(names(remove("out/versions/" + global), next));
+    ASSERT_EQ(call(Method::kPut, "/v1/models/out/tags/best", {{"digest", update}}).status, 200);
+    EXPECT_TRUE(names(remove("out/versions/" + update), "best"));
+    EXPECT_EQ(call(Method::kDelete, "/v1/models/out/tags/best").status, 204);
+    EXPECT_EQ(call(Method::kDelete, "/v1/models/out/tags/best").status, 404);
+    EXPECT_EQ(remove("out/versions/" + update), "") << "a mean does not need what it was made of";
+    EXPECT_FALSE(is_there(update));
+    EXPECT_EQ(call(Method::kDelete, "/v1/models/out/versions/" + update).status, 404);
+    EXPECT_EQ(call(Method::kDelete, "/v1/models/out/versions/best").status, 422);
+    EXPECT_EQ(row_count("manifests WHERE digest = '" + update + "'"), 0);
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    EXPECT_EQ(sweep(store_->pool(), *blobs, std::chrono::seconds(0))->blobs, 1) << "its one file";
+    for (const std::string& kept : {base_, global, next}) EXPECT_TRUE(is_there(kept));
+}
+
+TEST_F(RetentionTest, WhatASiteHasFetchedIsNeededForAWhile) {
+    http::Client site = facility({base_}, "out");
+    ASSERT_EQ(call(site, Method::kGet, "/v1/versions/" + base_).status, 200);
+    EXPECT_TRUE(names(remove("base/versions/" + base_), "site"));
+    EXPECT_TRUE(names(remove("base"), "site"));
+    auto connection = store_->pool().acquire().value();
+    ASSERT_TRUE(connection->query("UPDATE versions SET read_at = now() - interval '8 days'").ok());
+    EXPECT_EQ(remove("base/versions/" + base_), "");
+}
+
+TEST_F(RetentionTest, AModelGoesWithItsVersionsUnlessAnotherNeedsThem) {
+    const std::string first = make("out", "global", {base_}, 1);
+    make("out", "global", {first}, 2);
+    EXPECT_TRUE(names(remove("base"), first));
+    EXPECT_EQ(remove("out"), "");
+    EXPECT_EQ(call(Method::kGet, "/v1/models/out").status, 404);
+    EXPECT_EQ(call(Method::kDelete, "/v1/models/out").status, 404);
+    EXPECT_EQ(remove("base"), "");
+    EXPECT_EQ(version_count() + row_count("manifest_blobs"), 0);
+}
+
+TEST_F(RetentionTest, UpdatesOfOldRoundsGoAndNothingElse) {
+    std::vector<std::string> updates;
+    std::vector<std::string> globals = {base_};
+    std::vector<std::string> states;
+    for (int round = 1; round <= 4; ++round) {
+        updates.push_back(make("out", "update", {globals.back()}, round));
+        states.push_back(make("out", "optimizer_state", {}, round));
+        globals.push_back(make("out", "global", {globals.back(), updates.back()}, round));
+    }
+    const std::string tagged = make("out", "update", {base_}, 1);
+    ASSERT_EQ(call(Method::kPut, "/v1/models/out/tags/best", {{"digest", tagged}}).status, 200);
+    const std::string fetched = make("out", "update", {base_}, 1);
+    http::Client site = facility({fetched}, "");
+    ASSERT_EQ(call(site, Method::kGet, "/v1/versions/" + fetched).status, 200);
+    const Json look = prune({{"dry_run", true}});
+    ASSERT_EQ(look.at("versions").size(), 4U) << look;
+    EXPECT_EQ(look.at("versions").at(0).at("digest"), updates[0]);
+    EXPECT_TRUE(is_there(updates[0]));
+    EXPECT_EQ(prune({{"model", "base"}}).at("versions").size(), 0U);
+    EXPECT_EQ(prune(Json::object()).at("versions").size(), 4U);
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_EQ(is_there(updates[i]), i >= 2) << i;
+        EXPECT_EQ(is_there(states[i]), i >= 2) << i;
+        EXPECT_TRUE(is_there(globals[i + 1]));
+    }
+    EXPECT_TRUE(is_there(tagged));
+    EXPECT_TRUE(is_there(fetched));
+    EXPECT_EQ(prune({{"keep_updates_rounds", 1}}).at("versions").size(), 2U);
+    EXPECT_EQ(problem_field(call(Method::kPost, "/v1/prune", {{"keep_updates_rounds", 0}})), "keep_updates_rounds");
+}
+
+}  // namespace
+}  // namespace atl::store
