@@ -4,6 +4,7 @@
 
 #include "services/store/embedded.h"
 #include "services/store/routes/routes.h"
+#include "services/store/work/scrub.h"
 #include "services/store/work/sweep.h"
 #include "shared/events/events.h"
 #include "shared/service/idempotency.h"
@@ -28,7 +29,8 @@ class RunningStore : public service::Running {
           routing_(context.pool, *blobs_, settings, context.metrics),
           relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics),
           sweeper_(context.pool, *blobs_, std::chrono::hours(settings.unused_blob_hours), settings.keep_updates_rounds,
-                   context.metrics) {
+                   context.metrics),
+          scrubber_(context.pool, *blobs_, std::chrono::days(settings.scrub_days), context.metrics) {
         add_blob_routes(context.server, routing_);
         add_model_routes(context.server, routing_);
     }
@@ -38,6 +40,7 @@ class RunningStore : public service::Running {
     Routing routing_;
     events::Relay relay_;
     Sweeper sweeper_;
+    Scrubber scrubber_;
 };
 
 }  // namespace
@@ -45,6 +48,7 @@ class RunningStore : public service::Running {
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
     ::mallopt(M_MMAP_THRESHOLD, kBodyBytes);
     ATOLL_TRY(auto blobs, BlobStore::open(settings.root, settings.free_bytes_min));
+    ATOLL_RETURN_IF_ERROR(recall_damage(context.pool, *blobs));
     return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, settings, std::move(blobs)));
 }
 

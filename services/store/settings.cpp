@@ -14,6 +14,7 @@ Result<Settings> parse_settings(const json::Json& own) {
     const std::int64_t free_bytes_min = reader.integer_or("free_bytes_min", -1, 0, std::int64_t{1} << 60);
     if (free_bytes_min >= 0) settings.free_bytes_min = static_cast<std::uint64_t>(free_bytes_min);
     settings.keep_updates_rounds = reader.integer_or("keep_updates_rounds", settings.keep_updates_rounds, 0, 1'000'000);
+    settings.scrub_days = reader.integer_or("scrub_days", settings.scrub_days, 0, 3660);
     settings.topic_prefix = reader.string_or("topic_prefix", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (!settings.root.is_absolute()) return invalid_argument("store.root", "must be an absolute path");

@@ -19,6 +19,7 @@ struct Settings {
     std::optional<std::uint64_t> free_bytes_min =
         std::nullopt;                      // of root's file system, below which uploads are refused
     std::int64_t keep_updates_rounds = 2;  // of a job, whose updates are kept; 0: all
+    std::int64_t scrub_days = 30;          // in which all blobs are read and compared with their names; 0: never
     std::string topic_prefix;              // of Kafka topics, for tests
 };
 

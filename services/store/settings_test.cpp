@@ -18,6 +18,7 @@ TEST(StoreSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(settings.put_concurrency, 8);
     EXPECT_EQ(settings.unused_blob_hours, 24);
     EXPECT_EQ(settings.keep_updates_rounds, 2);
+    EXPECT_EQ(settings.scrub_days, 30);
     EXPECT_FALSE(settings.free_bytes_min.has_value());
     EXPECT_EQ(parse_settings({{"root", "/r"}, {"free_bytes_min", 5}})->free_bytes_min, 5U);
     EXPECT_EQ(parse_settings({{"root", "/r"}, {"accel_prefix", "/internal/blobs/"}})->accel_prefix, "/internal/blobs/");
@@ -34,6 +35,7 @@ TEST(StoreSettingsTest, EachWrongKeyIsNamedInFull) {
                                           {"unused_blob_hours", -1},
                                           {"free_bytes_min", -1},
                                           {"keep_updates_rounds", -1},
+                                          {"scrub_days", -1},
                                           {"topic_prefix", 1},
                                           {"no_such_key", 3}});
 }

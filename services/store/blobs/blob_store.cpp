@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kReadBytes = 1U << 20;
+
 // The path is for the log; a client learns only what went wrong.
 Error disk_error(const std::string& what) {
     if (errno == ENOSPC || errno == EDQUOT)
@@ -65,26 +67,40 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
     const std::string actual = digest::sha256(bytes);
     if (actual != sha256) return invalid_argument("sha256", "the body's sha256 is " + actual + ", not " + sha256);
     const fs::path path = root_ / relative_path(sha256);
-    if (const auto size = blob_size(sha256); size.ok() && *size == bytes.size()) {
+    ATOLL_TRY(const bool is_whole, holds(sha256, bytes));
+    if (is_whole) {
+        forget_damage(sha256);
         ATOLL_TRY(const bool is_there, touch(sha256));
         // Another writer may have named it a moment ago.
         if (is_there) ATOLL_RETURN_IF_ERROR(sync_names(path));
         if (is_there) return Stored::kThereAlready;
     }
-    const fs::path temporary = root_ / "tmp" / new_id();
-    Status status = write_temporary(temporary, bytes);
-    if (status.ok()) status = make_parents(path);
-    if (status.ok()) status = publish(temporary, path);
     bytes_in_hand_ += bytes.size();
     const Status written = write_new(path, bytes);
     bytes_in_hand_ -= bytes.size();
     ATOLL_RETURN_IF_ERROR(written);
+    forget_damage(sha256);
     ATOLL_RETURN_IF_ERROR(sync_names(path));
     return Stored::kNew;
 }
 
+// Whether the bytes on the disk are these. Who sends a blob that is there, but has rotted, heals it.
+Result<bool> BlobStore::holds(const std::string& sha256, std::string_view bytes) const {
+    const auto size = blob_size(sha256);
+    if (!size.ok() || *size != bytes.size()) return false;
+    for (std::uint64_t at = 0; at < bytes.size(); at += kReadBytes) {
+        const auto piece = read(sha256, at, kReadBytes);
+        if (!piece.ok() || *piece != bytes.substr(at, kReadBytes)) return false;
+    }
+    return true;
+}
+
 Status BlobStore::write_new(const fs::path& path, std::string_view bytes) {
     ATOLL_RETURN_IF_ERROR(check_space());
+    const fs::path temporary = root_ / "tmp" / new_id();
+    Status status = write_temporary(temporary, bytes);
+    if (status.ok()) status = make_parents(path);
+    if (status.ok()) status = publish(temporary, path);
     if (!status.ok()) ::unlink(temporary.c_str());
     return status;
 }
@@ -158,17 +174,63 @@ Status BlobStore::sync(const fs::path& directory) {
     return {};
 }
 
+Result<bool> BlobStore::is_intact(const std::string& sha256) {
+    const auto size = blob_size(sha256);
+    if (!size.ok()) forget_damage(sha256);
+    ATOLL_RETURN_IF_ERROR(size);
+    {
+        // From the disk, not from memory; and what others read often stays there.
+        const UniqueFd fd(::open((root_ / relative_path(sha256)).c_str(), O_RDONLY | O_CLOEXEC));
+        if (fd.valid()) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+    digest::Sha256 hash;
+    bool is_readable = true;
+    for (std::uint64_t at = 0; at < *size && is_readable; at += kReadBytes) {
+        const auto piece = read(sha256, at, kReadBytes);
+        if (!piece.ok() && piece.error().code == ErrorCode::kNotFound) return piece.error();
+        is_readable = piece.ok();
+        if (is_readable) hash.update(*piece);
+    }
+    const bool is_intact = is_readable && hash.finish() == sha256;
+    if (is_intact)
+        forget_damage(sha256);
+    else
+        mark_damaged(sha256);
+    return is_intact;
+}
+
+void BlobStore::mark_damaged(const std::string& sha256) {
+    const std::lock_guard lock(damage_);
+    damaged_.insert(sha256);
+}
+
+void BlobStore::forget_damage(const std::string& sha256) {
+    const std::lock_guard lock(damage_);
+    damaged_.erase(sha256);
+}
+
+bool BlobStore::is_damaged(const std::string& sha256) const {
+    const std::lock_guard lock(damage_);
+    return damaged_.contains(sha256);
+}
+
+std::size_t BlobStore::damaged_count() const {
+    const std::lock_guard lock(damage_);
+    return damaged_.size();
+}
+
 Result<bool> BlobStore::touch(const std::string& sha256) {
+    if (is_damaged(sha256)) return false;
     const std::lock_guard lock(ages_);
     if (::utimensat(AT_FDCWD, (root_ / relative_path(sha256)).c_str(), nullptr, 0) == 0) return true;
     if (errno == ENOENT) return false;
     return disk_error("touching a blob");
 }
 
-std::vector<std::string> BlobStore::older_than(const std::string& first_digits, std::chrono::seconds age) const {
+std::vector<std::string> BlobStore::older_than(const std::string& directory, std::chrono::seconds age) const {
     std::vector<std::string> names;
-    std::error_code error;  // a directory that cannot be read holds nothing to name
-    for (fs::recursive_directory_iterator entry(root_ / first_digits, error), end; !error && entry != end;
+    std::error_code error;  // one that cannot be read holds nothing to name
+    for (fs::recursive_directory_iterator entry(root_ / directory, error), end; !error && entry != end;
          entry.increment(error)) {
         const std::string name = entry->path().filename();
         if (digest::is_sha256(name) && is_older(entry->path(), age)) names.push_back(name);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,10 +40,12 @@ class BlobStore {
     // answered is there already: this is for names that another caller has just made.
     Status sync_names();
 
-    // Makes the blob as young as a new one; false if there is none. Whoever is told that a blob is there counts on it.
+    // Makes the blob as young as a new one; false if there is none or it is damaged. Whoever is told that a blob is
+    // there counts on it.
     Result<bool> touch(const std::string& sha256);
-    // The blobs whose name begins with these two digits and that were last stored or touched so long ago or longer.
-    std::vector<std::string> older_than(const std::string& first_digits, std::chrono::seconds age) const;
+    // The blobs below this directory of the root ("ab", "ab/cd") that were last stored or touched so long ago or
+    // longer.
+    std::vector<std::string> older_than(const std::string& directory, std::chrono::seconds age) const;
     // Removes the blob if it is still that old. A reader that has opened it reads on.
     Result<bool> remove_if_older(const std::string& sha256, std::chrono::seconds age);
 
@@ -50,6 +53,14 @@ class BlobStore {
     Result<std::uint64_t> blob_size(const std::string& sha256) const;
     // At most `count` bytes from `offset`; fewer at the end.
     Result<std::string> read(const std::string& sha256, std::uint64_t offset, std::uint64_t count) const;
+
+    // Reads the whole blob from the disk and compares it with its name; one that differs is damaged until it is stored
+    // again or found intact. kNotFound if there is none.
+    Result<bool> is_intact(const std::string& sha256);
+    // For what an earlier process has found. A damaged blob is missing for who asks, and put() replaces it.
+    void mark_damaged(const std::string& sha256);
+    bool is_damaged(const std::string& sha256) const;
+    std::size_t damaged_count() const;
 
     // "ab/cd/<sha256>", below the root.
     static std::string relative_path(const std::string& sha256);
@@ -66,6 +77,8 @@ class BlobStore {
         : root_(std::move(root)), free_bytes_min_(free_bytes_min) {}
     Status write_new(const std::filesystem::path& path, std::string_view bytes);
     Status check_space() const;
+    Result<bool> holds(const std::string& sha256, std::string_view bytes) const;
+    void forget_damage(const std::string& sha256);
     Status publish(const std::filesystem::path& temporary, const std::filesystem::path& path);
     Status make_parents(const std::filesystem::path& blob);
     Status write_temporary(const std::filesystem::path& path, std::string_view bytes);
@@ -79,6 +92,8 @@ class BlobStore {
     // Directories with names that may not be on the disk yet, each with its newest change.
     std::map<std::filesystem::path, std::uint64_t> unsynced_;
     std::uint64_t changes_ = 0;
+    mutable std::mutex damage_;
+    std::set<std::string> damaged_;
     std::function<int()> write_hook_;
     std::function<int()> sync_hook_;
 };

@@ -60,6 +60,9 @@ Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
                 return invalid_argument(field("sha256"),
                                         "blob " + chunk.sha256 + " of " + file.path + " has not been uploaded");
             if (!size.ok()) return size.error();
+            if (blobs.is_damaged(chunk.sha256))
+                return invalid_argument(field("sha256"),
+                                        "blob " + chunk.sha256 + " of " + file.path + " is damaged: upload it again");
             if (*size != chunk.size)
                 return invalid_argument(field("size"), "blob " + chunk.sha256 + " of " + file.path + " has " +
                                                            std::to_string(*size) + " bytes, not " +

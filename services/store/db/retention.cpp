@@ -136,4 +136,57 @@ Status delete_versions(pg::Transaction& transaction, const std::vector<Json>& ve
     return drop_manifests(transaction, digests);
 }
 
+Result<Json> list_damaged(pg::Connection& connection) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT blob, " + pg::rfc3339("found_at") +
+                               " AS found_at, (SELECT coalesce(jsonb_agg(jsonb_build_object('model', v.model, 'digest',"
+                               " v.digest) ORDER BY v.sequence), '[]') FROM versions v WHERE v.digest IN"
+                               " (SELECT manifest FROM manifest_blobs m WHERE m.blob = d.blob)) AS versions"
+                               " FROM damaged_blobs d ORDER BY blob LIMIT 1000"));
+    Json items = Json::array();
+    for (int row = 0; row < rows.size(); ++row)
+        items.push_back({{"sha256", rows.text(row, "blob")},
+                         {"found_at", rows.text(row, "found_at")},
+                         {"versions", rows.json(row, "versions")}});
+    return Json{{"items", std::move(items)}};
+}
+
+Result<std::vector<std::string>> damaged_blobs(pg::Connection& connection) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT blob FROM damaged_blobs"));
+    std::vector<std::string> blobs;
+    for (int row = 0; row < rows.size(); ++row) blobs.push_back(rows.text(row, "blob"));
+    return blobs;
+}
+
+Result<std::vector<std::string>> add_damaged(pg::Connection& connection, const std::string& blob) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("INSERT INTO damaged_blobs (blob) VALUES ($1) ON CONFLICT (blob) DO NOTHING", {blob}));
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT model, digest FROM versions WHERE digest IN (SELECT manifest FROM manifest_blobs"
+                               " WHERE blob = $1) ORDER BY sequence LIMIT 100",
+                               {blob}));
+    std::vector<std::string> versions;
+    for (int row = 0; row < rows.size(); ++row)
+        versions.push_back(rows.text(row, "model") + "@" + rows.text(row, "digest"));
+    return versions;
+}
+
+Status remove_damaged(pg::Connection& connection, const std::string& blob) {
+    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM damaged_blobs WHERE blob = $1", {blob}));
+    return {};
+}
+
+Result<std::string> last_scrubbed(pg::Connection& connection) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT directory FROM scrub"));
+    return rows.empty() ? std::string() : rows.text(0, "directory");
+}
+
+Status set_last_scrubbed(pg::Connection& connection, const std::string& directory) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("INSERT INTO scrub (one, directory) VALUES (true, $1)"
+                         " ON CONFLICT (one) DO UPDATE SET directory = excluded.directory, at = now()",
+                         {directory}));
+    return {};
+}
+
 }  // namespace atl::store

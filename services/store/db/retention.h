@@ -26,4 +26,15 @@ Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int
 // Removes versions of outdated_versions(), in whose transaction it must be.
 Status delete_versions(pg::Transaction& transaction, const std::vector<Json>& versions);
 
+// Blobs whose bytes have changed on the disk: {"sha256","found_at","versions":[{"model","digest"}]} each.
+Result<Json> list_damaged(pg::Connection& connection);
+Result<std::vector<std::string>> damaged_blobs(pg::Connection& connection);
+// Puts it on the list, and says which versions it hits, as "MODEL@DIGEST".
+Result<std::vector<std::string>> add_damaged(pg::Connection& connection, const std::string& blob);
+Status remove_damaged(pg::Connection& connection, const std::string& blob);
+
+// The directory of blobs that was looked through last, "ab/cd"; empty: none.
+Result<std::string> last_scrubbed(pg::Connection& connection);
+Status set_last_scrubbed(pg::Connection& connection, const std::string& directory);
+
 }  // namespace atl::store

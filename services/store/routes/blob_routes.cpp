@@ -1,4 +1,5 @@
 #include "services/store/db/repository.h"
+#include "services/store/db/retention.h"
 #include "services/store/domain/byte_range.h"
 #include "services/store/domain/version.h"
 #include "services/store/routes/routes.h"
@@ -61,7 +62,12 @@ Result<BlobStore::Stored> keep(Routing& routing, const auth::Principal& principa
                                const std::string& body) {
     const bool counts = principal.role == Role::kFacility && !routing.blobs.blob_size(sha256).ok();
     if (counts) ATOLL_RETURN_IF_ERROR(reserve(routing, *principal.scope, body.size()));
+    const bool was_damaged = routing.blobs.is_damaged(sha256);
     const auto stored = routing.blobs.put(sha256, body);
+    if (stored.ok() && was_damaged) {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(remove_damaged(*connection, sha256));
+    }
     const bool is_new = stored.ok() && *stored == BlobStore::Stored::kNew;
     if (counts && !is_new) refund(routing, *principal.scope, body.size());
     if (stored.ok() && principal.role == Role::kFacility) {
@@ -112,6 +118,11 @@ Result<http::Response> put_blob(Routing& routing, const http::Request& request) 
         .with("ETag", "\"" + sha256 + "\"");
 }
 
+Result<http::Response> get_damaged(Routing&, pg::Transaction& transaction, const http::Request&) {
+    ATOLL_TRY(const Json damaged, list_damaged(transaction.connection()));
+    return http::Response::json(200, damaged);
+}
+
 Result<http::Response> post_missing(Routing& routing, const http::Request& request) {
     ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     ATOLL_TRY(const Json body, request.json());
@@ -149,6 +160,7 @@ Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& sett
 void add_blob_routes(http::Server& server, Routing& routing) {
     using http::Method;
     const service::Routes routes(server, routing);
+    routes.add(Method::kGet, "/v1/blobs/damaged", service::readers(), get_damaged);
     routes.add(Method::kGet, "/v1/blobs/:sha256", service::readers_and_facilities(), get_blob);
     routes.add(Method::kPut, "/v1/blobs/:sha256", service::writers_and_facilities(), put_blob);
     routes.add(Method::kPost, "/v1/blobs/missing", service::writers_and_facilities(), post_missing);

@@ -73,3 +73,16 @@ CREATE TABLE uploaded_blobs (
     at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (task, blob)
 );
+
+-- Blobs that the scrubber has found to be no longer what their name says, until they are uploaded again.
+CREATE TABLE damaged_blobs (
+    blob     text PRIMARY KEY,
+    found_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- How far the scrubber is: the directory of blobs that it has looked through last.
+CREATE TABLE scrub (
+    one       boolean PRIMARY KEY CHECK (one),
+    directory text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT now()
+);

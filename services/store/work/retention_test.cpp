@@ -1,7 +1,8 @@
-// What of the versions goes.
+// What of the versions goes, and what rots.
 #include "services/store/db/retention.h"
 
 #include "services/store/testing/store_fixture.h"
+#include "services/store/work/scrub.h"
 #include "services/store/work/sweep.h"
 
 namespace atl::store {
@@ -115,6 +116,49 @@ TEST_F(RetentionTest, UpdatesOfOldRoundsGoAndNothingElse) {
     EXPECT_TRUE(is_there(fetched));
     EXPECT_EQ(prune({{"keep_updates_rounds", 1}}).at("versions").size(), 2U);
     EXPECT_EQ(problem_field(call(Method::kPost, "/v1/prune", {{"keep_updates_rounds", 0}})), "keep_updates_rounds");
+}
+
+TEST_F(RetentionTest, ARottenBlobIsNamedWithItsVersionsAndHealsWhenItIsSentAgain) {
+    const std::string sha256 = put("weights");
+    const std::string digest = create_version("out", stored({{"weights.bin", "weights"}}));
+    const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(sha256);
+    const auto damage = [&] {
+        fs::permissions(path, fs::perms::owner_write, fs::perm_options::add);
+        ASSERT_TRUE(write_file_atomic(path, "weighty").ok());
+    };
+    const auto damaged = [&] { return Json::parse(call(Method::kGet, "/v1/blobs/damaged").body).at("items"); };
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    ASSERT_TRUE(scrub_blob(store_->pool(), *blobs, sha256).ok());
+    EXPECT_EQ(damaged(), Json::array());
+    damage();
+    ASSERT_TRUE(scrub_blob(store_->pool(), *blobs, sha256).ok());
+    ASSERT_EQ(damaged().size(), 1U);
+    EXPECT_EQ(damaged()[0].at("sha256"), sha256);
+    EXPECT_EQ(damaged()[0].at("versions"), (Json{{{"model", "out"}, {"digest", digest}}}));
+    store_->restart();
+    admin_.emplace(store_->server().client(Role::kAdmin));
+    const auto missing = [&] {
+        return Json::parse(call(Method::kPost, "/v1/blobs/missing", {{"digests", {sha256}}}).body).at("missing");
+    };
+    EXPECT_EQ(missing(), Json{sha256}) << "so that who has it sends it again";
+    EXPECT_EQ(call(*admin_, Method::kPut, "/v1/blobs/" + sha256, "weights").status, 201);
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + sha256).body, "weights");
+    EXPECT_EQ(missing(), Json::array());
+    EXPECT_EQ(damaged(), Json::array());
+    damage();
+    EXPECT_EQ(call(*admin_, Method::kPut, "/v1/blobs/" + sha256, "weights").status, 201) << "nobody had noticed";
+    EXPECT_EQ(call(Method::kGet, "/v1/blobs/" + sha256).body, "weights");
+}
+
+TEST_F(RetentionTest, TheScrubberReadsAllBlobsAndGoesOnWhereItWas) {
+    const std::string sha256 = put("weights");
+    const fs::path path = temporary_.path() / "blobs" / BlobStore::relative_path(sha256);
+    fs::permissions(path, fs::perms::owner_write, fs::perm_options::add);
+    ASSERT_TRUE(write_file_atomic(path, "weighty").ok());
+    auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
+    metrics::Registry metrics;
+    const Scrubber scrubber(store_->pool(), *blobs, std::chrono::seconds(1), metrics);  // a cycle without pauses
+    EXPECT_TRUE(eventually([&] { return row_count("damaged_blobs") == 1 && row_count("scrub") == 1; }));
 }
 
 }  // namespace
