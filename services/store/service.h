@@ -7,7 +7,7 @@
 
 namespace atl::store {
 
-// Adds the routes and starts the sweep.
+// Adds the routes and starts the sweep and the scrubber.
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings);
 // What main() runs.
 service::Definition definition();

@@ -389,7 +389,7 @@ TEST_F(StoreTest, EveryReadingRouteAnswersAsTheDocumentSays) {
         EXPECT_FALSE(Json::parse(call(Method::kGet, list).body).at("items").empty()) << list;
     for (const std::string& one :
          {std::string("/v1/models/llama"), std::string("/v1/models/llama/versions/final"), "/v1/versions/" + digest,
-          "/v1/blobs/" + digest::sha256("{}"), std::string("/v1/uploads/task1/1"), std::string("/v1/blobs/damaged")})
+          "/v1/blobs/" + digest::sha256("{}"), std::string("/v1/uploads/task1/1"), std::string("/v1/damaged-blobs")})
         EXPECT_EQ(call(Method::kGet, one).status, 200) << one;
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }

@@ -48,7 +48,7 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"DELETE /v1/models/{model}", "ao"},
       {"DELETE /v1/models/{model}/versions/{reference}", "ao"},
       {"DELETE /v1/models/{model}/tags/{tag}", "ao"},
-      {"GET /v1/blobs/damaged", "aov"},
+      {"GET /v1/damaged-blobs", "aov"},
       {"POST /v1/prune", "ao"},
       {"GET /v1/uploads/{task}/{attempt}", "aov"},
       {"PUT /v1/models/{model}/tags/{tag}", "ao"},

@@ -160,7 +160,7 @@ Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& sett
 void add_blob_routes(http::Server& server, Routing& routing) {
     using http::Method;
     const service::Routes routes(server, routing);
-    routes.add(Method::kGet, "/v1/blobs/damaged", service::readers(), get_damaged);
+    routes.add(Method::kGet, "/v1/damaged-blobs", service::readers(), get_damaged);
     routes.add(Method::kGet, "/v1/blobs/:sha256", service::readers_and_facilities(), get_blob);
     routes.add(Method::kPut, "/v1/blobs/:sha256", service::writers_and_facilities(), put_blob);
     routes.add(Method::kPost, "/v1/blobs/missing", service::writers_and_facilities(), post_missing);

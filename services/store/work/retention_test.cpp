@@ -126,7 +126,7 @@ TEST_F(RetentionTest, ARottenBlobIsNamedWithItsVersionsAndHealsWhenItIsSentAgain
         fs::permissions(path, fs::perms::owner_write, fs::perm_options::add);
         ASSERT_TRUE(write_file_atomic(path, "weighty").ok());
     };
-    const auto damaged = [&] { return Json::parse(call(Method::kGet, "/v1/blobs/damaged").body).at("items"); };
+    const auto damaged = [&] { return Json::parse(call(Method::kGet, "/v1/damaged-blobs").body).at("items"); };
     auto blobs = BlobStore::open(temporary_.path() / "blobs").value();
     ASSERT_TRUE(scrub_blob(store_->pool(), *blobs, sha256).ok());
     EXPECT_EQ(damaged(), Json::array());
