@@ -49,6 +49,15 @@ class AggregationTest : public service::RoutesFixture {
                                                 {"tokens", 2}}})}};
         return event;
     }
+    // Of round 1, by tasks t1 and t2, of which one is enough.
+    static events::Event closed_by_two() {
+        auto event = closed(1);
+        Json other = event.data["updates"][0];
+        other["task"] = "t2";
+        event.data["updates"].push_back(other);
+        event.data["quorum"] = 1;
+        return event;
+    }
     Status take(const events::Event& event) {
         auto lease = pool_->acquire().value();
         auto transaction = pg::Transaction::begin(*lease).value();
@@ -231,12 +240,7 @@ TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {
 }
 
 TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCountNoMore) {
-    auto event = closed(1);
-    Json other = event.data["updates"][0];
-    other["task"] = "t2";
-    event.data["updates"].push_back(other);
-    event.data["quorum"] = 1;
-    ASSERT_TRUE(take(event).ok());
+    ASSERT_TRUE(take(closed_by_two()).ok());
     const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
     ASSERT_TRUE(commit(save_plan, claim(), parts, Measuring::kNone, Json::array()));
     const Claim first = claim("one");
@@ -293,12 +297,7 @@ TEST_F(AggregationTest, PartsAreMeasuredOnceThenTheSharesAreDecidedAndTheyAreMad
 }
 
 TEST_F(AggregationTest, WhatWasMeasuredIsKeptWhenAnotherUpdateIsLeftOut) {
-    auto event = closed(1);
-    Json other = event.data["updates"][0];
-    other["task"] = "t2";
-    event.data["updates"].push_back(other);
-    event.data["quorum"] = 1;
-    ASSERT_TRUE(take(event).ok());
+    ASSERT_TRUE(take(closed_by_two()).ok());
     const auto parts = cut_into_parts({{"model.safetensors", 10}}, 10);
     ASSERT_TRUE(commit(save_plan, claim(), parts, Measuring::kDue, Json::array()));
     ASSERT_TRUE(commit(save_measured, claim(), std::vector{1.0, 1e6}));

@@ -94,6 +94,29 @@ Result<bool> end_claim(pg::Transaction& transaction, const Claim& claim, const s
     return true;
 }
 
+// Ends a part's claim in this stage, which is the aggregation's state too, and counts it; `of_aggregation`: what
+// changes there beside. False: the claim is not current.
+Result<bool> end_part(pg::Transaction& transaction, const Claim& claim, const std::string& changes,
+                      const std::string& stage, const pg::Param& value, const std::string& of_aggregation = "") {
+    // The aggregation before its parts, as whoever ends it: in the other order they would wait for one another.
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT 1 FROM aggregations WHERE id = $1 FOR UPDATE", {claim.aggregation}));
+    ATOLL_TRY(const auto ended,
+              transaction.query(kEndPart + changes +
+                                    " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5"
+                                    " AND sha256 IS NULL AND stage = $6",
+                                {claim.aggregation, claim.number, claim.lease.fence, value, claim.plan, stage}));
+    if (ended.affected() == 0) return false;
+    // The row's lock lets exactly one worker see the last part go.
+    ATOLL_TRY(const auto left,
+              transaction.query("UPDATE aggregations SET parts_left = parts_left - 1" + of_aggregation +
+                                    " WHERE id = $1 AND state = $2 RETURNING parts_left",
+                                {claim.aggregation, stage}));
+    if (left.empty()) return false;
+    if (left.integer(0, "parts_left") == 0) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
+    return true;
+}
+
 const std::string kColumns =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
     " version, optimizer_state, error, refused, contributions, " +
@@ -214,31 +237,8 @@ Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const s
     return true;
 }
 
-// Ends a part's claim. False: it is not current.
-Result<bool> end_part(pg::Transaction& transaction, const Claim& claim, const std::string& changes,
-                      const std::string& stage, const pg::Param& value) {
-    // The aggregation before its parts, as whoever ends it: in the other order they would wait for one another.
-    ATOLL_RETURN_IF_ERROR(
-        transaction.query("SELECT 1 FROM aggregations WHERE id = $1 FOR UPDATE", {claim.aggregation}));
-    ATOLL_TRY(const auto ended,
-              transaction.query(kEndPart + changes +
-                                    " WHERE aggregation = $1 AND part = $2 AND fence = $3 AND plan = $5"
-                                    " AND sha256 IS NULL AND stage = $6",
-                                {claim.aggregation, claim.number, claim.lease.fence, value, claim.plan, stage}));
-    return ended.affected() > 0;
-}
-
 Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics) {
-    ATOLL_TRY(const bool ended,
-              end_part(transaction, claim, "statistics = $4, stage = 'measured'", "measuring", Json(statistics)));
-    if (!ended) return false;
-    // The row's lock lets exactly one worker see the last part go.
-    ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1"
-                                                 " WHERE id = $1 AND state = 'measuring' RETURNING parts_left",
-                                                 {claim.aggregation}));
-    if (left.empty()) return false;
-    if (left.integer(0, "parts_left") == 0) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
-    return true;
+    return end_part(transaction, claim, "statistics = $4, stage = 'measured'", "measuring", Json(statistics));
 }
 
 Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const Json& statistics,
@@ -258,16 +258,8 @@ Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, con
 }
 
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256) {
-    ATOLL_TRY(const bool ended, end_part(transaction, claim, "sha256 = $4", "averaging", sha256));
-    if (!ended) return false;
-    // The row's lock lets exactly one worker see the last part go.
-    ATOLL_TRY(const auto left, transaction.query("UPDATE aggregations SET parts_left = parts_left - 1,"
-                                                 " state = CASE WHEN parts_left = 1 THEN 'publishing' ELSE state END"
-                                                 " WHERE id = $1 AND state = 'averaging' RETURNING parts_left",
-                                                 {claim.aggregation}));
-    if (left.empty()) return false;
-    if (left.integer(0, "parts_left") == 0) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
-    return true;
+    return end_part(transaction, claim, "sha256 = $4", "averaging", sha256,
+                    ", state = CASE WHEN parts_left = 1 THEN 'publishing' ELSE state END");
 }
 
 Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests) {

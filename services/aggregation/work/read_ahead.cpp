@@ -18,18 +18,22 @@ std::size_t window_bytes_for(std::size_t input_count) {
                       kWindowBytesMax);
 }
 
-Error answer_of_store(Error error) {
-    switch (error.code) {
+bool is_final(ErrorCode code) {
+    switch (code) {
         case ErrorCode::kInvalidArgument:
         case ErrorCode::kNotFound:
         case ErrorCode::kConflict:
         case ErrorCode::kPreconditionFailed:
         case ErrorCode::kTooLarge:
-            return error;
+            return true;
         default:
-            error.code = ErrorCode::kUnavailable;
-            return error;
+            return false;
     }
+}
+
+Error answer_of_store(Error error) {
+    if (!is_final(error.code)) error.code = ErrorCode::kUnavailable;
+    return error;
 }
 
 ReadAhead::ReadAhead(store_client::CheckedFile file, std::string model, std::shared_ptr<Window> window,

@@ -12,9 +12,13 @@
 
 namespace atl::aggregation {
 
-// What a failed request to the store says of what it was about. Only an answer about that itself stays as it is: that
-// it is not there (404), clashes (409) or is wrong (400, 413, 422). Whatever else goes wrong is the store's own
-// trouble, a 500 or a token that is not good as much as no answer: kUnavailable, to be waited for.
+// The updates themselves are at fault, or what was asked for: it is not there (404), clashes (409) or is wrong (400,
+// 412, 413, 422). Trying again changes nothing.
+bool is_final(ErrorCode code);
+
+// What a failed request to the store says of what it was about. Only an answer that is_final() stays as it is. Whatever
+// else goes wrong is the store's own trouble, a 500 or a token that is not good as much as no answer: kUnavailable, to
+// be waited for.
 Error answer_of_store(Error error);
 
 // One window of read-ahead bytes, shared by the files of one input: whoever reads last has it.

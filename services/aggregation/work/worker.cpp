@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "services/aggregation/events/events.h"
+#include "services/aggregation/work/read_ahead.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/text.h"
@@ -16,21 +17,6 @@ constexpr std::chrono::milliseconds kRetryPauseMax{30000};  // all attempts that
 constexpr std::chrono::milliseconds kIdleWait{1000};        // leases that ran out notify nobody
 constexpr std::int64_t kAttemptsMax = 10;
 constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
-
-// The updates themselves are at fault, or what was asked for: trying again changes nothing. A fault of ours (kInternal)
-// is tried again so often, as it may be one worker's; the store's own trouble (answer_of_store()) for ever.
-bool is_final(const Error& error) {
-    switch (error.code) {
-        case ErrorCode::kInvalidArgument:
-        case ErrorCode::kNotFound:
-        case ErrorCode::kConflict:
-        case ErrorCode::kPreconditionFailed:
-        case ErrorCode::kTooLarge:
-            return true;
-        default:
-            return false;
-    }
-}
 
 // Runs `work` in a transaction and commits. False (a stale claim) commits nothing.
 template <class Work>
@@ -229,8 +215,9 @@ Status Worker::make_again(const Claim& claim, const std::set<std::string>& missi
 Status Worker::handle_failure(const Claim& claim, Error error) {
     error.message = shorten(json::printable(describe(error)), kMessageBytesMax);
     failures_.Increment();
+    // A fault of ours is tried again so often, as it may be one worker's; the store's own trouble for ever.
     const bool counts = error.code == ErrorCode::kInternal;
-    if (!is_final(error) && !(counts && claim.attempts >= kAttemptsMax)) {
+    if (!is_final(error.code) && !(counts && claim.attempts >= kAttemptsMax)) {
         spdlog::warn("aggregation {}: will try again: {}", claim.aggregation, error.message);
         opened_.reset();
         ATOLL_TRY(auto lease, pool_.acquire());
