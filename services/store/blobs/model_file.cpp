@@ -1,5 +1,7 @@
 #include "services/store/blobs/model_file.h"
 
+#include "shared/json/json.h"
+
 namespace atl::store {
 
 using store_client::ManifestFile;
@@ -36,6 +38,24 @@ Result<safetensors::Header> read_header(const ManifestFile& file, const BlobStor
     auto header = safetensors::parse_header(std::string_view(head).substr(8), file.size);
     if (!header.ok()) return wrong_file(file, header.error().message);
     return header;
+}
+
+Result<std::map<std::string, std::string>> read_index(const ManifestFile& index, const store_client::Manifest& manifest,
+                                                      std::uint64_t bytes_max, const BlobStore& blobs) {
+    if (index.size > bytes_max) return wrong_file(index, "has more than " + std::to_string(bytes_max) + " bytes");
+    ATOLL_TRY(const std::string text, read_front(index, index.size, blobs));
+    const auto parsed = json::parse(text);
+    if (!parsed.ok()) return wrong_file(index, parsed.error().message);
+    if (!parsed->is_object() || !parsed->contains("weight_map") || !parsed->at("weight_map").is_object())
+        return wrong_file(index, "has no object weight_map");
+    std::map<std::string, std::string> files;
+    for (const auto& [tensor, file] : parsed->at("weight_map").items()) {
+        if (!file.is_string() || manifest.find(file.get<std::string>()) == nullptr)
+            return wrong_file(index,
+                              "weight_map." + tensor + " names " + file.dump() + ", which is not in the manifest");
+        files[tensor] = file.get<std::string>();
+    }
+    return files;
 }
 
 }  // namespace atl::store

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "services/store/blobs/blob_store.h"
@@ -20,6 +22,12 @@ Result<std::string> read_front(const store_client::ManifestFile& file, std::uint
 // The length of a safetensors file's header, without its 8 bytes of length. kInvalidArgument names the file.
 Result<std::uint64_t> read_header_length(const store_client::ManifestFile& file, const BlobStore& blobs);
 Result<safetensors::Header> read_header(const store_client::ManifestFile& file, const BlobStore& blobs);
+
+// Which file of the manifest its index (kIndexPath) says that each tensor is in. kInvalidArgument names the index: it
+// is larger than bytes_max, cannot be read, or names a file that is not there.
+Result<std::map<std::string, std::string>> read_index(const store_client::ManifestFile& index,
+                                                      const store_client::Manifest& manifest, std::uint64_t bytes_max,
+                                                      const BlobStore& blobs);
 
 Error wrong_file(const store_client::ManifestFile& file, const std::string& why);
 

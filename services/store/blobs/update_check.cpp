@@ -100,7 +100,7 @@ class UpdateCheck {
 
     Status run() {
         ATOLL_RETURN_IF_ERROR(check_sizes());
-        ATOLL_RETURN_IF_ERROR(read_index());
+        ATOLL_RETURN_IF_ERROR(place_tensors());
         for (std::size_t i = 0; i < update_.files.size(); ++i) {
             if (is_weight_file(update_.files[i]))
                 ATOLL_RETURN_IF_ERROR(check_weight_path(i));
@@ -135,23 +135,13 @@ class UpdateCheck {
         return {};
     }
 
-    Status read_index() {
-        const ManifestFile* file = update_.find(kIndexPath);
-        if (file == nullptr) return {};
-        const auto i = static_cast<std::size_t>(file - update_.files.data());
-        if (file->size > limits_.head_bytes_max)
-            return refuse(i, "has more than " + std::to_string(limits_.head_bytes_max) + " bytes");
-        ATOLL_TRY(const std::string text, read_front(*file, file->size, blobs_));
-        const auto index = json::parse(text);
-        if (!index.ok()) return refuse(i, "cannot be read: " + index.error().message);
-        if (!index->is_object() || !index->contains("weight_map") || !index->at("weight_map").is_object())
-            return refuse(i, "has no object weight_map");
-        for (const auto& [tensor, shard] : index->at("weight_map").items()) {
-            if (!shard.is_string() || update_.find(shard.get<std::string>()) == nullptr)
-                return refuse(i, "names " + shard.dump() + ", which is not in the manifest");
-            weight_map_[tensor] = shard.get<std::string>();
-            shards_.insert(shard.get<std::string>());
-        }
+    Status place_tensors() {
+        const ManifestFile* index = update_.find(kIndexPath);
+        if (index == nullptr) return {};
+        auto map = read_index(*index, update_, limits_.head_bytes_max, blobs_);
+        if (!map.ok()) return at_path(static_cast<std::size_t>(index - update_.files.data()), map.error());
+        weight_map_ = std::move(map).value();
+        for (const auto& [tensor, file] : weight_map_) shards_.insert(file);
         return {};
     }
 

@@ -30,21 +30,6 @@ Error wrong_tensor(const std::string& name, const std::string& why) {
     return invalid_argument(name, "tensor \"" + name + "\" " + why);
 }
 
-Status check_index(const ManifestFile& file, const Manifest& manifest, const BlobStore& blobs) {
-    if (file.size > kIndexBytesMax) return wrong_file(file, "an index of more than 64 MiB");
-    ATOLL_TRY(const std::string text, read_front(file, file.size, blobs));
-    const auto index = json::parse(text);
-    if (!index.ok()) return wrong_file(file, index.error().message);
-    if (!index->is_object() || !index->contains("weight_map") || !(*index)["weight_map"].is_object())
-        return wrong_file(file, "has no object weight_map");
-    for (const auto& [tensor, shard] : (*index)["weight_map"].items()) {
-        if (!shard.is_string() || manifest.find(shard.get<std::string>()) == nullptr)
-            return wrong_file(file,
-                              "weight_map." + tensor + " names " + shard.dump() + ", which is not in the manifest");
-    }
-    return {};
-}
-
 }  // namespace
 
 Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
@@ -75,7 +60,7 @@ Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
 Status check_model_files(const Manifest& manifest, const BlobStore& blobs) {
     for (const ManifestFile& file : manifest.files) {
         if (is_safetensors(file)) ATOLL_RETURN_IF_ERROR(read_header(file, blobs));
-        if (file.path == kIndexPath) ATOLL_RETURN_IF_ERROR(check_index(file, manifest, blobs));
+        if (file.path == kIndexPath) ATOLL_RETURN_IF_ERROR(read_index(file, manifest, kIndexBytesMax, blobs));
     }
     return {};
 }

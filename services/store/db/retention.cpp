@@ -55,7 +55,7 @@ Status check_untagged(pg::Transaction& transaction, const std::string& which, co
 
 }  // namespace
 
-Status note_reading(pg::Transaction& transaction, const std::string& digest) {
+Status record_reading(pg::Transaction& transaction, const std::string& digest) {
     ATOLL_RETURN_IF_ERROR(
         transaction.query("UPDATE versions SET read_at = now() WHERE digest = $1"
                           " AND (read_at IS NULL OR read_at < now() - interval '1 hour')",

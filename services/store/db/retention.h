@@ -9,8 +9,8 @@
 // What of the versions somebody needs, and the removal of others: SQL. The bytes go with the next sweep.
 namespace atl::store {
 
-// Notes that a site's token has read a version: it is needed for a while.
-Status note_reading(pg::Transaction& transaction, const std::string& digest);
+// Records that a site's token has read a version: it is needed for a while.
+Status record_reading(pg::Transaction& transaction, const std::string& digest);
 
 // kNotFound; kConflict names what needs it: a tag, a version that has it as its base, a site that has read it in the
 // last seven days, or its job, whose newest model it is. A digest that another model has too is needed by tags alone.

@@ -194,7 +194,7 @@ Result<Response> get_version(Routing&, Transaction& transaction, const Request& 
 Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const Request& request) {
     const std::string& digest = request.param("digest");
     ATOLL_RETURN_IF_ERROR(may_read_version(*request.principal, digest));
-    if (request.principal->role == Role::kFacility) ATOLL_RETURN_IF_ERROR(note_reading(transaction, digest));
+    if (request.principal->role == Role::kFacility) ATOLL_RETURN_IF_ERROR(record_reading(transaction, digest));
     ATOLL_TRY(const StoredVersion stored, find_version_anywhere(transaction.connection(), digest));
     return full_version_response(stored);
 }
