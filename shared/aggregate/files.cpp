@@ -253,11 +253,9 @@ Status check_finite(std::vector<Input> inputs) {
         ATOLL_TRY(const Aggregator aggregator, Aggregator::plan({}, std::move(one), {1}));
         Aggregator::Workspace workspace(aggregator);
         std::vector<std::byte> bytes(kPieceBytes);
-        for (std::size_t file = 0; file < aggregator.files().size(); ++file)
-            for (std::uint64_t at = 0; at < aggregator.files()[file].size; at += kPieceBytes) {
-                const std::uint64_t size = std::min<std::uint64_t>(kPieceBytes, aggregator.files()[file].size - at);
-                ATOLL_RETURN_IF_ERROR(aggregator.read(file, at, std::span(bytes).first(size), workspace));
-            }
+        for (const Piece& piece : cut_into_pieces(aggregator))
+            ATOLL_RETURN_IF_ERROR(
+                aggregator.read(piece.file, piece.offset, std::span(bytes).first(piece.size), workspace));
     }
     return {};
 }

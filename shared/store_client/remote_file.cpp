@@ -119,16 +119,21 @@ Status CheckedFile::finish() {
     return chunk_ ? hash_up_to(file_.file().chunks[*chunk_].size) : Status();
 }
 
-Status CheckedFile::hash_up_to(std::uint64_t offset) {
-    std::vector<std::byte> piece(std::min(kPieceBytes, offset - std::min(offset, hashed_)));
-    while (chunk_ && hashed_ < offset) {
-        const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), offset - hashed_));
-        ATOLL_RETURN_IF_ERROR(file_.fetch(*chunk_, hashed_, part));
-        hash_->update(text_of(part));
-        hashed_ += part.size();
-        ATOLL_RETURN_IF_ERROR(conclude());
+Status CheckedFile::hash_bytes(std::size_t chunk, std::uint64_t& at, std::uint64_t end, digest::Sha256& hash) const {
+    std::vector<std::byte> piece(std::min(kPieceBytes, end - std::min(end, at)));
+    while (at < end) {
+        const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), end - at));
+        ATOLL_RETURN_IF_ERROR(file_.fetch(chunk, at, part));
+        hash.update(text_of(part));
+        at += part.size();
     }
     return {};
+}
+
+Status CheckedFile::hash_up_to(std::uint64_t offset) {
+    if (hashed_ >= offset) return {};
+    ATOLL_RETURN_IF_ERROR(hash_bytes(*chunk_, hashed_, offset, *hash_));
+    return conclude();
 }
 
 // Checks the chunk in hand once all of it has been hashed.
@@ -143,12 +148,8 @@ Status CheckedFile::conclude() {
     }
     // What came may have been spoilt on its way: the store is at fault only if it is so twice.
     digest::Sha256 again;
-    std::vector<std::byte> piece(std::min(kPieceBytes, chunk.size));
-    for (std::uint64_t at = 0; at < chunk.size; at += piece.size()) {
-        const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), chunk.size - at));
-        ATOLL_RETURN_IF_ERROR(file_.fetch(index, at, part));
-        again.update(text_of(part));
-    }
+    std::uint64_t at = 0;
+    ATOLL_RETURN_IF_ERROR(hash_bytes(index, at, chunk.size, again));
     if (again.finish() == chunk.sha256) return unavailable("bytes of " + file_.file().path + " came damaged");
     return invalid_argument(file_.file().path, wrong_bytes(file_.file(), chunk));
 }

@@ -90,6 +90,8 @@ class CheckedFile {
 
   private:
     Status read_within(std::size_t chunk, std::uint64_t offset, std::span<std::byte> into);
+    // Hashes the chunk's bytes from `at` on, which moves to `end`.
+    Status hash_bytes(std::size_t chunk, std::uint64_t& at, std::uint64_t end, digest::Sha256& hash) const;
     Status hash_up_to(std::uint64_t offset);  // of the chunk in hand; at its end it is checked
     Status conclude();
 
