@@ -6,8 +6,10 @@
 namespace atl {
 namespace {
 
-// Whether a message has the field as a word of its own. What stands behind ", got " is somebody's value and no name.
+// Whether a message has the field as a word of its own; one without a subject ("must be a BCP 47 language tag") is told
+// of its field in any case. What stands behind ", got " is somebody's value and no name.
 bool names_field(std::string_view message, std::string_view field) {
+    if (message.starts_with("must ") || message.starts_with("is ")) return false;
     message = message.substr(0, message.find(", got "));
     const auto is_in_word = [&](std::size_t at) {
         return at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 ||

@@ -31,6 +31,8 @@ TEST(ResultTest, AnErrorIsDescribedWithItsField) {
               "store.root: must be an absolute path");
     EXPECT_EQ(describe(invalid_argument("port", "must be an integer, got \"port\"")),
               "port: must be an integer, got \"port\"");
+    EXPECT_EQ(describe(invalid_argument("language", "must be a BCP 47 language tag")),
+              "language: must be a BCP 47 language tag");
     EXPECT_EQ(describe(conflict("the store.root-old is taken", "store.root")),
               "store.root: the store.root-old is taken");
     EXPECT_EQ(describe(unavailable("no broker answers")), "no broker answers");
