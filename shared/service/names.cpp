@@ -21,8 +21,9 @@ bool is_name(std::string_view text) {
 }
 
 Status check_name(std::string_view text, const std::string& field) {
-    if (is_name(text)) return {};
-    return invalid_argument(field, kNameRule);
+    if (!is_name(text)) return invalid_argument(field, kNameRule);
+    if (text == "newest") return invalid_argument(field, "'newest' always means the newest one; choose another");
+    return {};
 }
 
 std::string required_name(json::ObjectReader& reader, const char* key) {

@@ -9,7 +9,8 @@ namespace atl::service {
 
 // Names of facilities, datasets and models: ^[a-z0-9][a-z0-9._-]{0,62}$
 bool is_name(std::string_view text);
-// kInvalidArgument that names `field` unless the text is a name.
+// kInvalidArgument that names `field` unless the text is a name, and another than "newest", which stands for a version
+// or a job.
 Status check_name(std::string_view text, const std::string& field);
 // A required member that must be a name; the reader fails otherwise.
 std::string required_name(json::ObjectReader& reader, const char* key);

@@ -24,6 +24,8 @@ TEST(NamesTest, APathThatCouldLeaveItsDirectoryIsNotSafe) {
 
 TEST(NamesTest, AWrongNameIsNamed) {
     EXPECT_EQ(check_name("A", "facility").error().field, "facility");
+    EXPECT_EQ(check_name("newest", "tag").error().field, "tag");
+    EXPECT_TRUE(check_name("newest-1", "tag").ok());
 }
 
 TEST(NamesTest, AnAddressIsOfTheWeb) {
