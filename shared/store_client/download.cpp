@@ -196,6 +196,8 @@ Status verify_directory(const fs::path& directory, const Manifest& manifest, int
     const std::vector<ChunkPlace> places = chunk_places(manifest);
     for (const ManifestFile& file : manifest.files) {
         std::error_code error;
+        if (!fs::exists(directory / file.path, error))
+            return invalid_argument(file.path, (directory / file.path).string() + " is not there");
         if (fs::file_size(directory / file.path, error) != file.size || error)
             return invalid_argument(
                 file.path, (directory / file.path).string() + " is not " + std::to_string(file.size) + " bytes long");

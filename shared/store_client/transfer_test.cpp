@@ -398,6 +398,8 @@ TEST_F(TransferTest, VerifyingNamesTheFileThatDiffers) {
     EXPECT_EQ(verify_directory(model_, manifest, 2).error().field, "model.safetensors");
     write("config.json", "{} ");
     EXPECT_EQ(verify_directory(model_, manifest, 2).error().field, "config.json");
+    fs::remove(model_ / "config.json");
+    EXPECT_TRUE(verify_directory(model_, manifest, 2).error().message.ends_with("config.json is not there"));
 }
 
 TEST_F(TransferTest, LinksToFilesCountAsFilesAndOddNamesAreRefused) {
