@@ -77,21 +77,25 @@ json::Json convert(const YAML::Node& node) {
     return node.Tag() == "!" ? json::Json(text) : plain_scalar(text);  // "!" is how yaml-cpp marks quotes
 }
 
-Error error_at(const std::filesystem::path& file, int line, const std::string& what) {
-    const std::string where = file.string() + (line > 0 ? ":" + std::to_string(line) : "");
-    return invalid_argument(file.string(), where + ": " + what);
+Error error_at(const std::string& name, int line, const std::string& what) {
+    const std::string where = name + (line > 0 ? ":" + std::to_string(line) : "");
+    return invalid_argument(name, where + ": " + what);
 }
 
 }  // namespace
 
 Result<json::Json> load(const std::filesystem::path& file) {
     ATOLL_TRY(const std::string text, read_file(file));
+    return parse(text, file.string());
+}
+
+Result<json::Json> parse(const std::string& text, const std::string& name) {
     try {
         return convert(YAML::Load(text));
     } catch (const Fault& fault) {
-        return error_at(file, fault.line, fault.what());
+        return error_at(name, fault.line, fault.what());
     } catch (const YAML::Exception& exception) {
-        return error_at(file, exception.mark.is_null() ? 0 : exception.mark.line + 1, exception.msg);
+        return error_at(name, exception.mark.is_null() ? 0 : exception.mark.line + 1, exception.msg);
     }
 }
 

@@ -10,5 +10,7 @@ namespace atl::config {
 // ${NAME} in a scalar is replaced by the environment's variable before its type is decided (quotes keep a number text);
 // an unset one is an error that names it. Errors begin with "file:line: ".
 Result<json::Json> load(const std::filesystem::path& file);
+// The same for a text; `name` stands for the file in errors.
+Result<json::Json> parse(const std::string& text, const std::string& name);
 
 }  // namespace atl::config
