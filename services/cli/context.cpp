@@ -16,6 +16,8 @@
 namespace atl::cli {
 namespace {
 
+constexpr const char* kStandardInput = "standard input";
+
 Status check_runs(const nlohmann::json& stack, const std::filesystem::path& state) {
     const auto ports = stack::ports_from_json(stack.value("ports", nlohmann::json::object()));
     if (ports.gateway == 0 || !stack::port_is_free(ports.gateway)) return {};
@@ -66,7 +68,9 @@ Result<std::string> Context::token() const {
     auto text = read_file(file);
     if (!text.ok() && !token_file.empty()) return invalid_argument("--token-file", "no token: " + text.error().message);
     if (!text.ok()) return Error{ErrorCode::kUnauthenticated, "no token: " + text.error().message, "--token-file"};
-    return std::string(trim(*text));
+    std::string token(trim(*text));
+    if (token.empty()) return invalid_argument("--token-file", file.string() + " is empty");
+    return token;
 }
 
 Result<http::Client> Context::client(const std::string& service) const {
@@ -84,7 +88,12 @@ void on_run(CLI::App& command, Context& context, std::function<Status()> body) {
 Result<nlohmann::json> read_document(const std::filesystem::path& file) {
     if (file == "-") {
         const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-        return json::parse(text);
+        const auto begin = text.find_first_not_of(" \t\r\n");
+        if (begin == std::string::npos || text[begin] != '{') return config::parse(text, kStandardInput);
+        auto document = json::parse(text);
+        if (!document.ok())
+            return invalid_argument(kStandardInput, std::string(kStandardInput) + ": " + document.error().message);
+        return document;
     }
     const auto text = read_file(file);
     if (!text.ok()) return invalid_argument(file.string(), text.error().message);

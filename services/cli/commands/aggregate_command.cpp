@@ -48,6 +48,9 @@ Status check_norms(aggregate::Aggregator& aggregator, const AggregateOptions& gi
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
+    if (!given.weights.empty() && given.weights.size() != given.directories.size())
+        return invalid_argument("--weights", std::to_string(given.weights.size()) + " given for " +
+                                                 std::to_string(given.directories.size()) + " directories");
     nlohmann::json settings = {{"name", given.strategy}};
     if (given.trim) settings["trim"] = *given.trim;
     ATOLL_TRY(auto strategy, aggregate::parse_strategy(settings));

@@ -104,7 +104,7 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
         {{"--strategy", "fedavg", "--trim", "0.1", "--out", out_, a_, b_}, "strategy.trim"},
         {{"--strategy", "trimmed_mean", "--weights", "1,2", "--out", out_, a_, b_}, "weights"},
         {{"--norm-bound", "10", "--out", out_, a_, b_}, "--norm-bound needs --base"},
-        {{"--out", out_, "--weights", "1", a_, b_}, "weights"},
+        {{"--out", out_, "--weights", "1", a_, b_}, "--weights: 1 given for 2 directories"},
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},
         {{"--out", out_, a_, spoilt}, "NaN"},

@@ -54,6 +54,7 @@ Result<json> preparation_request(const Preparation& given) {
     const auto at = given.tokenizer.find('@');
     if (at == std::string::npos || at == 0 || at + 1 == given.tokenizer.size())
         return invalid_argument("--tokenizer", "give a model and its version or tag, as in llama@v1");
+    if (given.input.empty()) return invalid_argument("--input", "is empty: name a JSONL file at the site");
     return json{{"facility", given.facility},
                 {"dataset", given.dataset},
                 {"tokenizer", {{"model", given.tokenizer.substr(0, at)}, {"version", given.tokenizer.substr(at + 1)}}},

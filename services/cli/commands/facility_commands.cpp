@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
@@ -26,7 +27,8 @@ constexpr const char* kSetHelp =
 facility has no task under way. Examples:
   atoll facility set leonardo --programs /leonardo/home/me/atoll/bin
   atoll facility set leonardo --env HTTPS_PROXY=http://proxy:3128 --slots 2
-  atoll facility set leonardo --file changes.yaml         null takes a field away)";
+  atoll facility set leonardo --file changes.yaml         null takes a field away
+  atoll facility set leonardo --launcher ""              as does an empty text: the default again)";
 
 constexpr const char* kFacilities = "/v1/facilities";
 
@@ -34,8 +36,9 @@ Error facility_error(http::Client& client, const std::string& name, const Error&
     return with_near_name(client, kFacilities, "facility", name, error);
 }
 
-// What `add` and `set` can say; empty or 0: not said.
+// What `add` and `set` can say; empty or 0: not said, but for the texts that may be said as "".
 struct FacilityFlags {
+    const CLI::App* command = nullptr;
     std::string name;
     std::string file;
     bool local = false;
@@ -60,41 +63,57 @@ Result<json> environment_object(const std::vector<std::string>& assignments) {
     return object;
 }
 
-// The members that the flags name; the rest is left out.
+// The members that the flags name, as a merge patch: null takes one away. The rest is left out.
 Result<json> members_from_flags(const FacilityFlags& flags) {
     if (flags.local && !flags.ssh.empty()) return invalid_argument("--ssh", "either --local or --ssh HOST");
     json members = json::object();
-    if (flags.local) members["transport"] = {{"kind", "local"}};
+    if (flags.local) members["transport"] = {{"kind", "local"}, {"host", nullptr}, {"config_file", nullptr}};
     if (!flags.ssh.empty()) members["transport"] = {{"kind", "ssh"}, {"host", flags.ssh}};
     if (!flags.ssh_config.empty()) members["transport"]["config_file"] = flags.ssh_config;
     if (!flags.batch.empty()) members["batch"]["kind"] = flags.batch;
     if (flags.slots > 0) members["batch"]["slots"] = flags.slots;
     ATOLL_TRY(const json environment, environment_object(flags.environment));
     if (!environment.empty()) members["environment"] = environment;
-    for (const auto& [key, value] :
-         {std::pair{"work_dir", flags.work_dir}, {"programs", flags.programs}, {"launcher", flags.launcher}})
-        if (!value.empty()) members[key] = value;
+    for (const auto& [flag, key, value] : {std::tuple{"--work-dir", "work_dir", flags.work_dir},
+                                           {"--programs", "programs", flags.programs},
+                                           {"--launcher", "launcher", flags.launcher}})
+        if (flags.command->count(flag) > 0) members[key] = value.empty() ? json() : json(value);
     return members;
 }
 
-Result<json> facility_from_flags(const FacilityFlags& flags) {
-    if (!flags.local && flags.ssh.empty())
+// The members of --file, if one is given, with those of the flags over them.
+Result<json> said_members(const FacilityFlags& flags) {
+    ATOLL_TRY(const json said, members_from_flags(flags));
+    if (flags.file.empty()) return said;
+    ATOLL_TRY(json members, read_document(flags.file));
+    if (!members.is_object()) return invalid_argument("--file", flags.file + " must hold an object");
+    for (const auto& [key, value] : said.items()) {
+        if (!value.is_object()) {
+            members[key] = value;
+            continue;
+        }
+        json& inner = members[key];
+        if (!inner.is_object()) inner = json::object();
+        inner.update(value);
+    }
+    return members;
+}
+
+Result<json> new_facility(const FacilityFlags& flags) {
+    if (flags.file.empty() && !flags.local && flags.ssh.empty())
         return invalid_argument("--ssh", "say how the facility is reached: --local or --ssh HOST");
-    if (flags.work_dir.empty()) return invalid_argument("--work-dir", "is required: an absolute directory at the site");
-    ATOLL_TRY(json facility, members_from_flags(flags));
-    if (!facility["batch"].contains("kind")) facility["batch"]["kind"] = "local";
+    if (flags.file.empty() && flags.work_dir.empty())
+        return invalid_argument("--work-dir", "is required: an absolute directory at the site");
+    ATOLL_TRY(const json said, said_members(flags));
+    json facility = {{"name", flags.name}};
+    if (flags.file.empty()) facility["batch"]["kind"] = "local";
+    facility.merge_patch(said);
     facility["name"] = flags.name;
     return facility;
 }
 
 Status run_add(const Context& context, const FacilityFlags& options) {
-    json facility;
-    if (options.file.empty()) {
-        ATOLL_TRY(facility, facility_from_flags(options));
-    } else {
-        ATOLL_TRY(facility, read_document(options.file));
-        facility["name"] = options.name;
-    }
+    ATOLL_TRY(const json facility, new_facility(options));
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json answer, client.post_json(kFacilities, facility, new_id()));
     if (context.json) return print_json(answer);
@@ -133,12 +152,7 @@ Status show_facility(const Context& context, http::Client& client, const std::st
 
 // Changes what it was when it was read, not what somebody else made of it meanwhile.
 Status run_set(const Context& context, const FacilityFlags& options) {
-    json patch;
-    if (options.file.empty()) {
-        ATOLL_TRY(patch, members_from_flags(options));
-    } else {
-        ATOLL_TRY(patch, read_document(options.file));
-    }
+    ATOLL_TRY(const json patch, said_members(options));
     if (patch.empty())
         return invalid_argument("", "say what is to change: `atoll facility set --help` lists the flags");
     ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -202,8 +216,9 @@ void add_named(CLI::App& group, Context& context, const char* verb, const char* 
 }
 
 void add_members(CLI::App& command, FacilityFlags& flags) {
+    flags.command = &command;
     command.add_option("name", flags.name, "its name: lower-case letters, digits, '.', '_', '-'")->required();
-    command.add_option("--file", flags.file, "fields, JSON or YAML, instead of the flags below");
+    command.add_option("--file", flags.file, "fields, JSON or YAML; the flags below win over it");
     command.add_flag("--local", flags.local, "this machine");
     command.add_option("--ssh", flags.ssh, "login host, or an alias of ~/.ssh/config");
     command.add_option("--ssh-config", flags.ssh_config, "another ssh configuration file");
@@ -212,7 +227,9 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
         ->check(CLI::Range(1, 1024));
     command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
     command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");
-    command.add_option("--launcher", flags.launcher, "how ranks are started, as 'srun -n {ranks}'; default: mpirun");
+    command.add_option(
+        "--launcher", flags.launcher,
+        "how ranks are started, as 'srun -n {ranks}'; default: mpirun -n {ranks}, set up for one machine");
     command.add_option("--env", flags.environment, "NAME=VALUE for every batch job and transfer there; repeatable")
         ->allow_extra_args(false);
 }

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "services/cli/commands/model_push.h"
 #include "shared/base/file.h"
@@ -69,6 +70,19 @@ Status check_model_directory(const fs::path& directory) {
     return {};
 }
 
+// A flag that would be passed over in silence.
+Status check_unconverted(const ImportOptions& given) {
+    for (const auto& [flag, value] : {std::pair{"--dtype", given.dtype},
+                                      {"--tokenizer", given.tokenizer},
+                                      {"--max-position-embeddings", given.max_position_embeddings},
+                                      {"--rope-factor", given.rope_factor},
+                                      {"--converted", given.converted.string()}})
+        if (!value.empty())
+            return invalid_argument(flag, "only for models that are converted; " + given.push.directory.string() +
+                                              " has no PyTorch files to convert");
+    return {};
+}
+
 Status run_import(const Context& context, const ImportOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_names(given.push));
     const fs::path& from = given.push.directory;
@@ -78,6 +92,8 @@ Status run_import(const Context& context, const ImportOptions& given) {
         if (given.converted.empty()) temporary = std::make_unique<TemporaryDirectory>("atoll-import");
         push.directory = temporary ? temporary->path() / "model" : given.converted;
         ATOLL_RETURN_IF_ERROR(convert(given, push.directory));
+    } else {
+        ATOLL_RETURN_IF_ERROR(check_unconverted(given));
     }
     ATOLL_RETURN_IF_ERROR(check_model_directory(push.directory));
     return push_model(context, push);

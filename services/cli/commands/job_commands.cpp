@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/job_names.h"
@@ -139,13 +140,14 @@ void print_round(const json& round) {
     if (!round.value("evaluations", json::array()).empty()) std::cout << evaluations.text();
 }
 
-Status run_round_show(const Context& context, http::Client& client, const std::string& id, int number) {
+Status run_round_show(const Context& context, http::Client& client, const std::string& id, std::optional<int> number) {
+    if (number && *number < 1) return invalid_argument("round", "must be 1 or more, got " + std::to_string(*number));
     ATOLL_TRY(json rounds, get_all(client, "/v1/jobs/" + segment(id) + "/rounds"));
-    if (number >= 0) {
+    if (number) {
         json one = json::array();
         for (const json& round : rounds)
-            if (text(round, "round") == std::to_string(number)) one.push_back(round);
-        if (one.empty()) return not_found("job " + id + " has no round " + std::to_string(number), "round");
+            if (text(round, "round") == std::to_string(*number)) one.push_back(round);
+        if (one.empty()) return not_found("job " + id + " has no round " + std::to_string(*number), "round");
         rounds = std::move(one);
     }
     if (context.json) return print_json(rounds);
@@ -183,7 +185,7 @@ void add_submit(CLI::App& group, Context& context) {
     const auto file = std::make_shared<std::string>();
     const auto key = std::make_shared<std::string>();
     const auto watch = std::make_shared<bool>(false);
-    submit->add_option("file", *file, "YAML or JSON; - is standard input (JSON)")->required();
+    submit->add_option("file", *file, "YAML or JSON; - is standard input")->required();
     submit->add_option("--key", *key, "any word: submitting again with the same one makes no second job");
     submit->add_flag("--watch", *watch, "follow it to its end");
     set_example(*submit, "atoll job submit job.yaml --watch");
@@ -227,7 +229,7 @@ void add_job_commands(CLI::App& program, Context& context) {
     add_logs(*group, context);
     auto* rounds = program.add_subcommand("round", "rounds of a job")->require_subcommand(1);
     set_example(*rounds, "atoll round show newest");
-    const auto number = std::make_shared<int>(-1);
+    const auto number = std::make_shared<std::optional<int>>();
     auto* show =
         add_job_verb(*rounds, context, "show", "tasks, losses, perplexities and models of one round, or of all",
                      [&context, number](http::Client& client, const std::string& id) {

@@ -36,10 +36,13 @@ struct Reference {
     std::string version;  // a digest, a tag or "newest"
 };
 
-Reference parse_reference(const std::string& text) {
+Result<Reference> parse_reference(const std::string& text) {
     const auto at = text.find('@');
-    if (at == std::string::npos) return {text, "newest"};
-    return {text.substr(0, at), text.substr(at + 1)};
+    if (at == 0 || text.empty()) return invalid_argument("version", "no model stands before the @ of '" + text + "'");
+    if (at == std::string::npos) return Reference{text, "newest"};
+    if (at + 1 == text.size())
+        return invalid_argument("version", "nothing stands after the @ of '" + text + "': a digest, a tag, or newest");
+    return Reference{text.substr(0, at), text.substr(at + 1)};
 }
 
 std::string model_path(const std::string& model) {
@@ -67,11 +70,15 @@ Result<json> find_version(http::Client& store, const Reference& reference) {
                      "version");
 }
 
-// Somebody else may have made it meanwhile: that is as good.
+// Somebody else may have made it meanwhile: that is as good. A description that it does not have is refused.
 Status ensure_model(http::Client& store, const std::string& model, const std::string& description) {
     const auto created = store.post_json("/v1/models", {{"name", model}, {"description", description}}, new_id());
-    if (created.ok() || created.error().code == ErrorCode::kConflict) return {};
-    return created.error();
+    if (created.ok()) return {};
+    if (created.error().code != ErrorCode::kConflict) return created.error();
+    if (description.empty()) return {};
+    ATOLL_TRY(const json existing, store.get_json(model_path(model)));
+    if (text(existing, "description") == description) return {};
+    return invalid_argument("--description", "only for a model that is made now; " + model + " exists already");
 }
 
 Result<json> push(const Context& context, const PushOptions& given) {
@@ -95,7 +102,8 @@ Result<json> push(const Context& context, const PushOptions& given) {
 Status run_pull(const Context& context, const std::string& reference, const fs::path& out) {
     ATOLL_TRY(const auto options, transfer_options(context, "downloading"));
     http::Client store(options.store);
-    ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
+    ATOLL_TRY(const Reference parsed, parse_reference(reference));
+    ATOLL_TRY(const json version, find_version(store, parsed));
     ATOLL_RETURN_IF_ERROR(store_client::download_version(text(version, "digest"), out, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"directory", out.string()}});
     std::cout << out.string() << ": " << text(version, "model") << "@" << text(version, "digest") << "\n";
@@ -153,12 +161,14 @@ Status show_version(const Context& context, http::Client& store, const Reference
 Status show_version(const Context& context, const std::string& reference) {
     ATOLL_TRY(http::Client store, context.client("store"));
     if (reference.find('@') == std::string::npos) return show_model(context, store, reference);
-    return show_version(context, store, parse_reference(reference));
+    ATOLL_TRY(const Reference parsed, parse_reference(reference));
+    return show_version(context, store, parsed);
 }
 
 Status run_tag(const Context& context, const std::string& reference, const std::string& tag) {
+    ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));
     ATOLL_TRY(http::Client store, context.client("store"));
-    const Reference parsed = parse_reference(reference);
+    ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(const json version, find_version(store, parsed));
     ATOLL_TRY(const json answer,
               store.put_json(model_path(parsed.model) + "/tags/" + segment(tag), {{"digest", version.at("digest")}}));
@@ -178,7 +188,7 @@ Status remove(const Context& context, http::Client& store, const std::string& pa
 // A model with all its versions, or one version.
 Status run_rm(const Context& context, const std::string& reference) {
     ATOLL_TRY(http::Client store, context.client("store"));
-    const Reference parsed = parse_reference(reference);
+    ATOLL_TRY(const Reference parsed, parse_reference(reference));
     if (reference.find('@') == std::string::npos)
         return remove(context, store, model_path(parsed.model), "model " + parsed.model);
     ATOLL_TRY(const json version, find_version(store, parsed));
@@ -187,7 +197,7 @@ Status run_rm(const Context& context, const std::string& reference) {
 }
 
 Status run_untag(const Context& context, const std::string& reference) {
-    const Reference parsed = parse_reference(reference);
+    ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(http::Client store, context.client("store"));
     return remove(context, store, model_path(parsed.model) + "/tags/" + segment(parsed.version),
                   "tag " + parsed.model + "@" + parsed.version);
@@ -213,7 +223,8 @@ Status run_prune(const Context& context, const json& order) {
 Status run_verify(const Context& context, const std::string& reference, const fs::path& directory) {
     ATOLL_TRY(const auto options, transfer_options(context, "verifying"));
     http::Client store(options.store);
-    ATOLL_TRY(const json version, find_version(store, parse_reference(reference)));
+    ATOLL_TRY(const Reference parsed, parse_reference(reference));
+    ATOLL_TRY(const json version, find_version(store, parsed));
     ATOLL_TRY(const auto manifest, store_client::fetch_manifest(store, text(version, "digest")));
     ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
                                             : verify_copy(directory, manifest, options));

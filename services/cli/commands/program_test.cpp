@@ -71,6 +71,14 @@ class CliProgramTest : public testing::Test {
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", "d1"}}}});
         });
         server.route(Method::kGet, "/store/v1/models/:name/versions/:version", anyone, nothing);
+        const auto received = [this](const Request& request) {
+            posted_ = request.json().value();
+            return Response::json(201, {{"id", "job2"}});
+        };
+        server.route(Method::kPost, "/dispatch/v1/facilities", anyone, received);
+        server.route(Method::kPost, "/dispatch/v1/jobs", anyone, received);
+        server.route(Method::kPost, "/store/v1/models", anyone,
+                     [](const Request&) { return Response::problem(conflict("it exists")); });
         server.route(Method::kPatch, "/dispatch/v1/facilities/:name", anyone, [this](const Request& request) {
             patch_ = request;
             Json patched = kFacility;
@@ -122,6 +130,7 @@ class CliProgramTest : public testing::Test {
     }
 
     Request patch_;
+    Json posted_;
     std::string cancelled_;
     int looks_until_the_end_ = 0;
     std::promise<pid_t> watcher_is_;
@@ -278,6 +287,111 @@ TEST_F(CliProgramTest, AnImportIsRefusedForItsNamesBeforeAnythingIsSent) {
         }
     }
     EXPECT_NE(run({"model", "import", "llama"}).err.find(" DIR,"), std::string::npos);
+}
+
+TEST_F(CliProgramTest, ARoundBelowOneIsRefused) {
+    for (const char* number : {"-1", "0"}) {
+        const CommandResult result = run({"round", "show", "italian", number});
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        EXPECT_TRUE(result.err.starts_with("error: round: ")) << result.err;
+    }
+}
+
+TEST_F(CliProgramTest, NewestIsNoTag) {
+    const std::string directory = directory_.path().string();
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{"model", "import", "llama", directory, "--tag", "newest"},
+                                               {"model", "push", "llama", directory, "--tag", "newest"},
+                                               {"model", "tag", "llama@final", "newest"}}) {
+        const CommandResult result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        EXPECT_NE(result.err.find("'newest' always means the newest one; choose another"), std::string::npos)
+            << result.err;
+    }
+}
+
+TEST_F(CliProgramTest, FlagsOfAFacilityWinOverItsFile) {
+    const std::string file = directory_.path() / "facility.yaml";
+    ASSERT_TRUE(write_file_atomic(file,
+                                  "transport: {kind: ssh, host: login, config_file: /etc/ssh}\n"
+                                  "batch: {kind: local, slots: 1}\nwork_dir: /scratch\nlauncher: srun -n {ranks}\n")
+                    .ok());
+    const CommandResult added = run(
+        {"facility", "add", "leonardo", "--file", file, "--local", "--slots", "4", "--launcher", "", "--env", "A=1"});
+    EXPECT_EQ(added.exit_code, 0) << added.err;
+    const Json batch = {{"kind", "local"}, {"slots", 4}};
+    const Json wanted = {{"name", "leonardo"},
+                         {"transport", {{"kind", "local"}}},
+                         {"batch", batch},
+                         {"work_dir", "/scratch"},
+                         {"environment", {{"A", "1"}}}};
+    EXPECT_EQ(posted_, wanted);
+    const CommandResult changed = run({"facility", "set", "leonardo", "--file", file, "--work-dir", "/other"});
+    EXPECT_EQ(changed.exit_code, 0) << changed.err;
+    EXPECT_EQ(patch_.json()->at("work_dir"), "/other");
+    EXPECT_EQ(patch_.json()->at("batch").at("slots"), 1);
+}
+
+TEST_F(CliProgramTest, AnEmptyTextTakesAFacilitysFieldAway) {
+    const CommandResult result = run({"facility", "set", "leonardo", "--launcher", "", "--programs", ""});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(patch_.json().value(), (Json{{"launcher", nullptr}, {"programs", nullptr}}));
+}
+
+TEST_F(CliProgramTest, AJobOnStandardInputIsYamlOrJson) {
+    for (const char* text : {"name: italian\nrounds: 3\n", R"({"name": "italian", "rounds": 3})"}) {
+        posted_ = nullptr;
+        CommandOptions options;
+        options.input = text;
+        const CommandResult result = run_command(command({"job", "submit", "-"}), options).value();
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_EQ(posted_, (Json{{"name", "italian"}, {"rounds", 3}}));
+    }
+    for (const char* text : {"{\"name\": 1,", "name: [1"}) {
+        CommandOptions options;
+        options.input = text;
+        const CommandResult result = run_command(command({"job", "submit", "-"}), options).value();
+        EXPECT_EQ(result.exit_code, 2) << text;
+        EXPECT_NE(result.err.find("standard input"), std::string::npos) << result.err;
+    }
+}
+
+TEST_F(CliProgramTest, WhatIsEmptyIsNamed) {
+    const std::string empty = directory_.path() / "empty";
+    ASSERT_TRUE(write_file_atomic(empty, "\n").ok());
+    const CommandResult list =
+        run_command({ATOLL_PROGRAM, "--gateway", server_.url(), "--token-file", empty, "job", "list"}).value();
+    EXPECT_EQ(list.exit_code, 2);
+    EXPECT_EQ(list.err, "error: --token-file: " + empty + " is empty\n");
+    struct Typed {
+        std::vector<std::string> arguments;
+        std::string said;
+    };
+    for (const Typed& typed :
+         std::vector<Typed>{{{"model", "show", "llama@"}, "version: nothing stands after the @"},
+                            {{"model", "pull", "@v1", "--out", empty + "2"}, "version: no model stands before the @"},
+                            {{"dataset", "prepare", "it", "--facility", "leonardo", "--input", "", "--tokenizer",
+                              "llama@v1", "--seq-len", "16"},
+                             "--input: is empty"}}) {
+        const CommandResult result = run(typed.arguments);
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        EXPECT_TRUE(result.err.starts_with("error: " + typed.said)) << result.err;
+    }
+}
+
+TEST_F(CliProgramTest, FlagsOfAConversionAreRefusedWhereNothingIsConverted) {
+    const auto model = directory_.path() / "model";
+    std::filesystem::create_directories(model);
+    ASSERT_TRUE(write_file_atomic(model / "model.safetensors", "").ok());
+    for (const char* flag : {"--dtype", "--rope-factor", "--max-position-embeddings", "--converted"}) {
+        const CommandResult result = run({"model", "import", "llama", model.string(), flag, "8"});
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_TRUE(result.err.starts_with("error: " + std::string(flag) + ": ")) << result.err;
+        EXPECT_NE(result.err.find("only for models that are converted"), std::string::npos) << result.err;
+    }
+    const CommandResult described = run({"model", "push", "llama", model.string(), "--description", "an old one"});
+    EXPECT_EQ(described.exit_code, 2) << described.err;
+    EXPECT_TRUE(described.err.starts_with("error: --description: ")) << described.err;
 }
 
 TEST_F(CliProgramTest, WhoeverStopsWatchingIsToldWhatGoesOn) {
