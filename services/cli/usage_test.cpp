@@ -81,6 +81,46 @@ TEST(UsageTest, BadInputExitsWith2) {
     EXPECT_NE(run({"up", "--only", "none", "--port-base", "65530"}).err.find("--port-base"), std::string::npos);
 }
 
+TEST(UsageTest, WhatUpCannotDoIsNamedBeforeAnythingIsMade) {
+    const TemporaryDirectory directory;
+    const auto file = [&](const std::string& name) { return (directory.path() / name).string(); };
+    const auto make_key = [&](const std::string& key, const std::string& certificate) {
+        const auto made =
+            run_command({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                         "-keyout", file(key), "-out", file(certificate), "-days", "2", "-subj", "/CN=127.0.0.1"});
+        ASSERT_EQ(made->exit_code, 0) << made->err;
+    };
+    make_key("key.pem", "cert.pem");
+    make_key("other.pem", "other-cert.pem");
+    ASSERT_TRUE(write_file_atomic(file("text"), "no PEM\n").ok());
+    const auto up = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {"up", "--state", file("s"), "--programs", file("absent")});
+        const CommandResult result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_FALSE(std::filesystem::exists(file("s")));
+        return result.err.substr(result.err.find("error: "));
+    };
+    const auto listen = [&](const std::string& address, const std::string& certificate, const std::string& key) {
+        return up({"--only", "registry", "--public-url", "https://c", "--public-listen", address, "--tls-certificate",
+                   file(certificate), "--tls-key", file(key)});
+    };
+    EXPECT_NE(up({"--only", "foo"}).find("'foo'; there are postgres, kafka, registry"), std::string::npos);
+    EXPECT_TRUE(up({"--only", "registry,,store"}).starts_with("error: --only: "));
+    for (const char* address : {"foo", ":7443", "0.0.0.0:", "0.0.0.0:70000", "a b:7443", "0.0.0.0:7443x"})
+        EXPECT_TRUE(listen(address, "cert.pem", "key.pem").starts_with("error: --public-listen: ")) << address;
+    EXPECT_TRUE(listen("0.0.0.0:7443", "text", "key.pem").starts_with("error: --tls-certificate: "));
+    EXPECT_TRUE(listen("0.0.0.0:7443", "cert.pem", "text").starts_with("error: --tls-key: "));
+    EXPECT_TRUE(listen("0.0.0.0:7443", "cert.pem", "other.pem").starts_with("error: --tls-key: "));
+    EXPECT_NE(listen("[::]:7443", "cert.pem", "key.pem").find("--programs"), std::string::npos) << "these are good";
+}
+
+TEST(UsageTest, AHintQuotesAPathWithASpace) {
+    const TemporaryDirectory directory;
+    const std::string state = (directory.path() / "my state").string();
+    const std::string said = run({"status", "--state", state}).err;
+    EXPECT_NE(said.find("`atoll up --state '" + state + "'`"), std::string::npos) << said;
+}
+
 TEST(UsageTest, ACommandWithoutItsVerbListsTheVerbs) {
     const CommandResult result = run({"job"});
     EXPECT_EQ(result.exit_code, 2);

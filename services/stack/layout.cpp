@@ -2,15 +2,21 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "shared/auth/certificate.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/json/json.h"
@@ -76,10 +82,35 @@ Result<Ports> any_free_ports() {
     return ports;
 }
 
+// As "0.0.0.0:7443", "[::]:7443" or "*:7443".
+bool is_listen_address(const std::string& text) {
+    const auto colon = text.rfind(':');
+    if (colon == std::string::npos || colon == 0) return false;
+    int port = 0;
+    const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+    return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535 &&
+           std::all_of(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(colon), [](unsigned char c) {
+               return std::isalnum(c) != 0 ||
+                      std::string_view(".-:[]*").find(static_cast<char>(c)) != std::string_view::npos;
+           });
+}
+
 }  // namespace
 
+std::string quoted(const std::filesystem::path& path) {
+    const std::string text = path.string();
+    const bool is_plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 || c >= 0x80 ||
+               std::string_view("/._-+,:@%=").find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    if (is_plain) return text;
+    std::string in_quotes = "'";
+    for (const char c : text) in_quotes += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return in_quotes + "'";
+}
+
 std::string start_command(const std::filesystem::path& state) {
-    return "atoll up --state " + std::filesystem::absolute(state).lexically_normal().string();
+    return "atoll up --state " + quoted(std::filesystem::absolute(state).lexically_normal());
 }
 
 std::filesystem::path default_state_directory() {
@@ -129,12 +160,16 @@ Status check_address(const PublicAddress& address) {
     if (address.listen.empty() || address.certificate.empty() || address.certificate_key.empty())
         return invalid_argument("--public-listen",
                                 "--public-listen, --tls-certificate and --tls-key go together: tokens travel there");
-    for (const auto& [flag, file] :
-         {std::pair{"--tls-certificate", &address.certificate}, std::pair{"--tls-key", &address.certificate_key}})
-        if (const auto bytes = read_file(*file); !bytes.ok()) return invalid_argument(flag, bytes.error().message);
+    if (!is_listen_address(address.listen))
+        return invalid_argument("--public-listen", "must be address:port, as 0.0.0.0:7443; got " + address.listen);
+    const auto certificate = read_file(address.certificate);
+    if (!certificate.ok()) return invalid_argument("--tls-certificate", certificate.error().message);
+    const auto key = read_file(address.certificate_key);
+    if (!key.ok()) return invalid_argument("--tls-key", key.error().message);
     if (address.url.empty())
         return invalid_argument("--public-url", "--public-listen needs --public-url, the address that sites are told");
-    return {};
+    const Status fit = auth::check_certificate(*certificate, *key);
+    return fit.ok() ? fit : invalid_argument("--tls-" + fit.error().field, fit.error().message);
 }
 
 json to_json(const PublicAddress& address) {
@@ -162,6 +197,17 @@ Result<nlohmann::json> read_stack_file(const std::filesystem::path& state) {
         return not_found("no stack was started in " + state.string() + "; `" + start_command(state) + "` starts one",
                          "--state");
     return json::parse(*text);
+}
+
+Status check_owner(const std::filesystem::path& state) {
+    struct stat info{};
+    const bool is_seen =
+        ::stat(Layout{state}.file().c_str(), &info) == 0 || (errno == EACCES && ::stat(state.c_str(), &info) == 0);
+    if (!is_seen || ::geteuid() == 0 || info.st_uid == ::geteuid()) return {};
+    const passwd* owner = ::getpwuid(info.st_uid);
+    const std::string name = owner != nullptr ? owner->pw_name : "user " + std::to_string(info.st_uid);
+    return invalid_argument("--state", "the stack in " + state.string() + " belongs to " + name +
+                                           ": run atoll as that user, or choose another directory");
 }
 
 Status make_directories(const Layout& layout) {

@@ -15,6 +15,9 @@ namespace atl::stack {
 // ATOLL_STATE; else /var/lib/atoll for root (Postgres' user must be able to reach it), else $XDG_STATE_HOME/atoll.
 std::filesystem::path default_state_directory();
 
+// A path as a shell takes it: in quotes where it needs them.
+std::string quoted(const std::filesystem::path& path);
+
 // The command line that starts the stack of a state directory, with what it remembers.
 std::string start_command(const std::filesystem::path& state);
 
@@ -55,7 +58,7 @@ struct PublicAddress {
     std::filesystem::path certificate;  // PEM files, with `listen`
     std::filesystem::path certificate_key;
 };
-// kInvalidArgument naming the flag of `atoll up`.
+// kInvalidArgument naming the flag of `atoll up`: an address that is none, files that are no certificate and its key.
 Status check_address(const PublicAddress& address);
 
 nlohmann::json to_json(const PublicAddress& address);
@@ -71,6 +74,9 @@ Ports ports_from_json(const nlohmann::json& json);
 
 // stack.json as `up` wrote it. kNotFound: no stack was started there.
 Result<nlohmann::json> read_stack_file(const std::filesystem::path& state);
+
+// kInvalidArgument: the stack of that directory is another user's, whose processes and files we may not touch.
+Status check_owner(const std::filesystem::path& state);
 
 // The directories that every component shares, private to us; pid files and logs survive.
 Status make_directories(const Layout& layout);

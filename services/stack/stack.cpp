@@ -78,6 +78,13 @@ PublicAddress recorded_address(const Layout& layout) {
     return before.ok() && before->contains("public") ? address_from_json(before->at("public")) : PublicAddress();
 }
 
+// What a flag says, now or the last time that it was given; empty: never.
+fs::path given_or_recorded(const fs::path& given, const Layout& layout, const char* key) {
+    if (!given.empty()) return given;
+    const auto before = read_stack_file(layout.state);
+    return before.ok() ? before->value(key, "") : "";
+}
+
 bool any_running(const Layout& layout) {
     return std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
         return std::any_of(wave.begin(), wave.end(),
@@ -100,7 +107,7 @@ Status check_ports(const UpOptions& options, const Stack& stack) {
             // The children of a leader that died may hold it.
             ATOLL_RETURN_IF_ERROR(stop_recorded(pid_file, SIGTERM, std::chrono::seconds(5)));
             if (port_is_free(port)) continue;
-            const std::string where = " --state " + layout.state.string();
+            const std::string where = " --state " + quoted(layout.state);
             return conflict("port " + std::to_string(port) + " (" + name +
                                 "), which this stack had, is taken by another " +
                                 "program. Nothing was started: end it, or give this stack other ports: " +
@@ -121,6 +128,9 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
                                   {"private_key", layout.private_key().string()},
                                   {"ports", to_json(stack.ports)},
                                   {"public", to_json(stack.address)}};
+    for (const auto& [key, given] : {std::pair{"programs", options.programs}, {"kafka_jars", options.kafka_jars}})
+        if (const fs::path place = given_or_recorded(given, layout, key); !place.empty())
+            description[key] = place.string();
     for (const char* name : {"admin", "operator", "viewer"}) description["tokens"][name] = layout.token(name).string();
     for (const auto& wave : kWaves)
         for (const std::string& name : wave)
@@ -237,6 +247,7 @@ Status delete_all_but_logs(const Layout& layout) {
 Result<Stack> recorded_stack(const fs::path& state) {
     Stack stack;
     stack.layout.state = fs::absolute(state).lexically_normal();
+    ATOLL_RETURN_IF_ERROR(check_owner(stack.layout.state));
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
     stack.ports = ports_from_json(description.value("ports", nlohmann::json::object()));
     if (description.contains("public")) stack.address = address_from_json(description.at("public"));
@@ -248,17 +259,23 @@ Status check_names(const std::vector<std::string>& only) {
         const bool known = std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
             return std::find(wave.begin(), wave.end(), name) != wave.end();
         });
-        if (!known) return invalid_argument("--only", "no component is called '" + name + "'");
+        if (!known) {
+            std::vector<std::string> all;
+            for (const auto& wave : kWaves) all.insert(all.end(), wave.begin(), wave.end());
+            return invalid_argument("--only", "no component is called '" + name + "'; there are " + join(all));
+        }
     }
     return {};
 }
 
-// The programs are found, nothing more.
+// The programs are found, nothing more: where the flags say, now or the last time.
 Stack found_stack(const UpOptions& options, const Layout& layout) {
     Stack stack;
     stack.layout = layout;
-    stack.programs = options.programs.empty() ? own_directory() : options.programs;
-    stack.kafka_jars = options.kafka_jars.empty() ? find_kafka_jars() : options.kafka_jars;
+    const fs::path programs = given_or_recorded(options.programs, layout, "programs");
+    stack.programs = programs.empty() ? own_directory() : programs;
+    const fs::path kafka_jars = given_or_recorded(options.kafka_jars, layout, "kafka_jars");
+    stack.kafka_jars = kafka_jars.empty() ? find_kafka_jars() : kafka_jars;
     return stack;
 }
 
@@ -331,7 +348,7 @@ Status check_unlike_running(const UpOptions& options, const Layout& layout) {
     if (flags.empty()) return {};
     std::string list;
     for (const std::string& flag : flags) list += "\n  " + flag;
-    const std::string state = layout.state.string();
+    const std::string state = quoted(layout.state);
     return conflict("Atoll runs already and cannot take over:" + list +
                     "\n  Nothing was changed. First `atoll down --state " + state +
                     "`, its data stays; then `atoll up --state " + state + "` with these flags");
@@ -343,6 +360,7 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(check_names(options.only));
     if (options.address) ATOLL_RETURN_IF_ERROR(check_address(*options.address));
     const Layout layout{fs::absolute(options.state).lexically_normal()};
+    ATOLL_RETURN_IF_ERROR(check_owner(layout.state));
     ATOLL_RETURN_IF_ERROR(check_programs(options, layout));
     ATOLL_RETURN_IF_ERROR(make_directories(layout));
     ATOLL_TRY(const UniqueFd held, lock(layout));

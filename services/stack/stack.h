@@ -16,8 +16,8 @@ struct UpOptions {
     std::optional<std::uint16_t> port_base;  // none: the ports it had, else 7400 and the following; 0: any free ones
     std::optional<PublicAddress> address;    // none: the one it had
     std::vector<std::string> only;           // names of components; empty: all
-    std::filesystem::path programs;          // empty: where this program is
-    std::filesystem::path kafka_jars;        // empty: found
+    std::filesystem::path programs;          // empty: the one it had, else where this program is
+    std::filesystem::path kafka_jars;        // empty: the one it had, else found
 };
 
 // A line of progress for people, from any thread.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -60,6 +61,20 @@ TEST_F(StackTest, ItsPublicAddressIsRememberedAndStaysWhileItRuns) {
     EXPECT_EQ(read_stack_file(options_.state)->at("public"), first->at("public"));
 }
 
+TEST_F(StackTest, ItsProgramsAndJarsAreRemembered) {
+    options_.programs = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    options_.kafka_jars = directory_.path();
+    const auto first = up(options_, quiet_);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_EQ(first->value("programs", ""), options_.programs.string());
+    EXPECT_EQ(first->value("kafka_jars", ""), options_.kafka_jars.string());
+    options_.programs.clear();
+    options_.kafka_jars.clear();
+    EXPECT_EQ(*up(options_, quiet_), *first);
+    options_.only = {"kafka"};  // its jars are looked for where they were said to be
+    EXPECT_EQ(up(options_, quiet_).error().field, "--kafka-jars");
+}
+
 TEST_F(StackTest, FlagsThatWhatRunsCannotTakeOverAreNamed) {
     options_.state = directory_.path();
     ASSERT_TRUE(make_directories(layout()).ok());
@@ -99,9 +114,31 @@ TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-key");
     ASSERT_TRUE(write_file_atomic(key, "").ok());
     EXPECT_EQ(check_address({{}, "0.0.0.0:7443", cert, key}).error().field, "--public-url");
+    EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-certificate");
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", {}, {}}).error().field, "--public-listen");
     EXPECT_EQ(check_address({"https://c", {}, "cert", "key"}).error().field, "--public-listen");
-    EXPECT_TRUE(check_address({"https://c:7443", "0.0.0.0:7443", cert, key}).ok());
+}
+
+TEST(OwnerTest, ADirectoryOfAnotherUsersStackIsRefused) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    const TemporaryDirectory directory;
+    std::filesystem::permissions(directory.path(), std::filesystem::perms(0711));
+    const Layout layout{directory.path() / "state"};
+    ASSERT_TRUE(make_directories(layout).ok());
+    ASSERT_TRUE(write_file_atomic(layout.file(), R"({"components": ["kafka"]})", 0600).ok());
+    UpOptions options;
+    options.state = layout.state;
+    const Report quiet = [](const std::string&) {};
+    ASSERT_EQ(::seteuid(65534), 0);
+    const auto started = up(options, quiet);
+    const auto seen = stack::status(layout.state);
+    const auto stopped = down(layout.state, false, quiet);
+    ASSERT_EQ(::seteuid(0), 0);
+    for (const Error& error : {started.error(), seen.error(), stopped.error()}) {
+        EXPECT_EQ(error.field, "--state");
+        EXPECT_NE(error.message.find("belongs to root: run atoll as that user"), std::string::npos) << error.message;
+    }
+    EXPECT_TRUE(check_owner(layout.state).ok());
 }
 
 TEST_F(StackTest, UpStartsAgainWhatWasKilled) {

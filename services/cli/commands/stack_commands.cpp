@@ -28,6 +28,18 @@ ask for something else are refused (`atoll down` first, its data stays). Example
            --tls-certificate /etc/atoll/cert.pem --tls-key /etc/atoll/key.pem
   atoll up --only postgres,kafka --port-base 0 --state /tmp/test-stack)";
 
+// Also what is empty: "a,,b" is a slip.
+std::vector<std::string> split_at_commas(const std::string& text) {
+    std::vector<std::string> parts(1);
+    for (const char c : text) {
+        if (c == ',')
+            parts.emplace_back();
+        else
+            parts.back() += c;
+    }
+    return parts;
+}
+
 constexpr int kPortBaseMax = 65529;  // seven ports from there on
 
 // A line at a time on standard error, with the seconds since the command began.
@@ -51,7 +63,7 @@ Status run_up(const Context& context, stack::UpOptions options) {
                   << "\n  console: " << description.at("gateway").get<std::string>() << "/console/"
                   << "\n  facilities elsewhere: " << (url.empty() ? "cannot reach it (--public-url)" : url)
                   << "\n  tokens: " << (options.state / "tokens").string() << "\n  end it with: atoll down --state "
-                  << options.state.string() << "\n";
+                  << stack::quoted(options.state) << "\n";
     return {};
 }
 
@@ -99,6 +111,7 @@ void say_down(const Context& context, const std::vector<nlohmann::json>& jobs) {
 }
 
 Status run_down(const Context& context, const DownFlags& flags) {
+    ATOLL_RETURN_IF_ERROR(stack::check_owner(context.state_directory));
     auto jobs = unfinished_jobs(context.state_directory);
     ATOLL_RETURN_IF_ERROR(settle_jobs(context, flags, jobs));
     auto down = stack::down(context.state_directory, flags.delete_data, reporter());
@@ -180,12 +193,13 @@ void add_stack_commands(CLI::App& program, Context& context) {
         ->needs(url);
     up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen")->needs(url);
     up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen")->needs(url);
-    up->add_option("--only", options->only,
-                   "components to start, comma-separated, of those that `atoll status` lists; default: all")
-        ->delimiter(',');
-    up->add_option("--programs", options->programs, "directory of the services' programs");
-    up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory");
-    on_run(*up, context, [&context, options, address, url] {
+    const auto only = std::make_shared<std::string>();
+    up->add_option("--only", *only,
+                   "components to start, comma-separated, of those that `atoll status` lists; default: all");
+    up->add_option("--programs", options->programs, "directory of the services' programs; remembered");
+    up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory; remembered");
+    on_run(*up, context, [&context, options, address, url, up, only] {
+        if (up->count("--only") > 0) options->only = split_at_commas(*only);
         for (std::filesystem::path* file :
              {&address->certificate, &address->certificate_key, &options->programs, &options->kafka_jars}) {
             if (!file->empty()) *file = std::filesystem::absolute(*file);  // what is started works elsewhere
