@@ -92,17 +92,34 @@ Result<Facility> parse_facility(const Json& value) {
     facility.work_dir = reader.required_string("work_dir");
     facility.programs = reader.string_or("programs", "");
     facility.launcher = reader.string_or("launcher", "");
+    if (facility.launcher == "mpirun") facility.launcher.clear();  // the default, by its name
     if (!is_absolute(facility.work_dir)) reader.fail("work_dir", "must be an absolute path");
     if (!facility.programs.empty() && !is_absolute(facility.programs))
         reader.fail("programs", "must be an absolute path");
-    if (!reader.string_or("image", "").empty())
-        reader.fail("image", "running from an image is not built yet; leave it out and set programs");
+    if (!reader.string_or("image", "").empty()) reader.fail("image", "is not built yet; leave it out and set programs");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     facility.work_dir = normal_path(facility.work_dir);
     ATOLL_TRY(facility.transport, parse_transport(transport));
     ATOLL_TRY(facility.batch, parse_batch(batch));
     ATOLL_TRY(facility.environment, parse_environment(environment));
     return facility;
+}
+
+Status check_launcher(const std::string& launcher) {
+    const std::string ranks = "{ranks}";
+    bool has_ranks = false;
+    for (auto open = launcher.find('{'); open != std::string::npos; open = launcher.find('{', open + 1)) {
+        const auto close = std::min(launcher.find('}', open), launcher.size() - 1);
+        const std::string word = launcher.substr(open, close + 1 - open);
+        const bool is_shells = open > 0 && launcher[open - 1] == '$';
+        if (is_shells && word != ranks) continue;  // ${NAME}
+        if (is_shells || word != ranks)
+            return invalid_argument(
+                "launcher", std::string(is_shells ? "has $" : "has ") + word + ", but {ranks} alone is replaced");
+        has_ranks = true;
+    }
+    if (has_ranks || launcher.empty()) return {};
+    return invalid_argument("launcher", "must contain {ranks}, as 'srun -n {ranks}'");
 }
 
 Json to_json(const Facility& facility) {
@@ -132,6 +149,7 @@ Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
     merged.merge_patch(patch);
     ATOLL_TRY(Facility patched, parse_facility(merged));
     if (patched.name != facility.name) return invalid_argument("name", "a facility's name cannot change");
+    if (patched.launcher != facility.launcher) ATOLL_RETURN_IF_ERROR(check_launcher(patched.launcher));
     return patched;
 }
 

@@ -28,7 +28,7 @@ struct Facility {
     BatchSpec batch;
     std::string work_dir;  // absolute, at the site
     std::string programs;  // directory of atoll and atoll-trainer at the site; empty: ours (local) or PATH (ssh)
-    std::string launcher;  // command before atoll-trainer when ranks > 1, "{ranks}" replaced; empty: mpirun
+    std::string launcher;  // command before atoll-trainer when ranks > 1, "{ranks}" replaced; empty: mpirun -n {ranks}
     std::map<std::string, std::string> environment;  // of every batch job and site script
     bool operator==(const Facility&) const = default;
 };
@@ -36,6 +36,9 @@ struct Facility {
 // From a request: unknown fields, wrong types and parts that are not built yet are refused by name.
 Result<Facility> parse_facility(const json::Json& value);
 json::Json to_json(const Facility& facility);
+
+// Of a new launcher: it says {ranks}, and nothing else in braces that would stay as it is (the shell's ${NAME} apart).
+Status check_launcher(const std::string& launcher);
 
 // The first member that says where attempts run and how they are reached there ("transport", "batch", "work_dir") and
 // that differs; empty if none does.

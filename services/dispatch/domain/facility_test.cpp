@@ -62,6 +62,24 @@ TEST(FacilityTest, BatchSystemsOfLaterAreRefusedByName) {
     }
 }
 
+TEST(FacilityTest, WhatIsNotBuiltYetIsNamed) {
+    Json value = valid_facility();
+    value["image"] = "trainer.sif";
+    EXPECT_TRUE(describe(parse_facility(value).error()).starts_with("image: "));
+}
+
+TEST(FacilityTest, ALauncherSaysTheNumberOfRanks) {
+    for (const char* good : {"srun -n {ranks}", "mpirun --np {ranks} --host ${HOSTS}", ""})
+        EXPECT_TRUE(check_launcher(good).ok()) << good;
+    for (const char* bad : {"srun", "srun -n ${ranks}", "srun -n {rank}", "srun -n {ranks} -N {nodes}", "srun -n {"}) {
+        EXPECT_EQ(check_launcher(bad).error().field, "launcher") << bad;
+        EXPECT_NE(check_launcher(bad).error().message.find("{ranks}"), std::string::npos) << bad;
+    }
+    const Facility facility = parse_facility(valid_facility()).value();
+    EXPECT_EQ(patch_facility(facility, {{"launcher", "srun"}}).error().field, "launcher");
+    EXPECT_EQ(patch_facility(facility, {{"launcher", "mpirun"}}).value(), facility) << "the default by its name";
+}
+
 TEST(FacilityTest, APatchChangesOneMemberAndNeverTheName) {
     const Facility facility = parse_facility(valid_facility()).value();
     EXPECT_EQ(patch_facility(facility, {{"batch", {{"slots", 5}}}}).value().batch.slots, 5);

@@ -59,6 +59,8 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
     const std::vector<Wrong> wrongs = {
         {"/name", 7, "name"},
         {"/name", "Not a name", "name"},
+        {"/name", "newest", "name"},
+        {"/output_model", "newest", "output_model"},
         {"/colour", "blue", "colour"},
         {"/model", "tiny", "model"},
         {"/model/version", nullptr, "model.version"},

@@ -3,6 +3,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/text.h"
+#include "shared/service/names.h"
 #include "shared/service/routes.h"
 
 namespace atl::dispatch {
@@ -43,6 +44,8 @@ Status require_local_programs(const Facility& facility) {
 Result<Response> post_facility(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Facility facility, parse_facility(body));
+    ATOLL_RETURN_IF_ERROR(service::check_name(facility.name, "name"));  // as the registry does
+    ATOLL_RETURN_IF_ERROR(check_launcher(facility.launcher));
     ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
     ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
     ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));

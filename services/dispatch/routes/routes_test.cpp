@@ -87,6 +87,22 @@ TEST_F(RoutesTest, TwoFacilitiesCannotHaveOnePlace) {
     EXPECT_EQ(get("/v1/facilities/karolina").at("work_dir"), work_dir("karolina").string());
 }
 
+TEST_F(RoutesTest, ALauncherWithoutRanksIsRefused) {
+    Json facility = {{"name", "third"},
+                     {"transport", {{"kind", "local"}}},
+                     {"batch", {{"kind", "local"}}},
+                     {"work_dir", work_dir("third").string()},
+                     {"launcher", "srun"}};
+    const auto answer = post("/v1/facilities", facility);
+    EXPECT_EQ(answer.status, 422) << answer.body;
+    EXPECT_EQ(Json::parse(answer.body).value("field", ""), "launcher");
+    const std::string patch = Json{{"launcher", "srun"}}.dump();
+    EXPECT_EQ(client().call(Method::kPatch, "/v1/facilities/karolina", patch, {{{"If-Match", "*"}}, {}})->status, 422);
+    facility["launcher"] = "mpirun";
+    EXPECT_EQ(post("/v1/facilities", facility).status, 201);
+    EXPECT_EQ(get("/v1/facilities/third").at("launcher"), "");
+}
+
 TEST_F(RoutesTest, ALocalFacilityHasItsProgramsWhereItSays) {
     const std::string wrong = work_dir("bin").string();
     Json facility = {{"name", "third"},
