@@ -89,6 +89,7 @@ echo 'file(GLOB sources *.cpp)' >"$tree/shared/pg/a.cmake" && expect 'a.cmake:1:
 echo 'int x; ' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: white space'
 printf 'int x;\r\n' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a carriage return'
 printf 'int x;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:0: no newline'
+printf 'See\n`pg/none.{h,cpp}`.\n' >"$tree/shared/README.md" && expect 'shared/README.md:2: a page names a file'
 rm "$tree/services/store/README.md" && expect 'services/store/README.md:1: a module without its page'
 
 [ "$failures" = 0 ] && echo "every rule catches its breach"

@@ -210,10 +210,23 @@ check_habits() {
     done
 }
 
+# "file:line:" of source files that a page names and that are nowhere: `sites/site.cpp`, `strategy.{h,cpp}`. CONTRIBUTING.md
+# names examples.
+stale_names() {
+    local file line name ending
+    grep -HnoE '`[a-z_0-9/]+\.(\{[a-z,]+\}|h|cpp|inl|sql)`' $(printf '%s\n' "${text[@]}" | grep '\.md$' | grep -v '^CONTRIBUTING') /dev/null | tr -d '`' |
+        while IFS=: read -r file line name; do
+            for ending in $(tr '{},' '   ' <<<"${name##*.}"); do
+                grep -q "/${name%%.*}\.$ending$" "$scratch" || echo "$file:$line:"
+            done
+        done
+}
 
 # Each service explains itself on a page; so do the trainer and the shared libraries.
 check_pages() {
     local folder
+    printf '/%s\n' "${text[@]}" >"$scratch"
+    stale_names | report "a page names a file that is not there"
     for folder in services/*/ trainer/ shared/; do
         [ ! -d "$folder" ] || [ -e "$folder/README.md" ] || echo "${folder}README.md:1:" | report "a module without its page"
     done
