@@ -38,6 +38,7 @@ Table::Table(std::vector<std::string> header) {
 
 void Table::add(std::vector<std::string> row) {
     check(row.size() == rows_.front().size(), "a table's row has another number of cells than its header");
+    for (std::string& cell : row) std::replace(cell.begin(), cell.end(), '\n', ' ');  // an error may have several lines
     rows_.push_back(std::move(row));
 }
 

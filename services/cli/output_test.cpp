@@ -12,6 +12,12 @@ TEST(TableTest, ColumnsAreAsWideAsTheirCharactersNotTheirBytes) {
     EXPECT_EQ(table.text(), "name     text\nčeština  a\nit       b\n");
 }
 
+TEST(TableTest, ARowIsOneLine) {
+    Table table({"name", "error"});
+    table.add({"leonardo", "it failed:\nno such file"});
+    EXPECT_EQ(table.text(), "name      error\nleonardo  it failed: no such file\n");
+}
+
 TEST(OutputTest, NumbersKeepAHandfulOfDigits) {
     EXPECT_EQ(human_number(12340.4), "12340");
     EXPECT_EQ(human_number(5.21349), "5.213");

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr const char* kPullHelp =
     R"(Fetches a version into a directory; an interrupted call goes on where it stopped. Example:
   atoll model pull italian-czech@newest --out ./model
-MODEL@VERSION takes a digest, a tag, or newest (also without @VERSION).)";
+MODEL@VERSION takes a digest or its beginning as tables show it, a tag, or newest (also without @VERSION).)";
 
 constexpr const char* kRemoveHelp =
     R"(What a tag, another version, a job or a site needs stays, and the error says what that is. Example:
@@ -49,23 +49,40 @@ std::string model_path(const std::string& model) {
     return "/v1/models/" + segment(model);
 }
 
+// The digest that begins as `start` does, where one version's alone does, as in tables; otherwise `start`.
+std::string complete_digest(const json& versions, const std::string& start) {
+    std::vector<std::string> digests;
+    for (const json& version : versions)
+        if (start.size() >= 8 && text(version, "digest").starts_with(start)) digests.push_back(text(version, "digest"));
+    return digests.size() == 1 ? digests.front() : start;
+}
+
+// The digest of the newest version that a job can begin with: no update of one facility, no optimizer's state.
+Result<std::string> newest_digest(const json& versions, const std::string& model) {
+    for (auto version = versions.rbegin(); version != versions.rend(); ++version)
+        if (const std::string kind = text(*version, "kind"); kind == "base" || kind == "global")
+            return text(*version, "digest");
+    return not_found("model " + model + " has no base or global version");
+}
+
 // The version's JSON with its manifest.
 Result<json> find_version(http::Client& store, const Reference& reference) {
-    std::string version = reference.version;
+    const std::string& version = reference.version;
+    const std::string versions_path = model_path(reference.model) + "/versions";
     ATOLL_TRY(const json model, get_named(store, "/v1/models", "model", reference.model));
-    if (version == "newest") {
-        ATOLL_TRY(const json versions, get_all(store, model_path(reference.model) + "/versions"));
-        for (const json& one : versions) {  // not one facility's update, nor an optimizer's state
-            const std::string kind = text(one, "kind");
-            if (kind == "base" || kind == "global") version = text(one, "digest");
-        }
-        if (version == "newest") return not_found("model " + reference.model + " has no base or global version");
+    if (version != "newest") {
+        auto found = store.get_json(versions_path + "/" + segment(version));
+        if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
     }
-    auto found = store.get_json(model_path(reference.model) + "/versions/" + segment(version));
-    if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
+    ATOLL_TRY(const json versions, get_all(store, versions_path));
+    std::string digest = complete_digest(versions, version);
+    if (version == "newest") {
+        ATOLL_TRY(digest, newest_digest(versions, reference.model));
+    }
+    if (digest != version) return store.get_json(versions_path + "/" + digest);
     std::vector<std::string> tags = {"newest"};
     const json tagged = model.value("tags", json::object());
-    for (const auto& [tag, digest] : tagged.items()) tags.push_back(tag);
+    for (const auto& [tag, tagged_digest] : tagged.items()) tags.push_back(tag);
     return not_found("model " + reference.model + " has no version or tag " + version + did_you_mean(version, tags),
                      "version");
 }

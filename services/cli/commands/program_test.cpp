@@ -70,7 +70,17 @@ class CliProgramTest : public testing::Test {
             if (request.param("name") != "llama") return Response::problem(not_found("nothing of that name"));
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", "d1"}}}});
         });
-        server.route(Method::kGet, "/store/v1/models/:name/versions/:version", anyone, nothing);
+        server.route(Method::kGet, "/store/v1/models/:name/versions", anyone, [](const Request&) {
+            return Response::json(
+                200,
+                {{"items",
+                  {{{"digest", "3f6c0000aa11"}, {"kind", "base"}}, {{"digest", "3f6c0000bb22"}, {"kind", "update"}}}},
+                 {"next", nullptr}});
+        });
+        server.route(Method::kGet, "/store/v1/models/:name/versions/:version", anyone, [](const Request& request) {
+            if (request.param("version") != "3f6c0000aa11") return Response::problem(not_found("no such version"));
+            return Response::json(200, {{"digest", "3f6c0000aa11"}, {"model", "llama"}, {"kind", "base"}});
+        });
         const auto received = [this](const Request& request) {
             posted_ = request.json().value();
             return Response::json(201, {{"id", "job2"}});
@@ -308,6 +318,16 @@ TEST_F(CliProgramTest, NewestIsNoTag) {
         EXPECT_NE(result.err.find("'newest' always means the newest one; choose another"), std::string::npos)
             << result.err;
     }
+}
+
+TEST_F(CliProgramTest, ADigestIsGivenWholeOrByABeginningOfItsOwn) {
+    for (const char* version : {"3f6c0000aa11", "3f6c0000aa", "newest"}) {
+        const CommandResult shown = run({"model", "show", std::string("llama@") + version, "--json"});
+        EXPECT_EQ(shown.exit_code, 0) << shown.err;
+        EXPECT_NE(shown.out.find("3f6c0000aa11"), std::string::npos) << version << shown.out;
+    }
+    for (const char* version : {"3f6c0000", "3f6c", "bb22"})  // of two, too short, not a beginning
+        EXPECT_EQ(run({"model", "show", std::string("llama@") + version}).exit_code, 2) << version;
 }
 
 TEST_F(CliProgramTest, FlagsOfAFacilityWinOverItsFile) {
