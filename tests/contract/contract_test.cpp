@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <regex>
 #include <set>
 
+#include "shared/base/subprocess.h"
+#include "shared/config/config.h"
 #include "shared/digest/digest.h"
 #include "shared/service/testing/response_check.h"
 #include "tests/contract/running_stack.h"
@@ -248,6 +251,24 @@ TEST_P(ContractTest, TheTokenOfALargestJobsEvaluationPassesTheGateway) {
     }
     RecordProperty("versions_max", static_cast<int>(largest));
     EXPECT_LT(largest, 256U) << "the gateway takes longer lines than it says";
+}
+
+// The file that `atoll job init` writes, as it is and with all that its comments offer.
+TEST_P(ContractTest, EachMemberOfTheJobFileToStartFromIsTaken) {
+    if (service() != "dispatch") return;
+    const auto written = run_command({ATOLL_PROGRAM, "job", "init"});
+    ASSERT_TRUE(written.ok());
+    const std::string offered = std::regex_replace(written->out, std::regex("\n( *)# (\\w+: )"), "\n$1$2");
+    ASSERT_NE(offered, written->out);
+    for (const std::string& text : {written->out, offered}) {
+        const auto job = config::parse(text, "job.yaml");
+        ASSERT_TRUE(job.ok()) << job.error().message;
+        const auto answer =
+            stack_->call("dispatch", Method::kPost, "/v1/jobs", stack_->token(Role::kOperator), job->dump());
+        expect_problem(answer, 422, "the job");
+        EXPECT_NE(answer.body.find("participants[0].facility"), std::string::npos)
+            << "only who takes part is wrong: " << answer.body;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, ContractTest, testing::Values("registry", "store", "dispatch", "aggregation"),

@@ -32,7 +32,12 @@ participants:                         # each trains on its own data, which never
     # dataset_version: 1              # default: the newest there; `atoll dataset show diaries-it`
     ranks: 2
   - {facility: karolina, dataset: letters-cs, ranks: 2}
-strategy: {name: fedavg, weighting: uniform}   # or tokens
+strategy:
+  name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes
+  weighting: uniform                  # or tokens
+  # max_share: 0.5                    # the most that one update of N may weigh; default: 2/N, at most 2/3
+  # norm_bound: 10                    # the default: an update of 10 times the median's norm is refused; null: none is
+  # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed; default: takes the mean
 training:                             # of a round: flags of `atoll-trainer train` with _ for -
   steps: 20                           # or epochs
   batch_size: 16                      # rows a rank and step
