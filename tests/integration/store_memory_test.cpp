@@ -7,6 +7,7 @@
 
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
+#include "shared/base/testing/sanitizers.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/json/json.h"
@@ -24,18 +25,12 @@ constexpr int kAtOnce = 8;
 constexpr std::int64_t kAfterMiBMax = 256;
 constexpr std::int64_t kDuringMiBMax = 512;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kMeasures = false;  // the sanitizers' own memory is several times the program's
-#else
-constexpr bool kMeasures = true;
-#endif
-
 class StoreMemoryTest : public StackTest {
   protected:
     void SetUp() override {
         StackTest::SetUp();
         if (IsSkipped()) return;
-        if (!kMeasures) GTEST_SKIP() << "a sanitizer's memory is not the program's";
+        ATOLL_SKIP_IF_SANITIZED();
         const auto keys = auth::generate_keys().value();
         ASSERT_TRUE(write_file_atomic(directory_.path() / "public.pem", keys.public_pem).ok());
         issuer_.emplace(auth::Issuer::from_pem(keys.private_pem).value());

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/testing/sanitizers.h"
 #include "shared/safetensors/file.h"
 #include "trainer/program/testing/program_fixture.h"
 
@@ -303,6 +304,7 @@ TEST_F(BadInputTest, RowsLongerThanTheModelAllowsAreRefused) {
 }
 
 TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
+    ATOLL_SKIP_IF_SANITIZED();
     make_wide_model("model");
     std::vector<std::string> arguments = {"plan",         "--model", path("model"), "--data", path("data.safetensors"),
                                           "--batch-size", "32",      "--threads",   "1"};

@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include "shared/base/testing/sanitizers.h"
 #include "shared/host/cores.h"
 #include "trainer/program/testing/program_fixture.h"
 
@@ -174,9 +175,7 @@ TEST_F(CommandLineTest, WhatIsMissingOrMeansNothingIsNamed) {
 
 // What the standard library throws is told in a line, without a core dump.
 TEST_F(CommandLineTest, ThreadsThatCannotBeStartedAreTold) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers need the memory that the test forbids";
-#endif
+    ATOLL_SKIP_IF_SANITIZED();
     ASSERT_TRUE(write_file_atomic(path("in.jsonl"), "{\"text\": \"x\"}\n").ok());
     const std::vector<std::string> tokenize = {"tokenize",
                                                "--tokenizer",

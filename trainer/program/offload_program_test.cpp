@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -159,6 +160,7 @@ TEST_F(OffloadTest, NothingIsLeftOfItHoweverARunEnds) {
 }
 
 TEST_F(OffloadTest, ThePlanIsWhatARunTakesAndSuggestsIt) {
+    ATOLL_SKIP_IF_SANITIZED();
     expect_plan_holds(offloaded({}), 60e6);
     expect_plan_holds(offloaded({"--precision", "bf16"}), 60e6);
     const auto plan = [&](std::vector<std::string> flags) {

@@ -5,6 +5,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -155,6 +156,7 @@ double unplannable_bytes(int ranks) {
 }
 
 TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
+    ATOLL_SKIP_IF_SANITIZED();
     const PlanCase& planned = GetParam();
     ASSERT_NO_FATAL_FAILURE(make(planned.config, planned.seq_len, planned.rows));
     const auto plan = this->plan(planned.flags, planned.ranks);
@@ -171,6 +173,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlannedPeakTest, testing::ValuesIn(plan_cases()),
 
 // A rank of a machine's many has few of its cores, and what each thread takes.
 TEST_F(PlanTest, HasTheThreadsThatARankOfTheRunWouldHave) {
+    ATOLL_SKIP_IF_SANITIZED();
     const auto program = [&](const std::vector<std::string>& threads) {
         std::vector<std::string> flags = {"plan",    "--model", path("model"), "--data", path("data.safetensors"),
                                           "--ranks", "1024"};
@@ -194,6 +197,7 @@ TEST_F(PlanTest, WhatTrainingRefusesIsRefused) {
 // What `plan` names instead of what does not fit is taken at its word, also where other settings just fit in this
 // process: the next one's program may take a little more.
 TEST_F(PlanTest, TheNearestThatFitsDoesFit) {
+    ATOLL_SKIP_IF_SANITIZED();
     ASSERT_NO_FATAL_FAILURE(make(kWide, 512));
     const auto needed = [&](const std::vector<std::string>& flags) {
         return member(plan(flags).out, "total_bytes").at(0);

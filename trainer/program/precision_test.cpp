@@ -2,6 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -82,6 +83,7 @@ TEST_F(PrecisionTest, AStoppedRunGoesOnBitForBit) {
 }
 
 TEST_F(PrecisionTest, ThePlanIsWhatARunTakes) {
+    ATOLL_SKIP_IF_SANITIZED();
     expect_plan_holds({"--precision", "bf16"});
     expect_plan_holds({"--precision", "bf16", "--moments-dtype", "bf16"});
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -241,6 +242,7 @@ TEST_F(QuantizedProgramTest, AnotherQuantisationDoesNotGoOn) {
 }
 
 TEST_F(QuantizedProgramTest, ThePlanIsWhatARunTakesAndGathersMoveQuantisedBytes) {
+    ATOLL_SKIP_IF_SANITIZED();
     for (const char* format : {"nf4", "int8"}) expect_plan_holds({"--lora-rank", "8", "--quantize", format}, 40e6);
     const auto planned = [&](const std::string& format, const std::string& category) {
         const auto result =

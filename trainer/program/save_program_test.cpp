@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -132,6 +133,7 @@ TEST_F(SaveProgramTest, AModelThatCannotBeSavedIsKeptAsAState) {
 
 // By the largest rank's peak: after the second step, then after the state and the third step, then after the model.
 TEST_F(SaveProgramTest, FullShardSavesWithoutEvenOneTableWhole) {
+    ATOLL_SKIP_IF_SANITIZED();
     constexpr double kTableBytes = 8000 * 256 * 4;  // of the embedding, and of the head
     make_wide_model("model");
     const auto result =

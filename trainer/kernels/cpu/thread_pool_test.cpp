@@ -10,6 +10,7 @@
 #include <iostream>
 #include <vector>
 
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/kernels/backend.h"
 
 namespace atl::kernels::cpu {
@@ -55,9 +56,7 @@ TEST(ThreadPoolTest, NoTwoTilesShareAThreadNumberAtOnce) {
 }
 
 TEST(ThreadPoolTest, ThreadsThatCannotAllBeStartedAreAnError) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers need the memory that the test forbids";
-#endif
+    ATOLL_SKIP_IF_SANITIZED();
     EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(1), "unavailable .*4000.*--threads");
 }
 
