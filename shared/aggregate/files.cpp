@@ -227,7 +227,10 @@ Result<Input> open_directory(const fs::path& directory) {
         if (entry.path().extension() == ".safetensors" && !is_hidden(entry.path()))
             names.insert(entry.path().filename().string());
     }
-    if (error) return not_found("cannot list " + directory.string() + ": " + error.message(), directory.string());
+    const bool is_gone = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    if (error)
+        return Error{is_gone ? ErrorCode::kNotFound : ErrorCode::kInternal,
+                     "cannot list " + directory.string() + ": " + error.message(), directory.string()};
     if (fs::exists(directory / kIndexName)) {
         ATOLL_TRY(const std::set<std::string> indexed, read_index(directory / kIndexName));
         for (const auto& name : indexed)

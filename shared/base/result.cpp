@@ -50,9 +50,20 @@ const char* to_string(ErrorCode code) {
     return "internal";
 }
 
+std::optional<ErrorCode> parse_error_code(std::string_view name) {
+    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
+        if (name == to_string(static_cast<ErrorCode>(code))) return static_cast<ErrorCode>(code);
+    return std::nullopt;
+}
+
 bool is_transient(ErrorCode code) {
     return code == ErrorCode::kUnavailable || code == ErrorCode::kResourceExhausted ||
            code == ErrorCode::kInsufficientStorage;
+}
+
+bool is_refusal(const Error& error) {
+    return (error.code == ErrorCode::kInvalidArgument && !error.field.empty()) || error.code == ErrorCode::kConflict ||
+           error.code == ErrorCode::kTooLarge;
 }
 
 std::string describe(const Error& error) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -27,6 +28,7 @@ enum class ErrorCode {
 
 // The code's name as it stands in logs and in problem+json "type": "invalid-argument", "not-found", …
 const char* to_string(ErrorCode code);
+std::optional<ErrorCode> parse_error_code(std::string_view name);
 
 // Whether the same may succeed later, without the caller changing anything: kUnavailable, kResourceExhausted and
 // kInsufficientStorage.
@@ -37,6 +39,11 @@ struct Error {
     std::string message;  // one sentence for people: what is wrong and what to do; it does not begin with the field
     std::string field;    // the field, flag or file that is wrong, empty if none
 };
+
+// Whether what was handed over has been looked at and will not be taken, now or later: kInvalidArgument that names a
+// field, kConflict, kTooLarge. All else that is not transient either (500, 401, 403, 404, the 400 of something on the
+// way) can be a service that is broken, set up wrongly or not there: what must not be lost is kept and tried again.
+bool is_refusal(const Error& error);
 
 // "FIELD: MESSAGE", for logs and for people. A sentence that names its field itself ("cannot open /data: …") stays as
 // it is.

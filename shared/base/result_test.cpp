@@ -59,5 +59,22 @@ TEST(ResultTest, OnlyWhatMaySucceedLaterUnchangedIsTransient) {
         EXPECT_FALSE(is_transient(code)) << to_string(code);
 }
 
+TEST(ResultTest, OnlyWhatNamesTheThingThatWasHandedOverRefusesIt) {
+    EXPECT_TRUE(is_refusal(invalid_argument("manifest.files[0].path", "is not in the base")));
+    EXPECT_TRUE(is_refusal(conflict("another version was handed in")));
+    EXPECT_TRUE(is_refusal({ErrorCode::kTooLarge, "may upload 8 bytes", "body"}));
+    EXPECT_FALSE(is_refusal(invalid_argument("", "the service answered 400")));
+    for (const ErrorCode code : {ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied, ErrorCode::kNotFound,
+                                 ErrorCode::kPreconditionFailed, ErrorCode::kResourceExhausted,
+                                 ErrorCode::kInsufficientStorage, ErrorCode::kUnavailable, ErrorCode::kInternal})
+        EXPECT_FALSE(is_refusal({code, "no", "field"})) << to_string(code);
+}
+
+TEST(ResultTest, ACodeIsFoundAgainByItsName) {
+    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
+        EXPECT_EQ(parse_error_code(to_string(static_cast<ErrorCode>(code))), static_cast<ErrorCode>(code));
+    EXPECT_EQ(parse_error_code("no-such-code"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace atl

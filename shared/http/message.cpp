@@ -143,8 +143,8 @@ int http_status(ErrorCode code) {
 }
 
 ErrorCode error_code(int status, std::string_view problem_type) {
-    for (const Problem& problem : kProblems)
-        if (problem_type == std::string(kProblemPrefix) + to_string(problem.code)) return problem.code;
+    if (problem_type.starts_with(kProblemPrefix))
+        if (const auto code = parse_error_code(problem_type.substr(kProblemPrefix.size()))) return *code;
     for (const Problem& problem : kProblems)
         if (problem.status == status) return problem.code;
     return code_of_others(status).value_or(ErrorCode::kInternal);

@@ -17,6 +17,12 @@ using json::Json;
 
 constexpr std::size_t kDigestsAtOnce = 4096;
 
+Error listing_error(const fs::path& directory, std::error_code error) {
+    const bool is_gone = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    return {is_gone ? ErrorCode::kNotFound : ErrorCode::kInternal,
+            "cannot list " + directory.string() + ": " + error.message(), directory.string()};
+}
+
 // The relative paths of the directory's files, sorted, with '/' between parts.
 Result<std::vector<std::string>> list_files(const fs::path& directory) {
     std::vector<std::string> paths;
@@ -34,7 +40,7 @@ Result<std::vector<std::string>> list_files(const fs::path& directory) {
                                     "a manifest cannot hold the name " + entry->path().string());
         paths.push_back(relative.generic_string());
     }
-    if (error) return not_found("cannot list " + directory.string() + ": " + error.message(), directory.string());
+    if (error) return listing_error(directory, error);
     if (paths.empty()) return invalid_argument(directory.string(), directory.string() + " holds no files");
     std::sort(paths.begin(), paths.end());
     return paths;
@@ -131,7 +137,8 @@ Result<std::set<std::string>> find_missing(http::Client& store, const std::set<s
         json::ObjectReader reader(answer, "answer");
         for (const Json& sha256 : reader.required_array("missing"))
             if (sha256.is_string()) missing.insert(sha256.get<std::string>());
-        ATOLL_RETURN_IF_ERROR(reader.finish());
+        if (const Status read = reader.finish(); !read.ok())
+            return internal_error("what the store answers cannot be read: " + describe(read.error()));
     }
     return missing;
 }

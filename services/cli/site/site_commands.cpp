@@ -4,13 +4,17 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
 #include "shared/aggregate/files.h"
+#include "shared/base/text.h"
 #include "shared/http/client/client.h"
+#include "shared/json/printable.h"
+#include "shared/store_client/local_file.h"
 
 // What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
 // needed or read.
@@ -24,9 +28,10 @@ where it stopped. Example:
 Exit status 75: the store is away or full, or this disk is; call it again later.)";
 constexpr const char* kPushHelp =
     R"(Hands in a directory as a version of a model; only what the store lacks travels. An update with NaN or infinity is
-refused before anything travels. Prints {"digest": …}. Example:
+refused before anything travels. Prints {"digest": …}, or {"refused": …, "error": {"code", "detail", "field"}}: refused
+or not there, it will never be taken; with "refused": false nobody has said no, call it again later. Example:
   atoll push --store https://coordinator/store --model run1 --dir out --meta meta.json --token-stdin < token
-Exit status 75: the store is away or full; call it again later.)";
+Exit status 75: the store is away or full.)";
 
 struct SiteOptions {
     std::string store;
@@ -66,26 +71,61 @@ Status run_stage(const Context& context, const SiteOptions& given) {
     return {};
 }
 
+// Whether an update can be averaged at all. One that is not there is refused as well: kConflict, as it may be made
+// again.
+Status check_update(const std::filesystem::path& directory) {
+    auto model = aggregate::open_directory(directory);
+    if (!model.ok() && model.error().code == ErrorCode::kNotFound)
+        return conflict(model.error().message, directory.string());
+    ATOLL_RETURN_IF_ERROR(model);
+    return aggregate::check_finite({std::move(model).value()});
+}
+
+// The version's JSON. What the store has lost since it was uploaded is no refusal: the next call sends it again.
+Result<nlohmann::json> create_version(http::Client& store, const SiteOptions& given,
+                                      const store_client::Manifest& manifest,
+                                      const store_client::VersionDetails& details) {
+    auto version = store_client::create_version(store, given.model, manifest, details);
+    if (version.ok() || !is_refusal(version.error())) return version;
+    std::set<std::string> blobs;
+    for (const auto& place : store_client::chunk_places(manifest)) blobs.insert(place.chunk.sha256);
+    ATOLL_TRY(const auto missing, store_client::find_missing(store, blobs));
+    return missing.empty() ? version : unavailable(version.error().message);
+}
+
+Result<nlohmann::json> hand_in(const SiteOptions& given, const store_client::TransferOptions& options,
+                               const store_client::VersionDetails& details) {
+    if (given.kind == "update") ATOLL_RETURN_IF_ERROR(check_update(given.directory));
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
+    http::Client store(options.store);
+    ATOLL_TRY(const auto version, create_version(store, given, uploaded.manifest, details));
+    return nlohmann::json{{"digest", version.at("digest")},
+                          {"model", given.model},
+                          {"bytes", uploaded.manifest.size_bytes()},
+                          {"bytes_sent", uploaded.bytes_sent}};
+}
+
+// What went wrong, for the program that has called this one: a few hundred bytes whatever was said.
+nlohmann::json failure_json(const Error& error) {
+    constexpr std::size_t kDetailBytesMax = 800;
+    constexpr std::size_t kFieldBytesMax = 200;
+    return {{"refused", is_refusal(error)},
+            {"error",
+             {{"code", to_string(error.code)},
+              {"detail", shorten(atl::json::printable(error.message), kDetailBytesMax)},
+              {"field", shorten(atl::json::printable(error.field), kFieldBytesMax)}}}};
+}
+
 Status run_push(const Context& context, const SiteOptions& given) {
     nlohmann::json meta = nlohmann::json::object();
     if (!given.meta.empty()) {
         ATOLL_TRY(meta, read_document(given.meta));
     }
     ATOLL_TRY(const auto details, read_details(meta, given.kind));
-    if (given.kind == "update") {
-        ATOLL_TRY(auto model, aggregate::open_directory(given.directory));
-        ATOLL_RETURN_IF_ERROR(aggregate::check_finite({std::move(model)}));  // nobody could average it
-    }
     ATOLL_TRY(const auto options, site_transfer_options(context, given, "pushing"));
-    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
-    http::Client store(options.store);
-    ATOLL_TRY(const auto version, store_client::create_version(store, given.model, uploaded.manifest, details));
-    std::cout << nlohmann::json{{"digest", version.at("digest")},
-                                {"model", given.model},
-                                {"bytes", uploaded.manifest.size_bytes()},
-                                {"bytes_sent", uploaded.bytes_sent}}
-              << "\n";
-    return {};
+    const auto handed_in = hand_in(given, options, details);
+    std::cout << (handed_in.ok() ? *handed_in : failure_json(handed_in.error())) << "\n";
+    return handed_in.ok() ? Status() : handed_in.error();
 }
 
 // What may go well later is told apart from what was refused: who started the program waits and calls it again.

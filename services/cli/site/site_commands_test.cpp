@@ -48,9 +48,16 @@ class SiteCommandsTest : public testing::Test {
                          [this, body](const Request&) { return answer(Response::json(200, body)); });
         };
         add(http::Method::kGet, "/v1/versions/:digest", {{"manifest", store_client::to_json(manifest_)}});
-        add(http::Method::kPost, "/v1/blobs/missing", {{"missing", {digest::sha256(bytes_)}}});
+        server.route(http::Method::kPost, "/v1/blobs/missing", anyone, [this](const Request& request) {
+            const bool is_lost = refused_detail_.empty() || is_lossy_;
+            const Json asked = request.json().value().at("digests");
+            return answer(Response::json(200, {{"missing", is_lost ? asked : Json::array()}}));
+        });
         add(http::Method::kPut, "/v1/blobs/:sha256", Json::object());
-        add(http::Method::kPost, "/v1/models/:name/versions", {{"digest", digest()}});
+        server.route(http::Method::kPost, "/v1/models/:name/versions", anyone, [this](const Request&) {
+            if (refused_detail_.empty()) return answer(Response::json(200, {{"digest", digest()}}));
+            return Response::problem(invalid_argument("manifest", refused_detail_), "");
+        });
         server.route(http::Method::kGet, "/v1/blobs/:sha256", anyone, [this](const Request&) {
             Response blob;
             blob.body = bytes_;
@@ -62,6 +69,8 @@ class SiteCommandsTest : public testing::Test {
     const store_client::Manifest manifest_{{{"config.json", bytes_.size(), {{digest::sha256(bytes_), bytes_.size()}}}}};
     TemporaryDirectory directory_;
     std::atomic<int> refusal_ = 0;
+    std::string refused_detail_;  // of a 422 to whatever becomes a version
+    bool is_lossy_ = false;       // and then no blob is there
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
 };
 
@@ -78,6 +87,16 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
     EXPECT_EQ(push().exit_code, 2);
     refusal_ = 413;
     EXPECT_EQ(push().exit_code, 1) << "the next attempt may upload again";
+    for (const int named : {409, 413}) {
+        refusal_ = named;
+        EXPECT_EQ(Json::parse(push().out).at("refused"), true) << named;
+    }
+    for (const int trouble : {400, 422, 401, 403, 404, 429, 500, 502, 503, 507}) {
+        refusal_ = trouble;
+        const CommandResult pushed = push();
+        EXPECT_NE(pushed.exit_code, 0) << trouble;
+        EXPECT_EQ(Json::parse(pushed.out).at("refused"), false) << trouble << ": nobody has said what is wrong";
+    }
     refusal_ = 0;
     const CommandResult staged = stage();
     EXPECT_EQ(staged.exit_code, 0) << staged.err;
@@ -85,6 +104,35 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
     const CommandResult pushed = push();
     EXPECT_EQ(pushed.exit_code, 0) << pushed.err;
     EXPECT_EQ(Json::parse(pushed.out).at("digest"), digest());
+}
+
+TEST_F(SiteCommandsTest, WhyAnUpdateIsRefusedIsSaidInOneShortLine) {
+    const auto failure = [&](const CommandResult& pushed) {
+        EXPECT_LT(pushed.out.size(), 4096U);
+        const Json said = Json::parse(pushed.out);
+        EXPECT_EQ(said.at("refused"), true);
+        return said.at("error");
+    };
+    const auto update = [&] { return run({"push", "--model", "m", "--dir", file("model")}); };
+    EXPECT_EQ(failure(update()).at("code"), "conflict") << "there is none, but it can be made again";
+    std::filesystem::create_directories(file("model"));
+    ASSERT_TRUE(write_file_atomic(file("model/model.safetensors"), "no tensors").ok());
+    const CommandResult broken = update();
+    EXPECT_EQ(broken.exit_code, 2);
+    EXPECT_EQ(failure(broken).at("code"), "invalid-argument");
+    ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
+    refused_detail_ = std::string(5000, 'x') + "\x1b";
+    const Json error = failure(push());
+    EXPECT_EQ(error.at("code"), "invalid-argument");
+    EXPECT_EQ(error.at("field"), "manifest");
+}
+
+TEST_F(SiteCommandsTest, WhatTheStoreHasLostMeanwhileIsNotRefusedButSentAgain) {
+    std::filesystem::create_directories(file("model"));
+    ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
+    refused_detail_ = "a blob has not been uploaded";
+    is_lossy_ = true;
+    EXPECT_EQ(Json::parse(push().out).at("refused"), false);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ class Noise {
     std::string file() {
         Json value = pick({R"({"exit_code":0,"out":"trained","resumable":true})",
                            R"({"digest":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"})",
+                           R"({"refused":true,"error":{"code":"conflict","detail":"no","field":"manifest"}})",
                            R"({"schema":1,"seq_len":128,"batching":"packing","documents":10,"rows":5,"tokens":600,)"
                            R"("tokenizer_sha256":"1111111111111111111111111111111111111111111111111111111111111111",)"
                            R"("fingerprint":"2222222222222222222222222222222222222222222222222222222222222222"})"});
@@ -178,14 +179,17 @@ TEST(SiteNoiseTest, NothingThatASitePrintsThrowsOrLeavesWhatTheDatabaseCannotHol
 TEST(SiteNoiseTest, NoFileOfASiteIsReadAsMoreThanItMayBe) {
     Noise noise(kSeed);
     int digests = 0;
+    int refusals = 0;
     int splits = 0;
     for (int i = 0; i < 20'000; ++i) {
         const std::string text = noise.file();
         const std::int64_t exit_code = read_exit_code(text);
         ASSERT_TRUE(exit_code >= 0 && exit_code <= 255) << text;
-        if (const auto digest = read_pushed_digest(text)) {
-            ASSERT_TRUE(digest::is_sha256(*digest)) << text;
-            ++digests;
+        if (const auto answer = read_push_answer(text)) {
+            ASSERT_TRUE(answer->error || digest::is_sha256(answer->digest)) << text;
+            const std::string why = answer->error ? json::printable(describe(*answer->error)) : "";
+            ASSERT_EQ(fault_of(why), "") << text;
+            ++(answer->error ? refusals : digests);
         }
         const auto split = read_data_json(text, "train.data.json");
         if (!split.ok()) {
@@ -197,6 +201,7 @@ TEST(SiteNoiseTest, NoFileOfASiteIsReadAsMoreThanItMayBe) {
         ASSERT_TRUE(split->rows >= 0 && split->tokens >= 0 && split->documents >= 0 && split->seq_len > 0) << text;
     }
     EXPECT_GT(digests, 100) << "seed " << kSeed;
+    EXPECT_GT(refusals, 100) << "seed " << kSeed;
     EXPECT_GT(splits, 100) << "seed " << kSeed;
 }
 

@@ -10,7 +10,7 @@ namespace {
 using json::Json;
 
 constexpr std::size_t kLineBytesMax = 16 << 10;  // the trainer's have some 300
-constexpr std::size_t kPushBytesMax = 4 << 10;
+constexpr std::size_t kPushBytesMax = 16 << 10;
 constexpr int kDepthMax = 8;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 53;  // exact as a double, as JavaScript reads it
 
@@ -224,13 +224,25 @@ std::int64_t read_exit_code(std::string_view text) {
     return is_count(code) && code <= 255 ? code.get<std::int64_t>() : kNoGood;
 }
 
-std::optional<std::string> read_pushed_digest(std::string_view out) {
+std::optional<PushAnswer> read_push_answer(std::string_view out) {
     if (out.size() > kPushBytesMax) return std::nullopt;
-    const auto answer = json::parse(out, kDepthMax);
-    if (!answer.ok() || !has(*answer, "digest")) return std::nullopt;
-    const Json& digest = answer->at("digest");
-    if (!digest.is_string() || !digest::is_sha256(digest.get_ref<const std::string&>())) return std::nullopt;
-    return digest.get<std::string>();
+    const auto said = json::parse(out, kDepthMax);
+    if (!said.ok()) return std::nullopt;
+    PushAnswer answer;
+    json::ObjectReader reader(*said);
+    if (has(*said, "digest")) {
+        answer.digest = required_digest(reader, "digest");
+        reader.allow_unknown();
+        return reader.finish().ok() ? std::optional(answer) : std::nullopt;
+    }
+    json::ObjectReader error(reader.required_object("error"));
+    const auto code = parse_error_code(error.required_string("code"));
+    answer.error =
+        Error{code.value_or(ErrorCode::kInternal), error.required_string("detail"), error.string_or("field", "")};
+    answer.is_refused = reader.boolean_or("refused", false);
+    for (json::ObjectReader* read : {&reader, &error}) read->allow_unknown();
+    const bool is_whole = reader.finish().ok() && error.finish().ok() && code.has_value();
+    return is_whole ? std::optional(answer) : std::nullopt;
 }
 
 Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file) {

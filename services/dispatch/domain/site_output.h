@@ -70,8 +70,14 @@ json::Json update_metrics(const SummaryLine& summary);
 std::int64_t read_exit_code(std::string_view text);
 constexpr std::size_t kExitJsonBytesMax = 4 << 10;
 
-// The digest that `atoll push` printed, if it did.
-std::optional<std::string> read_pushed_digest(std::string_view out);
+// What `atoll push` says of the update that it was to hand in.
+struct PushAnswer {
+    std::string digest;          // of the version that it is now,
+    std::optional<Error> error;  // or why it is none,
+    bool is_refused = false;     // and never will be
+};
+// Nothing: it did not come to say anything.
+std::optional<PushAnswer> read_push_answer(std::string_view out);
 
 // What data.json says of one split of tokenised data.
 struct PreparedSplit {

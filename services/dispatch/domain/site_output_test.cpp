@@ -102,13 +102,27 @@ TEST(SiteOutputTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
         EXPECT_EQ(read_exit_code(text), 1) << text;
 }
 
-TEST(SiteOutputTest, ADigestIsTheOnlyAnswerOfAPush) {
+TEST(SiteOutputTest, APushAnswersWithADigestOrWithAnErrorThatSaysWhetherItWasRefused) {
     const std::string digest(64, 'a');
-    EXPECT_EQ(read_pushed_digest("{\"digest\":\"" + digest + "\"}\n"), digest);
-    for (const std::string& text : {std::string(), std::string("done"), "{\"digest\":\"" + std::string(64, 'A') + "\"}",
-                                    std::string("{\"digest\":7}"), "[\"" + digest + "\"]",
-                                    "{\"digest\":\"" + digest + "\"}" + std::string(1 << 20, ' ')})
-        EXPECT_FALSE(read_pushed_digest(text)) << text.substr(0, 100);
+    EXPECT_EQ(read_push_answer("{\"digest\":\"" + digest + "\",\"bytes\":7}\n")->digest, digest);
+    const auto refused =
+        read_push_answer(R"({"refused":true,"error":{"code":"too-large","detail":"has 8 bytes","field":"body"}})");
+    ASSERT_TRUE(refused && refused->error);
+    EXPECT_TRUE(refused->is_refused);
+    EXPECT_EQ(refused->error->code, ErrorCode::kTooLarge);
+    EXPECT_EQ(describe(*refused->error), "body: has 8 bytes");
+    const auto later = read_push_answer(R"({"refused":false,"error":{"code":"internal","detail":"broken"}})");
+    ASSERT_TRUE(later && later->error);
+    EXPECT_FALSE(later->is_refused);
+    for (const std::string& text :
+         {std::string(), std::string("done"), "{\"digest\":\"" + std::string(64, 'A') + "\"}",
+          std::string("{\"digest\":7}"), "[\"" + digest + "\"]",
+          "{\"digest\":\"" + digest + "\"}" + std::string(1 << 20, ' '), std::string("{\"refused\":true}"),
+          std::string(R"({"refused":true,"error":{"code":"bad","detail":"d"}})"),
+          std::string(R"({"refused":1,"error":{"code":"conflict","detail":"d"}})"),
+          std::string(R"({"refused":true,"error":{"code":"conflict","detail":7}})"),
+          std::string(R"({"refused":true,"error":"conflict"})")})
+        EXPECT_FALSE(read_push_answer(text)) << text.substr(0, 100);
 }
 
 TEST(SiteOutputTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {

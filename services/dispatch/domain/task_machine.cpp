@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "shared/base/backoff.h"
+#include "shared/base/text.h"
+#include "shared/json/printable.h"
 
 namespace atl::dispatch {
 namespace {
@@ -14,6 +16,7 @@ constexpr std::int64_t kReadsAtOnceMax = 64;  // of a long log; then it is read 
 // Exit codes of the trainer after which another attempt would end the same way.
 constexpr std::int64_t kBadInput = 2;
 constexpr std::int64_t kNotEnoughMemory = 3;
+constexpr std::size_t kReasonBytesMax = 2000;
 constexpr std::size_t kProgressEventsMax = 20;  // of one observation; older lines stay in stdout.jsonl
 
 void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
@@ -204,7 +207,22 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
     if (observed.queue_status) apply_queue_status(change, *observed.queue_status, observed.batch_asked_ms, poll_policy);
 }
 
+// Parts of an error may be the site's words.
+std::string printable_reason(const Error& error) {
+    return shorten(json::printable(describe(error)), kReasonBytesMax);
+}
+
 }  // namespace
+
+Outcome outcome_of(const Task& task, const Error& error) {
+    const bool holds_update = task.kind() == TaskKind::kTrain && task.attempt->step == Step::kCollecting;
+    if (holds_update || is_transient(error.code)) return Unreachable{printable_reason(error)};
+    return Rejected{printable_reason(error), error.code == ErrorCode::kInvalidArgument};
+}
+
+Outcome refuse_update(const Error& error, bool is_permanent) {
+    return Rejected{printable_reason(error), is_permanent, true};
+}
 
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
     using std::chrono::milliseconds;

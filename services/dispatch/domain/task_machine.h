@@ -14,7 +14,9 @@
 //   staging → submitting → queued → running → collecting → done
 //
 // A step that says nothing (Unreachable) is repeated for as long as it takes; one that says no (Rejected) is repeated a
-// few times, then fails the attempt; a failed attempt makes a new one until attempts_max.
+// few times, then fails the attempt; a failed attempt makes a new one until attempts_max. What has been trained is not
+// trained again for trouble at its handing in: while a training is collecting, only a refusal of this very update ends
+// the attempt, and the round's deadline.
 namespace atl::dispatch {
 
 struct Staged {};
@@ -45,6 +47,11 @@ struct Rejected {
     bool ends_attempt = false;  // what the attempt made is no good; only another one can help
 };
 using Outcome = std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected>;
+
+// What it comes to that a step could not be done. Refusals of an update are no such errors, but Rejected.
+Outcome outcome_of(const Task& task, const Error& error);
+// Such a refusal; `is_permanent`: of the next attempt's as well.
+Outcome refuse_update(const Error& error, bool is_permanent = false);
 
 struct PollPolicy {
     std::int64_t poll_ms = 1000;         // between observations of a submitted attempt

@@ -165,14 +165,47 @@ TEST(TaskMachineTest, SilenceNeverFailsAnAttemptAndIsAskedLessAndLess) {
 }
 
 TEST(TaskMachineTest, AStepThatIsRefusedIsRepeatedAFewTimes) {
-    Task task = at_step(Step::kCollecting);
+    Task task = at_step(Step::kStaging);
     for (std::int64_t i = 1; i < kPollPolicy.step_failures_max; ++i) {
         task = apply(task, Rejected{"disk full"}, kPollPolicy, 0).task;
-        ASSERT_EQ(task.attempt->step, Step::kCollecting);
+        ASSERT_EQ(task.attempt->step, Step::kStaging);
     }
     task = apply(task, Rejected{"disk full"}, kPollPolicy, 0).task;
     EXPECT_EQ(task.attempt->step, Step::kFailed);
     EXPECT_EQ(task.state, TaskState::kPending);
+}
+
+TEST(TaskMachineTest, WhatWasTrainedIsHandedInWhateverStandsInTheWay) {
+    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code) {
+        const Error error{static_cast<ErrorCode>(code), "in the way", "field"};
+        Task task = at_step(Step::kCollecting);
+        TaskChange change;
+        for (int i = 0; i < 40; ++i, task = change.task) {
+            change = apply(task, outcome_of(task, error), kPollPolicy, 0);
+            ASSERT_EQ(change.task.attempt->step, Step::kCollecting) << to_string(error.code);
+            ASSERT_TRUE(change.events.empty());
+        }
+        EXPECT_EQ(change.next_in_ms, kPollPolicy.retry_ms_max);
+        EXPECT_NE(task.attempt->error.find("in the way"), std::string::npos);
+        EXPECT_EQ(apply(task, Collected{{{"version", "v"}}}, kPollPolicy, 0).task.state, TaskState::kDone);
+    }
+}
+
+TEST(TaskMachineTest, ARefusedUpdateEndsItsAttemptAndWrongFilesTheirTask) {
+    const Error gone = conflict("another version was handed in");
+    const Task again = apply(at_step(Step::kCollecting), refuse_update(gone), kPollPolicy, 0).task;
+    EXPECT_EQ(again.attempt->step, Step::kFailed);
+    EXPECT_EQ(again.state, TaskState::kPending);
+    const Task failed = apply(at_step(Step::kCollecting), refuse_update(gone, true), kPollPolicy, 0).task;
+    EXPECT_EQ(failed.state, TaskState::kFailed);
+    EXPECT_NE(failed.error.find("another version"), std::string::npos);
+}
+
+TEST(TaskMachineTest, BeforeATrainingOnlyTransientErrorsAreWaitedOut) {
+    const Task task = at_step(Step::kStaging);
+    EXPECT_TRUE(std::holds_alternative<Unreachable>(outcome_of(task, unavailable("away"))));
+    EXPECT_FALSE(std::get<Rejected>(outcome_of(task, internal_error("broken"))).is_permanent);
+    EXPECT_TRUE(std::get<Rejected>(outcome_of(task, invalid_argument("version", "no such"))).is_permanent);
 }
 
 Observed answered(BatchState state, std::int64_t asked_ms) {

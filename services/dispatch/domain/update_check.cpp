@@ -10,12 +10,12 @@ namespace {
 using json::Json;
 
 Status check_count(const std::optional<std::int64_t>& count, const std::string& key, double max) {
-    if (!count) return internal_error("the trainer's summary must give \"" + key + "\" as an integer from 0");
+    if (!count) return invalid_argument(key, "the trainer's summary must give \"" + key + "\" as an integer from 0");
     if (static_cast<double>(*count) <= max) return {};
     char limit[32];
     std::snprintf(limit, sizeof limit, "%.0f", max);
-    return internal_error("the trainer's summary says " + std::to_string(*count) + " " + key +
-                          ", but its settings and its dataset version allow " + limit + " at most");
+    return invalid_argument(key, "the trainer's summary says " + std::to_string(*count) + " " + key +
+                                     ", but its settings and its dataset version allow " + limit + " at most");
 }
 
 }  // namespace
@@ -44,11 +44,9 @@ Status check_version(const Json& version, const std::string& base) {
                               describe(read.error()));
     // A training that changed nothing hands in the base itself, which keeps its own kind and parents.
     if (digest == base) return {};
-    if (kind != "update" && kind != "global")
-        return internal_error("the version that was pushed is no update in the store");
+    if (kind != "update" && kind != "global") return conflict("the version that was pushed is no update in the store");
     if (parents != Json::array({base}))
-        return internal_error("the update that was pushed has the parents " + parents.dump() + ", not the base " +
-                              base);
+        return conflict("the update that was pushed has the parents " + parents.dump() + ", not the base " + base);
     return {};
 }
 

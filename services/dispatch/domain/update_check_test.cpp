@@ -29,7 +29,7 @@ TEST(UpdateCheckTest, CountsBeyondWhatIsPossibleAreRefused) {
     EXPECT_TRUE(check_counts(summary(0, 0), limits).ok());
     for (const SummaryLine& wrong :
          {summary(321, 1), summary(1, 40961), summary(std::nullopt, 1), summary(1, std::nullopt)})
-        EXPECT_FALSE(check_counts(wrong, limits).ok()) << to_json(wrong);
+        EXPECT_TRUE(is_refusal(check_counts(wrong, limits).error())) << to_json(wrong);
 }
 
 TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
@@ -38,13 +38,14 @@ TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
     EXPECT_TRUE(check_version({{"kind", "global"}, {"parents", {"b"}}}, "b").ok()) << "once the only one of its round";
     EXPECT_TRUE(check_version({{"digest", "b"}, {"kind", "global"}, {"parents", {"a", "u"}}}, "b").ok())
         << "a training that changed nothing";
-    for (const Json& wrong :
-         {Json{{"digest", "u"}, {"kind", "global"}, {"parents", {"a", "u"}}},
-          Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
-          Json{{"kind", "update"}, {"parents", {"b", "a"}}}, Json{{"kind", "update"}, {"parents", Json::array()}},
-          Json{{"kind", "update"}}, Json("update"), Json{{"digest", 7}, {"kind", "update"}, {"parents", {"b"}}},
-          Json{{"kind", "update"}, {"parents", "b"}}})
-        EXPECT_FALSE(check_version(wrong, "b").ok()) << wrong;
+    for (const Json& wrong : {Json{{"digest", "u"}, {"kind", "global"}, {"parents", {"a", "u"}}},
+                              Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
+                              Json{{"kind", "update"}, {"parents", {"b", "a"}}},
+                              Json{{"kind", "update"}, {"parents", Json::array()}}, Json{{"kind", "update"}}})
+        EXPECT_TRUE(is_refusal(check_version(wrong, "b").error())) << wrong;
+    for (const Json& unreadable : {Json("update"), Json{{"digest", 7}, {"kind", "update"}, {"parents", {"b"}}},
+                                   Json{{"kind", "update"}, {"parents", "b"}}})
+        EXPECT_EQ(check_version(unreadable, "b").error().code, ErrorCode::kInternal) << unreadable;
 }
 
 }  // namespace

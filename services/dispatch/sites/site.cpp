@@ -100,12 +100,21 @@ Error Site::missing(const CommandResult& result, const char* what) const {
 }
 
 // With the facility's environment: a gateway may ask the site's programs for a certificate.
-Result<CommandResult> Site::run(RemoteScript script, const char* what) {
+Result<CommandResult> Site::run_any(RemoteScript script) {
     script.text.insert(0, render_exports(facility_.environment));
-    ATOLL_TRY(CommandResult result, transport_->run(script));
+    return transport_->run(script);
+}
+
+Result<CommandResult> Site::run(RemoteScript script, const char* what) {
+    ATOLL_TRY(CommandResult result, run_any(std::move(script)));
+    ATOLL_RETURN_IF_ERROR(check_exit(result, what));
+    return result;
+}
+
+Status Site::check_exit(const CommandResult& result, const char* what) const {
     if (result.exit_code == kExitNoProgram && !result.out.empty()) return missing(result, what);
     if (result.exit_code != 0) return to_error(result, what);
-    return result;
+    return {};
 }
 
 Result<std::string> Site::submit(const BatchSubmission& submission) {
@@ -131,17 +140,20 @@ Status Site::stage(const std::vector<std::string>& digests, const std::string& p
     return {};
 }
 
-Result<std::string> Site::push(const PushOrder& order) {
+Result<PushAnswer> Site::push(const PushOrder& order) {
+    constexpr const char* kWhat = "pushing the update";
     const std::string meta = order.meta.dump();
     ATOLL_TRY(const CommandResult result,
-              run({std::string(kSitesScriptsPushSh),
-                   {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
-                   order.token + "\n" + meta,
-                   kTransferTimeMax},
-                  "pushing the update"));
-    const auto digest = read_pushed_digest(result.out);
-    if (!digest) return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
-    return *digest;
+              run_any({std::string(kSitesScriptsPushSh),
+                       {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
+                       order.token + "\n" + meta,
+                       kTransferTimeMax}));
+    const auto answer = read_push_answer(result.out);
+    if (answer && (answer->error || result.exit_code == 0)) return *answer;
+    if (result.exit_code == kExitAbsent)
+        return PushAnswer{{}, conflict("what was trained is not there any more: " + order.directory), true};
+    ATOLL_RETURN_IF_ERROR(check_exit(result, kWhat));
+    return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
 }
 
 Result<Probe> Site::probe(const std::string& directory, std::int64_t log_offset) {

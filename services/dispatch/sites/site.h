@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/dispatch/domain/facility.h"
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/sites/batch/batch_system.h"
 #include "services/dispatch/sites/transport/transport.h"
 
@@ -57,7 +58,8 @@ class Site {
     // Brings the versions into models/, pinned by `pin` until clean(pin). The token never enters a command line.
     Status stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,
                  const std::string& token);
-    Result<std::string> push(const PushOrder& order);  // the update's digest
+    // An error says nothing of the update, only that this was no good moment.
+    Result<PushAnswer> push(const PushOrder& order);
     Result<Probe> probe(const std::string& directory, std::int64_t log_offset);
     // The last bytes of a file as printable UTF-8; empty when there is none.
     Result<std::string> tail(const std::string& file, std::int64_t bytes);
@@ -68,7 +70,10 @@ class Site {
     Result<std::vector<SiteCheck>> check(const std::string& store_url);
 
   private:
+    // run() whatever the script's status is.
+    Result<CommandResult> run_any(RemoteScript script);
     Result<CommandResult> run(RemoteScript script, const char* what);
+    Status check_exit(const CommandResult& result, const char* what) const;
     Error missing(const CommandResult& result, const char* what) const;
 
     Facility facility_;

@@ -150,10 +150,35 @@ TEST_F(SiteTest, AnUpdatesDigestIsASha256OrNone) {
     };
     const std::string digest(64, 'a');
     program("echo '{\"digest\":\"" + digest + "\"}'");
-    EXPECT_EQ(push().value(), digest);
+    EXPECT_EQ(push()->digest, digest);
     for (const auto& wrong : {std::string("latest"), std::string("../../x"), std::string(64, 'A')}) {
         program("echo '{\"digest\":\"" + wrong + "\"}'");
         EXPECT_EQ(push().error().code, ErrorCode::kInternal) << wrong;
+    }
+}
+
+TEST_F(SiteTest, OnlyAProgramsWordOrAMissingDirectoryRefusesAnUpdate) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    const auto push = [&] { return site().push({attempt.string(), "m", "url", "token", json::Json::object()}); };
+    program("exit 0");
+    EXPECT_EQ(push().error().code, ErrorCode::kUnavailable) << "the whole file system may be away";
+    std::filesystem::create_directories(attempt.parent_path());
+    const auto gone = push();
+    ASSERT_TRUE(gone.ok()) << gone.error().message;
+    EXPECT_TRUE(gone->is_refused);
+    std::filesystem::create_directories(attempt);
+    program(
+        "echo '{\"refused\":true,\"error\":{\"code\":\"conflict\",\"detail\":\"no\",\"field\":\"manifest\"}}'; exit 1");
+    const auto refused = push();
+    ASSERT_TRUE(refused.ok() && refused->error) << refused.error().message;
+    EXPECT_TRUE(refused->is_refused);
+    EXPECT_EQ(describe(*refused->error), "manifest: no");
+    program(
+        "echo '{\"refused\":false,\"error\":{\"code\":\"internal\",\"detail\":\"broken\",\"field\":\"\"}}'; exit 1");
+    EXPECT_FALSE(push()->is_refused);
+    for (const char* trouble : {"echo 'the disk cannot be read' >&2; exit 2", "kill -9 $$", "exit 1"}) {
+        program(trouble);
+        EXPECT_FALSE(push().ok()) << trouble;
     }
 }
 

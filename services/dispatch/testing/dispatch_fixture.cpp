@@ -28,7 +28,8 @@ case $token in ey*.*.*) ;; *) echo "no token" >&2; exit 1 ;; esac
 case "$*" in *ey*.*.*) echo "the token is in the command line" >&2; exit 1 ;; esac
 echo "$*" >>"$here/$verb"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
-if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses" >&2; exit 2; fi
+if [ -e "$here/$verb.breaks" ]; then cat "$here/$verb.breaks" >&2; exit 1; fi
+if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses"; exit 2; fi
 while [ $# -gt 0 ]; do
     case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; --model) model=$2 ;; --meta) meta=$2 ;; esac
     shift

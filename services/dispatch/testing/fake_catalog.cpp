@@ -69,7 +69,7 @@ void FakeCatalog::add_registry(http::Server& server) {
         const std::string of = facility == request.query.end() ? "" : facility->second;
         return Response::json(200, {{"items", versions_at(request.param("name"), of)}, {"next", nullptr}});
     });
-    server.route(Method::kGet, "/v1/datasets/:name/versions/:version", services_only(), [this](const Request& request) {
+    add_reading(server, "/v1/datasets/:name/versions/:version", [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         return Response::json(200, shapes_.at(request.param("name")).at(std::stoi(request.param("version"))));
     });
@@ -121,7 +121,7 @@ void FakeCatalog::add_store(http::Server& server) {
         if (request.param("name") != "tiny") return none();
         return Response::json(200, {{"items", {{{"digest", kBaseDigest}, {"kind", "base"}}}}, {"next", nullptr}});
     });
-    server.route(Method::kGet, "/v1/models/:name/versions/:version", services_only(), [this](const Request& request) {
+    add_reading(server, "/v1/models/:name/versions/:version", [this](const Request& request) {
         std::function<void()> on_model;
         {
             const std::lock_guard lock(mutex_);
@@ -138,6 +138,14 @@ void FakeCatalog::add_store(http::Server& server) {
     });
 }
 
+void FakeCatalog::add_reading(http::Server& server, const char* path, http::Handler handler) {
+    server.route(Method::kGet, path, services_only(), [this, handler = std::move(handler)](const Request& request) {
+        Response refused;
+        refused.status = refusal_;
+        return refused.status == 0 ? handler(request) : refused;
+    });
+}
+
 Response FakeCatalog::find_version(const std::string& model, const std::string& reference) {
     if (reference == "base" || reference == kBaseDigest) {
         const std::lock_guard lock(mutex_);
@@ -150,7 +158,7 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
                               {{"digest", kBaseDigest}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
     }
     const auto meta = read_file(pushed_ / model / reference);
-    if (!meta.ok()) return none();
+    if (!meta.ok()) return Response::problem(not_found("there is none", "version"), "");
     Json version = Json::parse(*meta);
     version["kind"] = "update";
     return Response::json(200, version);

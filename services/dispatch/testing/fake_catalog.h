@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -31,6 +32,8 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         config_ = std::move(config);
     }
+    // From now on answers all questions about one version, of a model or a dataset, with this status; 0: as it should.
+    void set_refusal(int status) { refusal_ = status; }
     // Called whenever a model's version is asked for.
     void set_on_model(std::function<void()> on_model) {
         const std::lock_guard lock(mutex_);
@@ -41,6 +44,8 @@ class FakeCatalog {
     void add_registry(http::Server& server);
     void add_store(http::Server& server);
 
+    // Reads one version, of a model or a dataset.
+    void add_reading(http::Server& server, const char* path, http::Handler handler);
     http::Response find_version(const std::string& model, const std::string& reference);
     json::Json versions_at(const std::string& dataset, const std::string& facility) const;
 
@@ -54,6 +59,7 @@ class FakeCatalog {
     json::Json config_ = {{"max_position_embeddings", 2048}};
     std::map<std::string, json::Json> copies_;  // "dataset/version/facility"
     int versions_made_ = 0;
+    std::atomic<int> refusal_ = 0;
 };
 
 }  // namespace atl::dispatch

@@ -4,7 +4,7 @@
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/sites/job_script.h"
 #include "services/dispatch/work/preparation.h"
-#include "shared/base/text.h"
+#include "shared/base/contained.h"
 #include "shared/json/printable.h"
 
 namespace atl::dispatch {
@@ -15,16 +15,10 @@ using json::Json;
 constexpr std::chrono::hours kTokenLife{2};      // longer than a transfer may take
 constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
 constexpr std::size_t kFailureBytesMax = 500;
-constexpr std::size_t kReasonBytesMax = 2000;
 
-// Parts of an error may be the site's words.
-std::string printable_reason(const Error& error) {
-    return shorten(json::printable(describe(error)), kReasonBytesMax);
-}
-
-// What the site handed in cannot be used: only another attempt can help.
-Outcome reject_attempt(const Error& error) {
-    return Rejected{printable_reason(error), false, true};
+// The store's own word, and not the 404 of something that stands in its place.
+bool is_unknown_version(const Error& error) {
+    return error.code == ErrorCode::kNotFound && error.field == "version";
 }
 
 std::vector<std::string> needed_versions(const TaskParams& params) {
@@ -108,17 +102,13 @@ const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
 Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
     Site at = site(facility);
     auto outcome = run_step(task, at, now_ms);
-    if (outcome.ok()) return std::move(outcome).value();
-    const ErrorCode code = outcome.error().code;
-    std::string why = printable_reason(outcome.error());
-    if (is_transient(code)) return Unreachable{std::move(why)};
-    return Rejected{std::move(why), code == ErrorCode::kInvalidArgument};
+    return outcome.ok() ? std::move(outcome).value() : outcome_of(task, outcome.error());
 }
 
 Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
     Site at = site(facility);
     const Status status = at.cancel(batch_job_ref(task, at));
-    return status.ok() ? Outcome(Cancelled{}) : Outcome(Unreachable{printable_reason(status.error())});
+    return status.ok() ? Outcome(Cancelled{}) : Outcome(Unreachable{json::printable(describe(status.error()))});
 }
 
 Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64_t now_ms) {
@@ -135,7 +125,7 @@ Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64
         case Step::kRunning:
             return observe(task, site, now_ms);
         case Step::kCollecting:
-            return collect(task, site);
+            return contained([&] { return collect(task, site); });  // what throws here is no refusal either
         case Step::kDone:
         case Step::kFailed:
         case Step::kCancelled:
@@ -221,21 +211,24 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     const SummaryLine summary = task.attempt->summary.value_or(SummaryLine());
     ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(train.dataset, train.dataset_version));
     ATOLL_TRY(const UpdateLimits limits, update_limits(train.training, train.ranks, shape.rows, shape.seq_len));
-    if (const Status counts = check_counts(summary, limits); !counts.ok()) return reject_attempt(counts.error());
+    if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
     ATOLL_TRY(const std::string token, issue_token(task, {train.base}));
     Json metrics = update_metrics(summary);
     const Json meta = {
         {"parents", Json::array({train.base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
-    ATOLL_TRY(const std::string digest, site.push({batch_job_ref(task, site).directory, train.output_model,
-                                                   settings_.store_url_for_sites, token, meta}));
-    const auto pushed = catalog_.model_version(train.output_model, digest);
-    if (!pushed.ok() && pushed.error().code == ErrorCode::kNotFound)
-        return reject_attempt(internal_error("the site says that it pushed " + digest + ", but the model " +
-                                             train.output_model + " has no such version"));
+    ATOLL_TRY(const PushAnswer answer, site.push({batch_job_ref(task, site).directory, train.output_model,
+                                                  settings_.store_url_for_sites, token, meta}));
+    // Files that are wrong would be made wrong again.
+    if (answer.is_refused) return refuse_update(*answer.error, answer.error->code == ErrorCode::kInvalidArgument);
+    if (answer.error) return *answer.error;
+    const auto pushed = catalog_.model_version(train.output_model, answer.digest);
+    if (!pushed.ok() && is_unknown_version(pushed.error()))
+        return refuse_update(not_found("the site says that it pushed " + answer.digest + ", but the model " +
+                                       train.output_model + " has no such version"));
     ATOLL_RETURN_IF_ERROR(pushed);
     if (const Status version = check_version(*pushed, train.base); !version.ok())
-        return reject_attempt(version.error());
-    return Outcome(Collected{{{"version", digest},
+        return is_refusal(version.error()) ? refuse_update(version.error()) : Result<Outcome>(version.error());
+    return Outcome(Collected{{{"version", answer.digest},
                               {"samples", *summary.samples},
                               {"tokens", *summary.tokens},
                               {"metrics", std::move(metrics)}}});

@@ -1,0 +1,114 @@
+// Updates that are handed in while the store is in trouble, or the way to it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "tests/e2e/small_federation.h"
+
+namespace atl {
+namespace {
+
+namespace fs = std::filesystem;
+using json::Json;
+using Clock = std::chrono::steady_clock;
+
+// Longer than a step that is refused is repeated.
+constexpr std::chrono::seconds kOutage{10};
+
+class HandInTest : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        federation_ = std::make_unique<e2e::SmallFederation>();
+        const Status status = federation_->set_up();
+        ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+    static void TearDownTestSuite() { federation_.reset(); }
+
+    // A job of one round whose trainings may fail never.
+    static std::string submit(const std::string& name) {
+        Json spec = federation_->job_spec(name, 1);
+        spec["attempts_max"] = 1;
+        spec["evaluation"] = {{"at", Json::array()}};
+        const auto id = federation_->coordinator().submit(spec);
+        EXPECT_TRUE(id.ok()) << id.error().message;
+        return id.ok() ? *id : "";
+    }
+    static Json trainings(const std::string& job) {
+        const auto rounds = federation_->coordinator().rounds(job);
+        return rounds.ok() ? rounds->at("items").back().at("tasks") : Json::array();
+    }
+    // Waits until both sites have met this trouble.
+    static bool both_meet(const std::string& job, const std::string& trouble) {
+        for (const auto deadline = Clock::now() + std::chrono::seconds(60); Clock::now() < deadline;) {
+            int met = 0;
+            for (const Json& task : trainings(job))
+                met += task.value("attempt_error", "").find(trouble) != std::string::npos ? 1 : 0;
+            if (met == 2) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        return false;
+    }
+    static void expect_completed_with_one_training_a_site(const std::string& job) {
+        demo::Coordinator follower(federation_->address());
+        const auto state = follower.follow(job, std::chrono::seconds(120), [](const Json&) {});
+        ASSERT_TRUE(state.ok()) << state.error().message;
+        EXPECT_EQ(*state, "completed") << trainings(job).dump(2);
+        for (const Json& task : trainings(job)) EXPECT_EQ(task.at("attempt"), 1);
+    }
+    // Has the gateway answer all that would write to the store with this status.
+    static void refuse_writes(int status) {
+        const fs::path directory = federation_->path("stack");
+        const fs::path file = directory / "nginx/nginx.conf";
+        std::string text = read_file(file).value();
+        const std::string begin = "set $write ";
+        if (const auto before = text.find(begin); before != std::string::npos)
+            text.erase(before, text.find('\n', before) + 1 - before);
+        const auto at = text.find("absolute_redirect off;");
+        ASSERT_NE(at, std::string::npos);
+        text.insert(at, begin + "$request_method$uri; if ($write ~ \"^(PUT|POST)/store/\") { return " +
+                            std::to_string(status) + "; }\n");
+        ASSERT_TRUE(write_file_atomic(file, text).ok());
+        const int pid = std::atoi(read_file(directory / "run/gateway.pid").value().c_str());
+        ASSERT_GT(pid, 1);
+        ASSERT_EQ(::kill(pid, SIGHUP), 0);
+    }
+
+    static std::unique_ptr<e2e::SmallFederation> federation_;
+};
+
+std::unique_ptr<e2e::SmallFederation> HandInTest::federation_;
+
+TEST_F(HandInTest, AStoreThatAnswers500ForAWhileCostsWaitingAndNoTraining) {
+    const fs::path store = federation_->path("stack") / "store";
+    fs::path blobs = store;
+    for (const auto& entry : fs::recursive_directory_iterator(store))
+        if (entry.path().filename() == "tmp" && entry.is_directory()) blobs = entry.path().parent_path();
+    ASSERT_TRUE(fs::exists(blobs / "tmp"));
+    fs::rename(blobs / "tmp", blobs / "away");
+    const std::string job = submit("broken-store");
+    EXPECT_TRUE(both_meet(job, "failed")) << trainings(job).dump(2);
+    std::this_thread::sleep_for(kOutage);  // the length of the outage is what is tried
+    fs::rename(blobs / "away", blobs / "tmp");
+    expect_completed_with_one_training_a_site(job);
+}
+
+TEST_F(HandInTest, AGatewayThatTakesNoTokenOrIsDownCostsWaitingAndNoTraining) {
+    refuse_writes(401);
+    const std::string job = submit("broken-gateway");
+    EXPECT_TRUE(both_meet(job, "401")) << trainings(job).dump(2);
+    refuse_writes(403);
+    EXPECT_TRUE(both_meet(job, "403")) << trainings(job).dump(2);
+    ASSERT_TRUE(federation_->kill_component("gateway").ok());
+    std::this_thread::sleep_for(kOutage);
+    const Status up = federation_->up();
+    ASSERT_TRUE(up.ok()) << up.error().message;
+    expect_completed_with_one_training_a_site(job);
+}
+
+}  // namespace
+}  // namespace atl
