@@ -82,6 +82,22 @@ TEST_F(UpdateTest, WhoHandedInAVersionIsKnownAsLongAsItIsThere) {
     EXPECT_EQ(call(Method::kGet, "/v1/uploads/task1/1").status, 200);
 }
 
+TEST_F(UpdateTest, AnUploadThatTakesDaysKeepsWhatItHasSentUntilItIsHandedIn) {
+    const auto manifest = stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}});
+    auto connection = store_->pool().acquire().value();
+    const auto pass_days = [&] {
+        for (const char* query : {"UPDATE uploads SET began_at = began_at - interval '20 days'",
+                                  "UPDATE uploaded_blobs SET at = at - interval '20 days'"})
+            ASSERT_TRUE(connection->query(query).ok());
+        ASSERT_TRUE(delete_old_uploads(*connection).ok());
+    };
+    pass_days();
+    EXPECT_EQ(row_count("uploads"), 1);
+    EXPECT_EQ(post(manifest).status, 201);
+    pass_days();
+    EXPECT_EQ(row_count("uploaded_blobs"), 0);
+}
+
 TEST_F(UpdateTest, ItsFilesAreItsBases) {
     const std::string weights = file_of({{"a"}, {"b", DType::kF32}});
     EXPECT_EQ(fault({{kPath, weights}, {"zz.bin", "junk"}}), "manifest.files[1].path");

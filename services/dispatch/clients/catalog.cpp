@@ -173,6 +173,18 @@ Result<Json> Catalog::model_version(const std::string& model, const std::string&
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
 }
 
+Result<std::string> Catalog::handed_in_version(const std::string& task, std::int64_t attempt) const {
+    const auto upload =
+        get(Service::kStore, "/v1/uploads/" + http::percent_encode(task) + "/" + std::to_string(attempt));
+    // The store's own word, and not the 404 of something that stands in its place.
+    if (!upload.ok() && upload.error().code == ErrorCode::kNotFound && upload.error().field == "attempt")
+        return std::string();
+    if (!upload.ok()) return upload.error();
+    ATOLL_TRY(const Json version, member<Json>(*upload, "version"));
+    if (version.is_null()) return std::string();
+    return member<std::string>(*upload, "version");
+}
+
 Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
     constexpr std::uint64_t kConfigBytesMax = 1U << 20;
     ATOLL_TRY(const Json version, model_version(model, digest));

@@ -39,6 +39,8 @@ if [ "$verb" = stage ]; then
 else
     digest=$(sha256sum <"$dir/model" | cut -d" " -f1)
     mkdir -p "$here/pushed/$model" && cp "$meta" "$here/pushed/$model/$digest"
+    attempt=$(pwd) && task=${attempt%/*}
+    mkdir -p "$here/pushed/by/${task##*/}" && printf %s "$digest" >"$here/pushed/by/${task##*/}/${attempt##*/}"
     [ ! -e "$here/push.says" ] || digest=$(cat "$here/push.says")
     printf '{"digest":"%s"}\n' "$digest"
 fi

@@ -130,6 +130,9 @@ void FakeCatalog::add_store(http::Server& server) {
         if (on_model) on_model();
         return find_version(request.param("name"), request.param("version"));
     });
+    add_reading(server, "/v1/uploads/:task/:attempt", [this](const Request& request) {
+        return find_upload(request.param("task"), request.param("attempt"));
+    });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         const std::string text = config_.dump();
@@ -144,6 +147,12 @@ void FakeCatalog::add_reading(http::Server& server, const char* path, http::Hand
         refused.status = refusal_;
         return refused.status == 0 ? handler(request) : refused;
     });
+}
+
+Response FakeCatalog::find_upload(const std::string& task, const std::string& attempt) {
+    const auto digest = read_file(pushed_ / "by" / task / attempt);
+    if (!digest.ok()) return Response::problem(not_found("it has uploaded nothing", "attempt"), "");
+    return Response::json(200, {{"task", task}, {"attempt", attempt}, {"version", *digest}, {"bytes", 7}});
 }
 
 Response FakeCatalog::find_version(const std::string& model, const std::string& reference) {

@@ -20,7 +20,8 @@ extern const std::string kBaseDigest;
 // (version 1 at "leonardo") and "cs" (version 1 at "karolina"), and what dispatch registers. They want a real token.
 class FakeCatalog {
   public:
-    // `pushed` is where the site's programs leave what they push: <model>/<digest>, the version's meta.json.
+    // `pushed` is where the site's programs leave what they push: <model>/<digest>, the version's meta.json, and
+    // by/<task>/<attempt>, its digest.
     FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed);
 
     std::string url() const;
@@ -32,7 +33,8 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         config_ = std::move(config);
     }
-    // From now on answers all questions about one version, of a model or a dataset, with this status; 0: as it should.
+    // From now on answers all questions about one version, of a model or a dataset, or one upload with this status; 0:
+    // as it should.
     void set_refusal(int status) { refusal_ = status; }
     // Called whenever a model's version is asked for.
     void set_on_model(std::function<void()> on_model) {
@@ -44,8 +46,9 @@ class FakeCatalog {
     void add_registry(http::Server& server);
     void add_store(http::Server& server);
 
-    // Reads one version, of a model or a dataset.
+    // A route that set_refusal() is for.
     void add_reading(http::Server& server, const char* path, http::Handler handler);
+    http::Response find_upload(const std::string& task, const std::string& attempt);
     http::Response find_version(const std::string& model, const std::string& reference);
     json::Json versions_at(const std::string& dataset, const std::string& facility) const;
 

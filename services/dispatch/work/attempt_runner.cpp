@@ -221,6 +221,11 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     // Files that are wrong would be made wrong again.
     if (answer.is_refused) return refuse_update(*answer.error, answer.error->code == ErrorCode::kInvalidArgument);
     if (answer.error) return *answer.error;
+    // Whoever names a version need not have made it: an update counts once, for whoever has handed it in.
+    ATOLL_TRY(const std::string handed_in, catalog_.handed_in_version(task.id, task.attempt->number));
+    if (handed_in != answer.digest)
+        return refuse_update(
+            conflict("the version " + answer.digest + " that the site names was not handed in by this attempt"));
     const auto pushed = catalog_.model_version(train.output_model, answer.digest);
     if (!pushed.ok() && is_unknown_version(pushed.error()))
         return refuse_update(not_found("the site says that it pushed " + answer.digest + ", but the model " +

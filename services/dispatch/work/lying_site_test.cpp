@@ -97,14 +97,20 @@ TEST_F(LyingSiteTest, ParametersThatCannotBeReadFailTheirTaskAndEndWhatRuns) {
     EXPECT_TRUE(reaches(next, "completed")) << get("/v1/jobs/" + next).dump(2);
 }
 
-TEST_F(LyingSiteTest, AStepThatThrowsFailsItsAttempt) {
-    const std::string digest(64, 'c');
-    std::filesystem::create_directories(fake("pushed/fortunes"));
-    set("pushed/fortunes/" + digest, R"({"digest": 7})");  // the store's answer, of another type than it promises
-    set("push.says", digest);
-    const std::string job = submit_one_round("broken", 2);
+// Both sites print the digest of an update that one of them, or an earlier job, has handed in.
+TEST_F(LyingSiteTest, AnUpdateCountsOnlyForTheAttemptThatHasHandedItIn) {
+    const std::string earlier = submit_one_round("earlier", 1);
+    ASSERT_TRUE(reaches(earlier, "completed")) << get("/v1/jobs/" + earlier).dump(2);
+    const std::string foreign = aggregation_->closed_rounds()[0].at("updates")[0].at("version");
+    std::filesystem::create_directories(fake("pushed/lying"));
+    std::filesystem::copy(fake("pushed/earlier/" + foreign), fake("pushed/lying/" + foreign));
+    set("push.says", foreign);
+    const std::string job = submit_one_round("lying", 2);
     ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
-    EXPECT_EQ(connect().query("SELECT max(number) AS n FROM attempts").value().integer(0, "n"), 2);
+    for (const std::string& said :
+         {foreign, std::string("was not handed in by this attempt"), std::string("attempt 2")})
+        EXPECT_NE(error_of(job).find(said), std::string::npos) << error_of(job);
+    EXPECT_EQ(aggregation_->closed_rounds().size(), 1U);
 }
 
 TEST_F(LyingSiteTest, ADamagedJobKeepsNoOtherFromItsDeadline) {

@@ -234,9 +234,12 @@ Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, 
 
 Status delete_old_uploads(pg::Connection& connection) {
     ATOLL_RETURN_IF_ERROR(
-        connection.query("DELETE FROM uploads WHERE began_at < now() - interval '1 day'"
+        connection.query("DELETE FROM uploads WHERE began_at < now() - interval '30 days'"
                          " AND NOT EXISTS (SELECT 1 FROM versions WHERE digest = uploads.version)"));
-    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM uploaded_blobs WHERE at < now() - interval '1 day'"));
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("DELETE FROM uploaded_blobs AS b WHERE at < now() - interval '30 days'"
+                         " OR (at < now() - interval '1 day' AND EXISTS"
+                         " (SELECT 1 FROM uploads WHERE task = b.task AND version IS NOT NULL))"));
     return {};
 }
 

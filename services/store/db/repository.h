@@ -59,8 +59,8 @@ Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, c
 // them.
 Result<std::set<std::string>> foreign_blobs(pg::Connection& connection, const auth::TaskScope& scope,
                                             const std::set<std::string>& blobs);
-// Forgets what attempts have uploaded whose tokens have long expired. Who handed in a version is known as long as the
-// version is there.
+// Forgets what attempts have uploaded and not handed in for a month: no round trains that long. Who handed in a version
+// is known as long as the version is there.
 Status delete_old_uploads(pg::Connection& connection);
 // {"task","attempt","version","bytes"}; kNotFound if the attempt has uploaded nothing.
 Result<Json> find_upload(pg::Connection& connection, const std::string& task, const std::string& attempt);

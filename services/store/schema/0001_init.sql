@@ -55,8 +55,8 @@ CREATE TABLE tags (
     CONSTRAINT tags_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest)
 );
 
--- What each attempt of a facility's task has uploaded; rows of attempts whose token has long expired are swept, but
--- for those of a version that is still there.
+-- What each attempt of a facility's task has uploaded; rows of a month ago are swept, but for those of a version that is
+-- still there.
 CREATE TABLE uploads (
     task     text NOT NULL,
     attempt  text NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE uploads (
     PRIMARY KEY (task, attempt)
 );
 
--- The blobs whose bytes a task has sent, which its versions may name. Swept with its uploads.
+-- The blobs whose bytes a task has sent, which its versions may name. Swept a day after it has handed one in.
 CREATE TABLE uploaded_blobs (
     task text NOT NULL,
     blob text NOT NULL,

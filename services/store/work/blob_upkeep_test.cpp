@@ -109,7 +109,7 @@ TEST_F(StoreTest, AStoreThatHasJustStartedSweepsWhatIsOldAndForgetsUploads) {
     const auto upload = [&] {
         return connection
             ->query(
-                "INSERT INTO uploads (task, attempt, bytes, began_at) VALUES ('t', '1', 5, now() - interval '2 days')")
+                "INSERT INTO uploads (task, attempt, bytes, began_at) VALUES ('t', '1', 5, now() - interval '60 days')")
             .ok();
     };
     const auto is_forgotten = [&] { return connection->query("SELECT 1 FROM uploads").value().empty(); };
