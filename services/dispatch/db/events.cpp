@@ -55,7 +55,8 @@ Result<EventPage> read_events(pg::Connection& connection, const std::string& job
                                                     {job, after, limit}));
     EventPage page;
     page.last = after;
-    page.job_is_finished = is_finished(parse_job_state(jobs.text(0, "state")));
+    ATOLL_TRY(const JobState state, parse_job_state(jobs.text(0, "state")));
+    page.job_is_finished = is_finished(state);
     for (int i = 0; i < rows.size(); ++i) {
         page.last = rows.integer(i, "number");
         page.items.push_back({{"number", page.last},

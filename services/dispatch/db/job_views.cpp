@@ -34,7 +34,8 @@ Json read_job(const pg::Rows& rows, int row) {
     const Json spec = rows.json(row, "spec");
     json::ObjectReader reader(spec);
     const std::int64_t rounds = reader.required_integer("rounds", 0, INT64_MAX);
-    const std::string output_model = reader.required_string("output_model");
+    std::string output_model = reader.required_string("output_model");
+    if (output_model.empty()) output_model = rows.text(row, "name");  // its default
     reader.allow_unknown();
     const Status read = reader.finish();
     return {{"id", rows.text(row, "id")},
@@ -217,7 +218,7 @@ Result<Json> preparation_view(pg::Connection& connection, const std::string& id)
     if (rows.empty()) return not_found("no preparation " + id);
     ATOLL_TRY(const std::vector<Task> tasks,
               load_tasks(connection, "t.preparation_id = $1 AND t.kind = 'prepare'", {id}));
-    check(tasks.size() == 1, "a preparation without its task");
+    if (tasks.size() != 1) return internal_error("the preparation " + id + " has no task");
     return preparation_item(rows, 0, tasks.front());
 }
 

@@ -1,11 +1,25 @@
 #include "services/dispatch/db/jobs.h"
 
+#include <set>
+
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
+#include "shared/base/contained.h"
 #include "shared/base/id.h"
 
 namespace atl::dispatch {
 namespace {
+
+Result<std::vector<std::string>> read_accepted(const pg::Rows& rows, int row) {
+    std::vector<std::string> accepted;
+    const json::Json list = rows.json(row, "accepted");
+    for (const json::Json& task : list) {
+        if (!list.is_array() || !task.is_string())
+            return internal_error("round " + rows.text(row, "number") + " cannot be read: accepted must hold tasks");
+        accepted.push_back(task.get<std::string>());
+    }
+    return accepted;
+}
 
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
     ATOLL_TRY(
@@ -19,7 +33,7 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
     for (int i = 0; i < rows.size(); ++i) {
         Round round;
         round.number = rows.integer(i, "number");
-        round.state = parse_round_state(rows.text(i, "state"));
+        ATOLL_TRY(round.state, parse_round_state(rows.text(i, "state")));
         round.base = rows.text(i, "base_digest");
         round.version = rows.text(i, "version_digest");
         round.evaluated = rows.boolean(i, "evaluated");
@@ -27,7 +41,7 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
         if (!rows.is_null(i, "deadline_ms")) round.deadline_ms = rows.integer(i, "deadline_ms");
         if (!rows.is_null(i, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(i, "evaluate_by_ms");
         if (!rows.is_null(i, "ask_again_ms")) round.ask_again_ms = rows.integer(i, "ask_again_ms");
-        round.accepted = rows.json(i, "accepted").get<std::vector<std::string>>();
+        ATOLL_TRY(round.accepted, read_accepted(rows, i));
         ATOLL_TRY(round.refused, read_refusals(rows, i));
         if (round.number == current) job.round = round;
         if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
@@ -94,7 +108,7 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
     JobView job;
     job.id = id;
     ATOLL_TRY(job.spec, read_job_spec(rows, id));
-    job.state = parse_job_state(rows.text(0, "state"));
+    ATOLL_TRY(job.state, parse_job_state(rows.text(0, "state")));
     job.base = rows.text(0, "base_digest");
     ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));
     ATOLL_TRY(job.tasks,
@@ -102,6 +116,9 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
                          "t.job_id = $1 AND (t.state IN ('pending', 'running') OR t.round = $2 OR t.round IN (SELECT "
                          "number FROM rounds WHERE job_id = $1 AND state = 'closed' AND NOT evaluated))",
                          {id, job.round.number}));
+    for (const Task& task : job.tasks)
+        if (!task.damage.empty() && is_finished(task.state))
+            return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
     return job;
 }
 
@@ -123,8 +140,44 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
 }
 
 Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, std::int64_t now_ms) {
-    ATOLL_TRY(const JobView job, lock_job(transaction, id));
-    return apply_decision(transaction, topics, job, advance_job(job, now_ms));
+    JobView job;
+    const auto decision = contained([&]() -> Result<JobDecision> {
+        ATOLL_TRY(job, lock_job(transaction, id));
+        return advance_job(job, now_ms);
+    });
+    if (decision.ok()) return apply_decision(transaction, topics, job, *decision);
+    if (decision.error().code != ErrorCode::kInternal) return decision.error();
+    return fail_unreadable_job(transaction, topics, id, describe(decision.error()));
+}
+
+Status fail_unreadable_job(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                           const std::string& why) {
+    ATOLL_TRY(const pg::Rows jobs, transaction.query("SELECT name, current_round FROM jobs WHERE id = $1 AND state IN "
+                                                     "('running', 'paused') FOR UPDATE",
+                                                     {id}));
+    if (jobs.empty()) return {};
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE rounds SET state = 'failed', error = $2, closed_at = now() WHERE "
+                          "job_id = $1 AND state IN ('training', 'aggregating')",
+                          {id, why}));
+    ATOLL_TRY(const pg::Rows tasks,
+              transaction.query("SELECT id, facility FROM tasks WHERE job_id = $1 AND kind <> 'clean'", {id}));
+    JobDecision decision;
+    decision.job_state = JobState::kFailed;
+    decision.job_error = why;
+    std::set<std::string> facilities;
+    for (int i = 0; i < tasks.size(); ++i) {
+        decision.cancelled_tasks.push_back(tasks.text(i, "id"));
+        if (!facilities.insert(tasks.text(i, "facility")).second) continue;
+        decision.new_tasks.push_back(cleaning_task(tasks.text(i, "facility")));
+        decision.new_tasks.back().round = jobs.integer(0, "current_round");
+    }
+    decision.events.push_back(
+        {"atoll.job.failed.v1",
+         {{"job", id}, {"name", jobs.text(0, "name")}, {"round", jobs.integer(0, "current_round")}, {"error", why}}});
+    JobView job;
+    job.id = id;
+    return apply_decision(transaction, topics, job, decision);
 }
 
 Status claim_output_model(pg::Transaction& transaction, const std::string& model) {
@@ -153,7 +206,7 @@ Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobV
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {
     ATOLL_TRY(const pg::Rows jobs, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (jobs.empty()) return not_found("no job " + id);
-    const JobState state = parse_job_state(jobs.text(0, "state"));
+    ATOLL_TRY(const JobState state, parse_job_state(jobs.text(0, "state")));
     if (is_finished(state)) return conflict("the job is " + jobs.text(0, "state"), "state");
     if ((state == JobState::kPaused) == paused) return {};
     if (!paused) return resume(transaction, id);

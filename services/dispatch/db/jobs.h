@@ -25,8 +25,13 @@ Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string&
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                       const JobDecision& decision);
 
-// Locks the job, lets the round machine look at it and applies what it decides.
+// Locks the job, lets the round machine look at it and applies what it decides. A job that cannot be read has failed.
 Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, std::int64_t now_ms);
+
+// Ends a running job of whose rows one cannot be read, as those of another release: what runs is cancelled and cleaned
+// up, as far as its tasks' rows tell.
+Status fail_unreadable_job(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                           const std::string& why);
 
 // Keeps the model for the job that this transaction inserts. kConflict: a job that has not ended writes it.
 Status claim_output_model(pg::Transaction& transaction, const std::string& model);

@@ -15,10 +15,19 @@ const std::string kTaskQuery =
     "a.progress FROM tasks t LEFT JOIN LATERAL (SELECT * FROM attempts WHERE task_id = t.id ORDER BY number DESC LIMIT "
     "1) a ON true ";
 
+// What a word of a row stands for; one of another release is damage, and counts as `otherwise`.
+template <class Enum>
+Enum known(const Result<Enum>& word, Enum otherwise, const char* what, std::string& damage) {
+    if (word.ok()) return *word;
+    damage = std::string(what) + " cannot be read: " + describe(word.error());
+    return otherwise;
+}
+
 Attempt read_attempt(const pg::Rows& rows, int row, std::string& damage) {
     Attempt attempt;
     attempt.number = rows.integer(row, "number");
-    attempt.step = parse_step(rows.text(row, "step"));
+    // Whatever it stands at may be running.
+    attempt.step = known(parse_step(rows.text(row, "step")), Step::kRunning, "the attempt's step", damage);
     attempt.batch_id = rows.text(row, "batch_id");
     if (!rows.is_null(row, "exit_code")) attempt.exit_code = rows.integer(row, "exit_code");
     attempt.error = rows.text(row, "attempt_error");
@@ -34,15 +43,19 @@ Task read_task(const pg::Rows& rows, int row) {
     task.preparation = rows.text(row, "preparation_id");
     task.round = rows.integer(row, "round");
     task.facility = rows.text(row, "facility");
-    const TaskKind kind = parse_task_kind(rows.text(row, "kind"));
+    const TaskKind kind =
+        known(parse_task_kind(rows.text(row, "kind")), TaskKind::kClean, "the task's kind", task.damage);
     auto params = parse_task_params(kind, rows.json(row, "params"));
     if (!params.ok()) task.damage = "the task's parameters cannot be read: " + describe(params.error());
     task.params = params.ok() ? std::move(params).value() : empty_task_params(kind);
-    task.state = parse_task_state(rows.text(row, "state"));
+    task.state = known(parse_task_state(rows.text(row, "state")), TaskState::kFailed, "the task's state", task.damage);
     task.attempts_max = rows.integer(row, "attempts_max");
     task.cancel_requested = rows.boolean(row, "cancel_requested");
     task.error = rows.text(row, "error");
     task.result = rows.json(row, "result");
+    const bool has_trained = kind == TaskKind::kTrain && task.state == TaskState::kDone;
+    if (const Status result = has_trained ? check_training_result(task.result) : Status(); !result.ok())
+        task.damage = "what the task has handed in cannot be read: " + describe(result.error());
     if (!rows.is_null(row, "number")) task.attempt = read_attempt(rows, row, task.damage);
     return task;
 }

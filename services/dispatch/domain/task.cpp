@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "shared/base/check.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
@@ -17,11 +18,10 @@ constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed"
 constexpr const char* kRoundStates[] = {"training", "aggregating", "closed", "failed"};
 
 template <class Enum, std::size_t count>
-Enum parse(const char* const (&words)[count], const std::string& word) {
+Result<Enum> parse(const char* const (&words)[count], const std::string& word) {
     for (std::size_t i = 0; i < count; ++i)
         if (word == words[i]) return static_cast<Enum>(i);
-    check(false, "unknown word \"" + word + "\"");
-    return {};
+    return internal_error("this release does not know the word " + in_quotes(word));
 }
 
 template <std::size_t count, class Enum>
@@ -46,19 +46,19 @@ const char* to_string(JobState state) {
 const char* to_string(RoundState state) {
     return to_word(kRoundStates, state);
 }
-TaskKind parse_task_kind(const std::string& word) {
+Result<TaskKind> parse_task_kind(const std::string& word) {
     return parse<TaskKind>(kTaskKinds, word);
 }
-TaskState parse_task_state(const std::string& word) {
+Result<TaskState> parse_task_state(const std::string& word) {
     return parse<TaskState>(kTaskStates, word);
 }
-Step parse_step(const std::string& word) {
+Result<Step> parse_step(const std::string& word) {
     return parse<Step>(kSteps, word);
 }
-JobState parse_job_state(const std::string& word) {
+Result<JobState> parse_job_state(const std::string& word) {
     return parse<JobState>(kJobStates, word);
 }
-RoundState parse_round_state(const std::string& word) {
+Result<RoundState> parse_round_state(const std::string& word) {
     return parse<RoundState>(kRoundStates, word);
 }
 
@@ -106,6 +106,14 @@ Status read_progress(const Json& progress, Attempt& attempt) {
         for (const Json& line : lines)
             attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
     attempt.last_step = parse_step_line(reader.any_or_null("last_step"));
+    return reader.finish();
+}
+
+Status check_training_result(const Json& result) {
+    json::ObjectReader reader(result, "result");
+    reader.required_string("version");
+    for (const char* key : {"samples", "tokens"}) reader.required_integer(key, 0, INT64_MAX);
+    reader.allow_unknown();
     return reader.finish();
 }
 

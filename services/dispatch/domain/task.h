@@ -16,17 +16,17 @@ enum class Step { kStaging, kSubmitting, kQueued, kRunning, kCollecting, kDone, 
 enum class JobState { kRunning, kPaused, kCompleted, kFailed, kCancelled };
 enum class RoundState { kTraining, kAggregating, kClosed, kFailed };
 
-// The words of the API and the database. parse_* of a word that is not theirs is a programmer's error.
+// The words of the API and the database. parse_* of a word that this release does not know is kInternal.
 const char* to_string(TaskKind kind);
 const char* to_string(TaskState state);
 const char* to_string(Step step);
 const char* to_string(JobState state);
 const char* to_string(RoundState state);
-TaskKind parse_task_kind(const std::string& word);
-TaskState parse_task_state(const std::string& word);
-Step parse_step(const std::string& word);
-JobState parse_job_state(const std::string& word);
-RoundState parse_round_state(const std::string& word);
+Result<TaskKind> parse_task_kind(const std::string& word);
+Result<TaskState> parse_task_state(const std::string& word);
+Result<Step> parse_step(const std::string& word);
+Result<JobState> parse_job_state(const std::string& word);
+Result<RoundState> parse_round_state(const std::string& word);
 
 bool is_finished(TaskState state);
 bool is_finished(JobState state);
@@ -64,7 +64,7 @@ struct Task {
     std::int64_t round = 0;
     std::string facility;
     TaskParams params;   // empty where the row's cannot be read
-    std::string damage;  // why they or the attempt's progress cannot; the task's next step fails it
+    std::string damage;  // why they, or another part of its row, cannot; the task's next step fails it
     TaskState state = TaskState::kPending;
     std::int64_t attempts_max = 3;
     bool cancel_requested = false;
@@ -74,6 +74,9 @@ struct Task {
 
     TaskKind kind() const { return static_cast<TaskKind>(params.index()); }
 };
+
+// Whether the result of a training that is done says what the round needs of it: version, samples, tokens.
+Status check_training_result(const json::Json& result);
 
 // Removes what the tasks of a job or a preparation left at a facility, but for their logs.
 Task cleaning_task(const std::string& facility);

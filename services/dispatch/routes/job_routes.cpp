@@ -100,11 +100,14 @@ Result<Response> post_job(Routing& routing, const Request& request) {
 }
 
 Status cancel(Routing& routing, pg::Transaction& transaction, const std::string& id) {
-    ATOLL_TRY(const JobView job, lock_job(transaction, id));
-    if (job.state == JobState::kCancelled) return {};
-    if (is_finished(job.state))
-        return conflict(std::string("the job is ") + to_string(job.state) + " already", "state");
-    return apply_decision(transaction, routing.topics, job, cancel_job(job));
+    const auto job = lock_job(transaction, id);
+    if (!job.ok() && job.error().code == ErrorCode::kInternal)
+        return fail_unreadable_job(transaction, routing.topics, id, describe(job.error()));
+    ATOLL_RETURN_IF_ERROR(job);
+    if (job->state == JobState::kCancelled) return {};
+    if (is_finished(job->state))
+        return conflict(std::string("the job is ") + to_string(job->state) + " already", "state");
+    return apply_decision(transaction, routing.topics, *job, cancel_job(*job));
 }
 
 Status pause(Routing&, pg::Transaction& transaction, const std::string& id) {

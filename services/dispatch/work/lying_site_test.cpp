@@ -123,7 +123,47 @@ TEST_F(LyingSiteTest, ADamagedJobKeepsNoOtherFromItsDeadline) {
     ASSERT_TRUE(connection.query("UPDATE rounds SET deadline_at = now() WHERE state = 'training'").ok());
     EXPECT_TRUE(reaches(good, "failed")) << get("/v1/jobs/" + good).dump(2);
     EXPECT_NE(error_of(good), "");
-    EXPECT_EQ(state_of(broken), "running");
+    ASSERT_TRUE(reaches(broken, "failed"));
+    EXPECT_NE(error_of(broken).find("damaged"), std::string::npos) << error_of(broken);
+    unset("train.waits");
+}
+
+TEST_F(LyingSiteTest, ARowOfAnotherReleaseFailsItsJobAndWhatItHasRunningEnds) {
+    const std::vector<std::string> damages = {
+        "UPDATE jobs SET spec = spec - 'rounds' WHERE id = $1",
+        "UPDATE jobs SET spec = spec || '{\"colour\": 1}' WHERE id = $1",
+        "UPDATE rounds SET accepted = '[7]' WHERE job_id = $1",
+        "UPDATE rounds SET refused = '[7]' WHERE job_id = $1",
+        "UPDATE attempts SET step = 'hovering' WHERE step = 'running' AND task_id IN (SELECT id FROM tasks WHERE "
+        "job_id "
+        "= $1)",
+        "UPDATE attempts SET progress = progress - 'log_offset' WHERE step = 'running' AND task_id IN (SELECT id FROM "
+        "tasks WHERE job_id = $1)"};
+    for (std::size_t i = 0; i < damages.size(); ++i) {
+        set("train.waits");
+        const std::string job = submit_one_round("job" + std::to_string(i), 1);
+        ASSERT_TRUE(eventually([&] { return events_of(job, "atoll.task.running.v1").size() == 2; })) << damages[i];
+        // A look that is under way writes back what it has read.
+        const auto damage = [&] { return connect().query(damages[i], {job}).ok() && i < 4; };
+        ASSERT_TRUE(eventually([&] { return damage() || state_of(job) == "failed"; })) << damages[i];
+        unset("train.waits");
+        ASSERT_TRUE(reaches(job, "failed")) << damages[i] << get("/v1/jobs/" + job).dump(2);
+        EXPECT_NE(error_of(job).find("cannot be read"), std::string::npos) << damages[i] << ": " << error_of(job);
+        EXPECT_TRUE(eventually([&] { return no_trainer_lives(); })) << damages[i];
+    }
+    const std::string next = submit_one_round("whole", 1);
+    EXPECT_TRUE(reaches(next, "completed")) << get("/v1/jobs/" + next).dump(2);
+}
+
+TEST_F(LyingSiteTest, AJobThatCannotBeReadCanBeCancelled) {
+    set("train.waits");
+    const std::string job = submit_one_round("broken", 1);
+    ASSERT_TRUE(eventually([&] { return events_of(job, "atoll.task.running.v1").size() == 2; }));
+    ASSERT_TRUE(connect().query("UPDATE jobs SET spec = spec - 'rounds' WHERE id = $1", {job}).ok());
+    const auto cancelled = client().post_json("/v1/jobs/" + job + "/cancel", Json::object());
+    ASSERT_TRUE(cancelled.ok()) << cancelled.error().message;
+    EXPECT_EQ(cancelled->at("state"), "failed");
+    EXPECT_TRUE(eventually([&] { return no_trainer_lives(); }));
     unset("train.waits");
 }
 
