@@ -35,6 +35,7 @@ class Service : public service::Running {
     Service(service::Context& context, Settings settings, const auth::Issuer& issuer, WorkerSeams seams)
         : settings_(std::move(settings)),
           brokers_(context.settings.kafka_brokers),
+          broker_(brokers_),
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer),
           runner_(settings_, catalog_, issuer, context.pool),
@@ -63,7 +64,7 @@ class Service : public service::Running {
     }
 
     Status ready() override {
-        if (kafka::reachable(brokers_, kBrokerPatience)) return {};
+        if (broker_.is_reachable(kBrokerPatience)) return {};
         return unavailable("no Kafka broker of " + brokers_ + " answers");
     }
     void stop_waiting() override { feed_.stop_waiting(); }
@@ -72,6 +73,7 @@ class Service : public service::Running {
     // In the order in which they need one another; destroyed in reverse.
     Settings settings_;
     std::string brokers_;
+    kafka::Probe broker_;
     Topics topics_;
     Catalog catalog_;
     AttemptRunner runner_;

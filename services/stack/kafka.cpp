@@ -130,7 +130,7 @@ Component kafka_component(const Stack& stack) {
     component.find = [jars = stack.kafka_jars] { return find_kafka(jars); };
     component.start = [stack] { return start_kafka(stack); };
     component.ready = [brokers = loopback(stack.ports.kafka), port = stack.ports.kafka] {
-        return !port_is_free(port) && kafka::reachable(brokers, std::chrono::seconds(2));
+        return !port_is_free(port) && kafka::Probe(brokers).is_reachable(std::chrono::seconds(2));
     };
     component.start_time_max = std::chrono::seconds(120);
     return component;

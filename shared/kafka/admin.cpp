@@ -56,15 +56,34 @@ Status ensure_topics(const std::string& brokers, const std::vector<std::string>&
     return create(handle.get(), borrowed);
 }
 
-bool reachable(const std::string& brokers, std::chrono::milliseconds timeout) {
-    const auto handle = make_handle(RD_KAFKA_PRODUCER, brokers, {});
-    if (!handle.ok()) return false;
-    const struct rd_kafka_metadata* metadata = nullptr;
-    if (rd_kafka_metadata(handle->get(), /*all_topics=*/0, nullptr, &metadata, static_cast<int>(timeout.count())) !=
-        RD_KAFKA_RESP_ERR_NO_ERROR)
-        return false;
-    rd_kafka_metadata_destroy(metadata);
-    return true;
+class Probe::Impl {
+  public:
+    explicit Impl(std::string brokers) : brokers_(std::move(brokers)) {}
+
+    bool ask(std::chrono::milliseconds timeout) {
+        if (handle_ == nullptr) {
+            auto made = make_handle(RD_KAFKA_PRODUCER, brokers_, {});
+            if (!made.ok()) return false;
+            handle_ = std::move(made).value();
+        }
+        const struct rd_kafka_metadata* metadata = nullptr;
+        if (rd_kafka_metadata(handle_.get(), /*all_topics=*/0, nullptr, &metadata, static_cast<int>(timeout.count())) !=
+            RD_KAFKA_RESP_ERR_NO_ERROR)
+            return false;
+        rd_kafka_metadata_destroy(metadata);
+        return true;
+    }
+
+  private:
+    const std::string brokers_;
+    Handle handle_;
+};
+
+Probe::Probe(std::string brokers) : impl_(std::make_unique<Impl>(std::move(brokers))) {}
+Probe::~Probe() = default;
+
+bool Probe::is_reachable(std::chrono::milliseconds timeout) {
+    return impl_->ask(timeout);
 }
 
 }  // namespace atl::kafka

@@ -77,7 +77,16 @@ class Consumer {
 // Creates the topics that do not exist yet. partitions and replication -1: the broker's defaults.
 Status ensure_topics(const std::string& brokers, const std::vector<std::string>& topics, int partitions,
                      int replication = 1);
-// True when a broker answers a metadata request in time.
-bool reachable(const std::string& brokers, std::chrono::milliseconds timeout);
+// Whether a broker answers, asked by one client over connections that stay open. One thread at a time.
+class Probe {
+  public:
+    explicit Probe(std::string brokers);
+    ~Probe();
+    bool is_reachable(std::chrono::milliseconds timeout);  // true when a metadata request is answered in time
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace atl::kafka

@@ -12,6 +12,7 @@
 
 #include "shared/base/file.h"
 #include "shared/log/log.h"
+#include "shared/service/readiness.h"
 #include "shared/service/settings.h"
 
 namespace atl::service {
@@ -72,27 +73,20 @@ Result<bool> prepare_database(const Settings& settings, const Definition& defini
     }
 }
 
-Status database_ready(pg::Pool& pool) {
-    ATOLL_TRY(pg::Pool::Lease connection, pool.acquire(std::chrono::seconds(2)));
-    ATOLL_RETURN_IF_ERROR(connection->query("SELECT 1"));
-    return {};
-}
-
-http::Response readiness(pg::Pool& pool, Running& running, const std::string& request_id) {
-    Status status = database_ready(pool);
-    if (status.ok()) status = running.ready();
+http::Response show_readiness(const Status& status, const std::string& request_id) {
     if (status.ok()) return http::Response::json(200, {{"status", "ready"}});
     return http::Response::problem(unavailable(describe(status.error())), request_id);
 }
 
-void add_common_routes(http::Server& server, pg::Pool& pool, metrics::Registry& metrics, std::string_view openapi,
-                       const std::unique_ptr<Running>& running) {
+// `readiness` is there when the server starts.
+void add_common_routes(http::Server& server, metrics::Registry& metrics, std::string_view openapi,
+                       const std::optional<Readiness>& readiness) {
     using http::Method;
     const auto open = http::Access::open();
     server.route(Method::kGet, "/healthz", open,
                  [](const http::Request&) { return http::Response::json(200, {{"status", "alive"}}); });
     server.route(Method::kGet, "/readyz", open,
-                 [&](const http::Request& request) { return readiness(pool, *running, request.request_id); });
+                 [&](const http::Request& request) { return show_readiness(readiness->get(), request.request_id); });
     server.route(Method::kGet, "/metrics", open, [&](const http::Request&) {
         return http::Response::text(200, metrics.expose(), "text/plain; version=0.0.4; charset=utf-8");
     });
@@ -128,17 +122,20 @@ Status serve(const Settings& settings, const Definition& definition, const StopS
     metrics.gauge("atoll_build_info", "Always 1.", {{"service", definition.name}, {"version", ATOLL_VERSION}}).Set(1);
     // `running` is declared first: the server, whose handlers use it, goes first.
     std::unique_ptr<Running> running;
+    std::optional<Readiness> readiness;
     http::Server server(server_options(settings, definition), std::move(verifier), metrics);
-    add_common_routes(server, pool, metrics, definition.openapi, running);
+    add_common_routes(server, metrics, definition.openapi, readiness);
     Context context{settings, pool, server, metrics};
     ATOLL_TRY(running, start(context));
     check(running != nullptr, "a service's start() returns what runs");
+    readiness.emplace(pool, *running);
     ATOLL_RETURN_IF_ERROR(server.start());
     spdlog::info("listening on {}:{}", settings.listen_address, server.port());
     stop.wait();
     spdlog::info("stopping");
     running->stop_waiting();
     server.stop();
+    readiness.reset();
     running.reset();
     spdlog::info("stopped");
     return {};

@@ -40,7 +40,8 @@ struct Context {
     metrics::Registry& metrics;
 };
 
-// A running service: its destructor stops its threads (relay, consumers, workers). `ready` says why it is not.
+// A running service: its destructor stops its threads (relay, consumers, workers). `ready` says why it is not; it is
+// asked each second, by one thread, which may wait for an answer.
 class Running {
   public:
     virtual ~Running() = default;

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "shared/base/file.h"
 #include "shared/http/client/client.h"
@@ -19,11 +21,14 @@ namespace {
 
 constexpr pg::Migration kMigrations[] = {{1, "CREATE TABLE things (name text PRIMARY KEY)"}};
 
-// Ready when the file `ready` exists beside its configuration.
+// Ready when the file `ready` exists beside its configuration. "ready.asked" has a byte for each time it was asked; it
+// does not answer while "ready.hangs" exists.
 class ProbeRunning final : public Running {
   public:
     explicit ProbeRunning(std::filesystem::path file) : file_(std::move(file)) {}
     Status ready() override {
+        std::ofstream(file_.string() + ".asked", std::ios::app) << "x";
+        while (std::filesystem::exists(file_.string() + ".hangs")) std::this_thread::yield();
         if (!std::filesystem::exists(file_)) return unavailable("not warm yet");
         return {};
     }
@@ -111,16 +116,42 @@ TEST_F(ServiceTest, AServiceBecomesReadyAnswersAndEndsOnSigterm) {
         const auto answer = open.call(http::Method::kGet, "/healthz");
         return answer.ok() && answer->status == 200;
     }));
-    const auto unready = open.call(http::Method::kGet, "/readyz").value();
-    EXPECT_EQ(unready.status, 503);
-    EXPECT_NE(unready.body.find("not warm yet"), std::string::npos);
+    const auto unready = [&] { return open.call(http::Method::kGet, "/readyz").value(); };
+    EXPECT_EQ(unready().status, 503);
+    EXPECT_TRUE(eventually([&] { return unready().body.find("not warm yet") != std::string::npos; }));
     ASSERT_TRUE(write_file_atomic(directory_.path() / "ready", "").ok());
-    EXPECT_EQ(open.call(http::Method::kGet, "/readyz").value().status, 200);
+    EXPECT_TRUE(eventually([&] { return unready().status == 200; }));
     EXPECT_EQ(open.get_json("/openapi.json").value()["openapi"], "3.1.0");
     EXPECT_NE(open.call(http::Method::kGet, "/metrics").value().body.find("atoll_build_info{service=\"probe\""),
               std::string::npos);
     EXPECT_EQ(open.call(http::Method::kGet, "/v1/count").value().status, 401);
     EXPECT_EQ(client(true).get_json("/v1/count").value()["n"], 0);
+    ::kill(child, SIGTERM);
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(ServiceTest, WhoeverAsksForReadinessWaitsForNobodyAndCausesNoWork) {
+    const std::string config = configure(stack().create_database());
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "ready", "").ok());
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(run_words({"--config", config}));
+    auto open = client(false);
+    const auto is_ready = [&] {
+        const auto answer = open.call(http::Method::kGet, "/readyz");
+        return answer.ok() && answer->status == 200;
+    };
+    EXPECT_TRUE(eventually(is_ready));
+    const auto asked = [&] { return std::filesystem::file_size(directory_.path() / "ready.asked"); };
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "ready.hangs", "").ok());
+    const auto before = asked();
+    ASSERT_TRUE(eventually([&] { return asked() > before; }));  // this one hangs
+    const auto hanging = asked();
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(open.call(http::Method::kGet, "/readyz").ok());
+    EXPECT_EQ(asked(), hanging);
+    std::filesystem::remove(directory_.path() / "ready.hangs");
+    EXPECT_TRUE(eventually(is_ready));
     ::kill(child, SIGTERM);
     int status = -1;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
