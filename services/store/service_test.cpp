@@ -324,6 +324,12 @@ TEST_F(StoreTest, VersionsAreListedInPagesWithoutTheirManifests) {
     EXPECT_EQ(seen, digests);
     EXPECT_EQ(after, "");
     EXPECT_EQ(problem_field(call(Method::kGet, "/v1/models/llama/versions?after=x")), "after");
+    const auto of_kind = [&](const std::string& kind) {
+        return Json::parse(call(Method::kGet, "/v1/models/llama/versions?limit=2&kind=" + kind).body);
+    };
+    EXPECT_EQ(of_kind("base").at("items").size(), 2U);
+    EXPECT_EQ(of_kind("update").at("items").size(), 0U);
+    EXPECT_EQ(problem_field(call(Method::kGet, "/v1/models/llama/versions?kind=wrong")), "kind");
 }
 
 TEST_F(StoreTest, AnIdempotencyKeyAnswersARepeatAndRefusesAnotherRequest) {

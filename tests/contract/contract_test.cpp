@@ -36,6 +36,7 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"GET /v1/datasets/{name}/versions/{version}", "aov"},
       {"GET /v1/datasets/{name}/versions/{version}/copies", "aov"},
       {"PUT /v1/datasets/{name}/versions/{version}/copies/{facility}", "ao"},
+      {"POST /v1/copies/find", "aov"},
       {"GET /v1/datasets/{name}/croissant", "aov"}}},
     {"store",
      {{"GET /v1/blobs/{sha256}", "aovf"},

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "services/dispatch/domain/model_context.h"
+#include "shared/base/id.h"
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
@@ -15,6 +16,7 @@ namespace {
 using json::Json;
 
 constexpr std::chrono::minutes kTokenLife{5};
+constexpr std::chrono::minutes kTokenUse{2};  // then there is a new one: what has begun ends with the old
 
 http::ClientOptions options_for(const std::string& url, std::string token) {
     http::ClientOptions options;
@@ -22,10 +24,6 @@ http::ClientOptions options_for(const std::string& url, std::string token) {
     options.token = std::move(token);
     options.timeout = std::chrono::seconds(15);
     return options;
-}
-
-http::Client client(const std::string& url, std::string token) {
-    return http::Client(options_for(url, std::move(token)));
 }
 
 // A member of another service's answer that the contract promises.
@@ -74,22 +72,42 @@ Error no_copy_error(const DatasetCopy& data, const std::map<std::int64_t, Datase
                                                            numbers + dataset + ", not " + std::to_string(data.version));
 }
 
+Status check_path(const DatasetCopy& data) {
+    if (service::is_safe_relative_path(data.path)) return {};
+    return internal_error("the registry does not say where facility \"" + data.facility + "\" holds version " +
+                          std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
+}
+
 }  // namespace
 
 Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer)
     : registry_url_(std::move(registry_url)), store_url_(std::move(store_url)), issuer_(std::move(issuer)) {}
 
-std::string Catalog::token() const {
+struct Catalog::Session {
+    Session(const Catalog& catalog, const std::string& token)
+        : registry(options_for(catalog.registry_url_, token)),
+          store(std::make_shared<store_client::ClientPool>(options_for(catalog.store_url_, token))) {}
+
+    store_client::ClientPool registry;
+    std::shared_ptr<store_client::ClientPool> store;
+    std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+};
+
+std::shared_ptr<Catalog::Session> Catalog::session() const {
+    const std::lock_guard lock(mutex_);
+    if (session_ != nullptr && std::chrono::steady_clock::now() - session_->began < kTokenUse) return session_;
     auth::Principal self;
     self.subject = "dispatch";
     self.role = auth::Role::kOperator;
-    auto token = issuer_.issue(std::move(self), kTokenLife);
+    const auto token = issuer_.issue(std::move(self), kTokenLife);
     check(token.ok(), "cannot sign a token with the private key");
-    return std::move(token).value();
+    session_ = std::make_shared<Session>(*this, *token);
+    return session_;
 }
 
 Result<Json> Catalog::get(Service service, const std::string& path) const {
-    return client(service == Service::kRegistry ? registry_url_ : store_url_, token()).get_json(path);
+    const auto asked = session();
+    return (service == Service::kRegistry ? asked->registry : *asked->store).take()->get_json(path);
 }
 
 Result<Json> Catalog::get_as(Service service, const std::string& path, const std::string& field,
@@ -147,14 +165,12 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
 }
 
 Status Catalog::require_no_base(const std::string& model, const std::string& field) const {
-    const std::string list = "/v1/models/" + http::percent_encode(model) + "/versions?limit=1000";
-    const Status status = for_each_item(Service::kStore, list, [&](const Json& version) -> Status {
-        ATOLL_TRY(const auto kind, member<std::string>(version, "kind"));
-        if (kind != "base") return {};
-        return invalid_argument(
-            field, "the model \"" + model + "\" holds imported versions; give a job's results another name");
-    });
-    return !status.ok() && status.error().code == ErrorCode::kNotFound ? Status() : status;
+    const auto page = get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?kind=base&limit=1");
+    if (!page.ok()) return page.error().code == ErrorCode::kNotFound ? Status() : Status(page.error());
+    ATOLL_TRY(const auto bases, member<Json::array_t>(*page, "items"));
+    if (bases.empty()) return {};
+    return invalid_argument(field,
+                            "the model \"" + model + "\" holds imported versions; give a job's results another name");
 }
 
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
@@ -193,8 +209,8 @@ Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& m
     const store_client::ManifestFile* file = manifest.find("config.json");
     if (file == nullptr || file->size > kConfigBytesMax) return std::optional<std::int64_t>();
     std::string text(file->size, '\0');
-    const auto store = std::make_shared<store_client::ClientPool>(options_for(store_url_, token()));
-    ATOLL_RETURN_IF_ERROR(store_client::RemoteFile(store, *file).read(0, std::as_writable_bytes(std::span(text))));
+    ATOLL_RETURN_IF_ERROR(
+        store_client::RemoteFile(session()->store, *file).read(0, std::as_writable_bytes(std::span(text))));
     const auto config = json::parse(text);
     return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
 }
@@ -211,7 +227,35 @@ Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::str
     return versions;
 }
 
-Result<DatasetShape> Catalog::resolve(DatasetCopy& data, const std::string& path) const {
+Result<std::vector<DatasetShape>> Catalog::resolve(const std::vector<NamedCopy>& copies) const {
+    Json wanted = Json::array();
+    for (const NamedCopy& copy : copies) {
+        wanted.push_back({{"dataset", copy.data->dataset}, {"facility", copy.data->facility}});
+        if (copy.data->version > 0) wanted.back()["version"] = copy.data->version;
+    }
+    // With a key it is repeated as a GET is, when no answer comes.
+    ATOLL_TRY(const Json answer,
+              session()->registry.take()->post_json("/v1/copies/find", {{"copies", wanted}}, new_id()));
+    ATOLL_TRY(const auto items, member<Json::array_t>(answer, "items"));
+    if (items.size() != copies.size()) return internal_error("the registry gave an item too many or too few");
+    std::vector<DatasetShape> shapes;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        DatasetCopy& data = *copies[i].data;
+        if (items[i].is_null()) {
+            ATOLL_TRY(const DatasetShape shape, resolve_alone(data, copies[i].path));
+            shapes.push_back(shape);
+            continue;
+        }
+        ATOLL_TRY(data.version, member<std::int64_t>(items[i], "version"));
+        ATOLL_TRY(data.path, member<std::string>(items[i], "path"));
+        ATOLL_RETURN_IF_ERROR(check_path(data));
+        ATOLL_TRY(const DatasetShape shape, parse_dataset_shape(items[i]));
+        shapes.push_back(shape);
+    }
+    return shapes;
+}
+
+Result<DatasetShape> Catalog::resolve_alone(DatasetCopy& data, const std::string& path) const {
     ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
     ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
@@ -224,24 +268,20 @@ Result<DatasetShape> Catalog::resolve(DatasetCopy& data, const std::string& path
         ATOLL_TRY(data.path, member<std::string>(copy, "path"));
         return {};
     }));
-    if (!service::is_safe_relative_path(data.path))
-        return internal_error("the registry does not say where facility \"" + data.facility + "\" holds version " +
-                              std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
+    ATOLL_RETURN_IF_ERROR(check_path(data));
     return found->second;
 }
 
 Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,
                                                const std::string& idempotency_key) const {
-    ATOLL_TRY(const Json made,
-              client(registry_url_, token()).post_json(versions_path(dataset), version, idempotency_key));
+    ATOLL_TRY(const Json made, session()->registry.take()->post_json(versions_path(dataset), version, idempotency_key));
     return member<std::int64_t>(made, "version");
 }
 
 Status Catalog::register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
                               const std::string& path) const {
-    ATOLL_RETURN_IF_ERROR(
-        client(registry_url_, token())
-            .put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}}));
+    ATOLL_RETURN_IF_ERROR(session()->registry.take()->put_json(
+        copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}}));
     return {};
 }
 

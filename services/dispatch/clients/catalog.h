@@ -1,10 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/dispatch/domain/job_spec.h"
 #include "shared/auth/auth.h"
@@ -21,7 +25,14 @@ struct DatasetShape {
     std::int64_t seq_len = 0;
 };
 
-// The registry and the store as dispatch asks them, by their REST APIs with a token of its own. Thread-safe.
+// Where a job's training or evaluation finds its data. `path` is the field to name: "participants[0]".
+struct NamedCopy {
+    DatasetCopy* data = nullptr;
+    std::string path;
+};
+
+// The registry and the store as dispatch asks them, by their REST APIs over connections that stay open and with a token
+// of its own, good for some minutes. Thread-safe.
 class Catalog {
   public:
     Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer);
@@ -42,9 +53,9 @@ class Catalog {
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
     // The most tokens of a row that a version of that model can be trained with; none: unknown or no limit.
     Result<std::optional<std::int64_t>> row_tokens_max(const std::string& model, const std::string& digest) const;
-    // Fills in version, unless one is asked for the newest that the facility holds, and path. `path` is the field to
-    // name: "participants[0]".
-    Result<DatasetShape> resolve(DatasetCopy& data, const std::string& path) const;
+    // Fills in version, unless one is asked for the newest that the facility holds, and path. One question for all, and
+    // some more about the first that is not there, for its error.
+    Result<std::vector<DatasetShape>> resolve(const std::vector<NamedCopy>& copies) const;
 
     // Registers a prepared version; the same key gives the same number again.
     Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,
@@ -54,6 +65,9 @@ class Catalog {
 
   private:
     enum class Service { kRegistry, kStore };
+    struct Session;  // clients with one token
+    std::shared_ptr<Session> session() const;
+    Result<DatasetShape> resolve_alone(DatasetCopy& data, const std::string& path) const;
     // By number.
     Result<std::map<std::int64_t, DatasetShape>> versions_at(const std::string& facility,
                                                              const std::string& dataset) const;
@@ -68,11 +82,12 @@ class Catalog {
     // kNotFound becomes kInvalidArgument that says there is no `what`.
     Result<json::Json> get_as(Service service, const std::string& path, const std::string& field,
                               const std::string& what) const;
-    std::string token() const;
 
     std::string registry_url_;
     std::string store_url_;
     auth::Issuer issuer_;
+    mutable std::mutex mutex_;
+    mutable std::shared_ptr<Session> session_;
 };
 
 }  // namespace atl::dispatch

@@ -13,12 +13,18 @@ using json::Json;
 class DamagedAnswerTest : public testing::Test {
   protected:
     Json answer_;
+    Json found_ = {{"items", Json::array({nullptr})}};  // of copies that are looked for
+    Result<std::vector<DatasetShape>> resolve(DatasetCopy& copy) {
+        return catalog_.resolve({{&copy, "participants[0]"}});
+    }
     http::TestServer server_{[this](http::Server& server) {
         for (const char* path :
              {"/v1/models/:name", "/v1/models/:name/versions", "/v1/models/:name/versions/:version",
               "/v1/datasets/:name", "/v1/datasets/:name/versions", "/v1/datasets/:name/versions/:version"})
             server.route(http::Method::kGet, path, http::Access::open(),
                          [this](const http::Request&) { return http::Response::json(200, answer_); });
+        server.route(http::Method::kPost, "/v1/copies/find", http::Access::open(),
+                     [this](const http::Request&) { return http::Response::json(200, found_); });
     }};
     Catalog catalog_{server_.url(), server_.url(),
                      auth::Issuer::from_pem(auth::generate_keys().value().private_pem).value()};
@@ -37,7 +43,29 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset_shape("it", 1).ok()) << answer;
         EXPECT_FALSE(catalog_.row_tokens_max("tiny", "base").ok()) << answer;
-        EXPECT_FALSE(catalog_.resolve(copy, "participants[0]").ok()) << answer;
+        EXPECT_FALSE(resolve(copy).ok()) << answer;
+    }
+}
+
+TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
+    const Json good = {{"version", 7}, {"path", "a/b"}, {"seq_len", 128}, {"train", {{"rows", 5}}}};
+    DatasetCopy copy{"leonardo", "it", 0, ""};
+    found_ = {{"items", Json::array({good})}};
+    ASSERT_TRUE(resolve(copy).ok());
+    EXPECT_EQ(copy.version, 7);
+    EXPECT_EQ(copy.path, "a/b");
+    const std::vector<std::pair<std::string, Json>> damages = {
+        {"version", "x"}, {"path", "../b"}, {"seq_len", nullptr}, {"train", 7}};
+    for (const auto& [key, damage] : damages) {
+        Json bad = good;
+        bad[key] = damage;
+        found_ = {{"items", Json::array({bad})}};
+        EXPECT_FALSE(resolve(copy).ok()) << found_;
+    }
+    for (const Json& answer :
+         {Json(), Json(7), Json{{"items", 7}}, Json{{"items", Json::array()}}, Json{{"items", Json::array({7})}}}) {
+        found_ = answer;
+        EXPECT_FALSE(resolve(copy).ok()) << found_;
     }
 }
 
@@ -45,7 +73,7 @@ TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
     answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}};
     for (const std::int64_t version : {0, 7}) {
         DatasetCopy copy{"leonardo", "it", version, ""};
-        const auto shape = catalog_.resolve(copy, "participants[0]");
+        const auto shape = resolve(copy);
         ASSERT_FALSE(shape.ok());
         EXPECT_EQ(shape.error().field, "participants[0].dataset");
         EXPECT_FALSE(shape.error().message.starts_with("participants[0]")) << shape.error().message;

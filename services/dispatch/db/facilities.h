@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,10 @@ struct StoredFacility {
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
 // kInvalidArgument that names `field`: there is no such facility. Otherwise it stays until the transaction ends.
 Status require_facility(pg::Connection& connection, const std::string& name, const std::string& field);
-// kInvalidArgument that names `field`: the facility's trainer is known not to compute on `device`.
-Status require_device(pg::Connection& connection, const std::string& name, const std::string& device,
-                      const std::string& field);
+// Of those names that are facilities', what their trainers compute on; null: not known. They stay until the transaction
+// ends.
+Result<std::map<std::string, json::Json>> find_devices(pg::Connection& connection,
+                                                       const std::vector<std::string>& names);
 // What a check of the facility, as it was in that version, has found.
 Status record_devices(pg::Connection& connection, const StoredFacility& checked, const json::Json& devices);
 // In order of names, after `after`, at most `limit`.

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <functional>
+#include <map>
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
@@ -8,6 +10,7 @@
 #include "services/dispatch/work/worker_pool.h"
 #include "shared/base/clock.h"
 #include "shared/base/id.h"
+#include "shared/base/text.h"
 #include "shared/service/routes.h"
 
 namespace atl::dispatch {
@@ -29,21 +32,37 @@ Status for_each_copy(JobSpec& spec, const CopyWork& work) {
     return {};
 }
 
-Status require_facilities(pg::Connection& connection, JobSpec& spec) {
-    return for_each_copy(spec, [&](DatasetCopy& data, const std::string& path) {
-        return require_facility(connection, data.facility, path + ".facility");
-    });
+// What their trainers compute on, by name.
+Result<std::map<std::string, Json>> require_facilities(pg::Connection& connection, JobSpec& spec) {
+    std::vector<std::string> names;
+    const auto add = [&](DatasetCopy& data, const std::string&) -> Status {
+        names.push_back(data.facility);
+        return {};
+    };
+    ATOLL_RETURN_IF_ERROR(for_each_copy(spec, add));
+    ATOLL_TRY(auto devices, find_devices(connection, names));
+    const auto require = [&](DatasetCopy& data, const std::string& path) -> Status {
+        return devices.contains(data.facility) ? Status()
+                                               : require_facility(connection, data.facility, path + ".facility");
+    };
+    ATOLL_RETURN_IF_ERROR(for_each_copy(spec, require));
+    return devices;
 }
 
 // Of a facility that was never checked nothing is known: its trainer will say so itself.
-Status require_devices(pg::Connection& connection, const JobSpec& spec) {
+Status require_devices(const JobSpec& spec, const std::map<std::string, Json>& devices) {
     for (std::size_t i = 0; i < spec.participants.size(); ++i) {
         const Participant& one = spec.participants[i];
+        const std::string& facility = one.data.facility;
+        const auto known = devices.find(facility);
+        if (known == devices.end() || known->second.is_null()) continue;
+        const std::string device = merge_training_settings(spec.training, one.training).value("device", "cpu");
+        const auto built = known->second.get<std::vector<std::string>>();
+        if (std::find(built.begin(), built.end(), device) != built.end()) continue;
         const bool is_own = one.training.is_object() && one.training.contains("device");
-        const std::string field =
-            is_own ? "participants[" + std::to_string(i) + "].training.device" : "training.device";
-        const Json merged = merge_training_settings(spec.training, one.training);
-        ATOLL_RETURN_IF_ERROR(require_device(connection, one.data.facility, merged.value("device", "cpu"), field));
+        return invalid_argument(is_own ? "participants[" + std::to_string(i) + "].training.device" : "training.device",
+                                "the trainer of facility \"" + facility + "\" has no " + device + "; it has: " +
+                                    join(built, ", ") + " (`atoll facility check " + facility + "` looks again)");
     }
     return {};
 }
@@ -66,16 +85,21 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
     ATOLL_TRY(job.spec, parse_job_spec(body));
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_RETURN_IF_ERROR(require_facilities(*connection, job.spec));
-        ATOLL_RETURN_IF_ERROR(require_devices(*connection, job.spec));
+        ATOLL_TRY(const auto devices, require_facilities(*connection, job.spec));
+        ATOLL_RETURN_IF_ERROR(require_devices(job.spec, devices));
     }
     ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
     ATOLL_TRY(const auto tokens_max, routing.catalog.row_tokens_max(job.spec.model, job.base));
+    std::vector<NamedCopy> copies;
     ATOLL_RETURN_IF_ERROR(for_each_copy(job.spec, [&](DatasetCopy& data, const std::string& path) -> Status {
-        ATOLL_TRY(const DatasetShape shape, routing.catalog.resolve(data, path));
-        if (!tokens_max || shape.seq_len <= *tokens_max) return {};
-        return too_long(data, shape.seq_len, job.spec.model, *tokens_max, path + ".dataset");
+        copies.push_back({&data, path});
+        return {};
     }));
+    ATOLL_TRY(const auto shapes, routing.catalog.resolve(copies));
+    for (std::size_t i = 0; tokens_max && i < copies.size(); ++i)
+        if (shapes[i].seq_len > *tokens_max)
+            return too_long(*copies[i].data, shapes[i].seq_len, job.spec.model, *tokens_max,
+                            copies[i].path + ".dataset");
     ATOLL_RETURN_IF_ERROR(routing.catalog.require_no_base(job.spec.output_model, "output_model"));
     return job;
 }

@@ -277,6 +277,32 @@ TEST_F(RoutesTest, AVersionThatTheFacilityDoesNotHoldIsRefusedWithThoseItDoes) {
     EXPECT_EQ(count("jobs"), 0);
 }
 
+TEST_F(RoutesTest, TheLargestJobAsksTheOtherServicesAFewTimes) {
+    auto connection = connect();
+    Json participants = Json::array();
+    for (std::size_t i = 0; i < kParticipantsMax; ++i) {
+        const std::string name = "site-" + std::to_string(i);
+        const Json facility = {{"name", name},
+                               {"transport", {{"kind", "local"}}},
+                               {"batch", {{"kind", "local"}}},
+                               {"work_dir", work_dir(name).string()}};
+        ASSERT_EQ(post("/v1/facilities", facility).status, 201);
+        catalog_->add_version("it", static_cast<int>(2 + i), name);
+        participants.push_back({{"facility", name}, {"dataset", "it"}});
+    }
+    ASSERT_TRUE(connection.query("UPDATE facilities SET retry_at = now() + interval '1 hour'").ok()) << "nobody works";
+    Json request = job_request(1);
+    request["participants"] = participants;
+    const std::int64_t before = catalog_->requests();
+    const std::string job = submit(request);
+    EXPECT_LE(catalog_->requests() - before, 8);
+    const Json view = get("/v1/jobs/" + job);
+    EXPECT_EQ(view.at("tasks"),
+              (Json{{"train", {{"pending", kParticipantsMax}}}, {"evaluate", {{"pending", kParticipantsMax}}}}));
+    EXPECT_EQ(view.at("spec").at("participants").back().at("dataset_version"), kParticipantsMax + 1);
+    EXPECT_EQ(view.at("spec").at("participants").back().at("path"), "datasets/it/129");
+}
+
 TEST_F(RoutesTest, RowsThatTheModelCannotTakeAreRefused) {
     catalog_->add_version("cs", 2, "karolina", 4096);
     const auto refused = [&](const Json& request, const std::string& field, const std::string& limit) {

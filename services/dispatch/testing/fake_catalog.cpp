@@ -1,5 +1,7 @@
 #include "services/dispatch/testing/fake_catalog.h"
 
+#include <sstream>
+
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
 
@@ -37,6 +39,14 @@ std::string FakeCatalog::url() const {
     return "http://127.0.0.1:" + std::to_string(server_.port());
 }
 
+std::int64_t FakeCatalog::requests() const {
+    std::int64_t count = 0;
+    std::istringstream lines(metrics_.expose());
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with("http_requests_total{")) count += std::stoll(line.substr(line.rfind(' ') + 1));
+    return count;
+}
+
 void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len) {
     const std::lock_guard lock(mutex_);
     shapes_[dataset][version] = {{"version", version}, {"seq_len", seq_len}, {"train", {{"rows", 100}}}};
@@ -54,7 +64,28 @@ Json FakeCatalog::versions_at(const std::string& dataset, const std::string& fac
     return items;
 }
 
+Json FakeCatalog::find_copy(const Json& wanted) const {
+    const auto dataset = shapes_.find(wanted.at("dataset"));
+    if (dataset == shapes_.end()) return {};
+    for (auto one = dataset->second.rbegin(); one != dataset->second.rend(); ++one) {
+        const auto copy = copies_.find(dataset->first + "/" + std::to_string(one->first) + "/" +
+                                       wanted.at("facility").get<std::string>());
+        if (copy == copies_.end() || wanted.value("version", one->first) != one->first) continue;
+        Json found = one->second;
+        found.update(copy->second);
+        return found;
+    }
+    return {};
+}
+
 void FakeCatalog::add_registry(http::Server& server) {
+    server.route(Method::kPost, "/v1/copies/find", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        const Json body = request.json().value();
+        Json items = Json::array();
+        for (const Json& wanted : body.at("copies")) items.push_back(find_copy(wanted));
+        return Response::json(200, {{"items", items}});
+    });
     const auto known = [](const std::string& name) { return name == "it" || name == "cs"; };
     server.route(Method::kGet, "/v1/datasets", services_only(), [](const Request&) {
         return Response::json(200, {{"items", {{{"name", "cs"}}, {{"name", "it"}}}}, {"next", nullptr}});
@@ -119,7 +150,11 @@ void FakeCatalog::add_store(http::Server& server) {
     });
     server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [](const Request& request) {
         if (request.param("name") != "tiny") return none();
-        return Response::json(200, {{"items", {{{"digest", kBaseDigest}, {"kind", "base"}}}}, {"next", nullptr}});
+        Json items = Json::array();
+        const auto kind = request.query.find("kind");
+        if (kind == request.query.end() || kind->second == "base")
+            items.push_back({{"digest", kBaseDigest}, {"kind", "base"}});
+        return Response::json(200, {{"items", items}, {"next", nullptr}});
     });
     add_reading(server, "/v1/models/:name/versions/:version", [this](const Request& request) {
         std::function<void()> on_model;

@@ -26,6 +26,7 @@ class FakeCatalog {
 
     std::string url() const;
     int versions_made() const { return versions_made_; }
+    std::int64_t requests() const;  // answered so far
     // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
     void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128);
     // What the base model's config.json says; null: it has none.
@@ -50,6 +51,7 @@ class FakeCatalog {
     void add_reading(http::Server& server, const char* path, http::Handler handler);
     http::Response find_upload(const std::string& task, const std::string& attempt);
     http::Response find_version(const std::string& model, const std::string& reference);
+    json::Json find_copy(const json::Json& wanted) const;  // null: none
     json::Json versions_at(const std::string& dataset, const std::string& facility) const;
 
     std::filesystem::path pushed_;

@@ -145,6 +145,24 @@ Result<json::Json> find_copy(pg::Transaction& transaction, const std::string& da
     return rows.json(0, "shown");
 }
 
+Result<std::vector<json::Json>> find_copies(pg::Transaction& transaction, const std::vector<WantedCopy>& wanted) {
+    json::Json list = json::Json::array();
+    for (const WantedCopy& copy : wanted)
+        list.push_back({{"dataset", copy.dataset}, {"facility", copy.facility}, {"version", copy.version}});
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  "SELECT found.shown FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS wanted (copy, position) "
+                  "LEFT JOIN LATERAL (SELECT json_build_object('dataset', c.dataset, 'version', c.version, 'facility', "
+                  "c.facility, 'path', c.path, 'seq_len', v.seq_len, 'train', json_build_object('documents', "
+                  "v.train_documents, 'rows', v.train_rows, 'tokens', v.train_tokens)) AS shown "
+                  "FROM copies c JOIN dataset_versions v ON v.dataset = c.dataset AND v.version = c.version "
+                  "WHERE c.dataset = wanted.copy->>'dataset' AND c.facility = wanted.copy->>'facility' AND "
+                  "(wanted.copy->>'version')::integer IN (0, c.version) ORDER BY c.version DESC LIMIT 1) found ON true "
+                  "ORDER BY wanted.position",
+                  {list}));
+    return shown_rows(rows);
+}
+
 Result<std::vector<json::Json>> list_copies(pg::Transaction& transaction, const std::string& dataset,
                                             std::int64_t version, const http::Page& page) {
     ATOLL_TRY(const pg::Rows rows,

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kLineBytesMax = 200;
 constexpr std::size_t kTextBytesMax = 10000;
 constexpr std::size_t kPathBytesMax = 1024;
+constexpr std::size_t kWantedCopiesMax = 4096;
 constexpr std::size_t kStatisticsBytesMax = 65536;
 constexpr std::int64_t kSeqLenMax = 1 << 20;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 50;
@@ -197,6 +198,24 @@ Result<std::string> parse_copy(const json::Json& body) {
         reader.fail("path", "must be relative to the facility's work directory, without empty, \".\" or \"..\" parts");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return path;
+}
+
+Result<std::vector<WantedCopy>> parse_wanted_copies(const json::Json& body) {
+    json::ObjectReader reader(body);
+    const json::Json& list = reader.required_array("copies");
+    if (list.size() > kWantedCopiesMax) reader.fail("copies", "must be at most " + std::to_string(kWantedCopiesMax));
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    std::vector<WantedCopy> copies;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        json::ObjectReader item(list[i], "copies[" + std::to_string(i) + "]");
+        WantedCopy copy;
+        copy.dataset = service::required_name(item, "dataset");
+        copy.facility = service::required_name(item, "facility");
+        copy.version = item.integer_or("version", 0, 1, INT32_MAX);
+        ATOLL_RETURN_IF_ERROR(item.finish());
+        copies.push_back(std::move(copy));
+    }
+    return copies;
 }
 
 Result<std::int64_t> parse_version_number(const std::string& text) {

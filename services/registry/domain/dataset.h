@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shared/json/json.h"
 
@@ -54,6 +55,15 @@ json::Json to_json(const VersionSpec& spec);
 
 // The path of a copy, relative to the facility's work directory.
 Result<std::string> parse_copy(const json::Json& body);
+
+// A facility's copy of a dataset that somebody looks for.
+struct WantedCopy {
+    std::string dataset;
+    std::string facility;
+    std::int64_t version = 0;  // 0: the newest that the facility holds
+};
+// {"copies": [{"dataset", "facility", "version"?}]}
+Result<std::vector<WantedCopy>> parse_wanted_copies(const json::Json& body);
 
 // A version's number in a path: 1, 2, 3 …
 Result<std::int64_t> parse_version_number(const std::string& text);

@@ -139,6 +139,16 @@ Result<Response> get_copies(Routing&, Transaction& transaction, const Request& r
     return service::list(std::move(items), page, "facility");
 }
 
+// A question, however it is asked: nothing of it is kept under an Idempotency-Key.
+Result<Response> post_find_copies(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const auto wanted, parse_wanted_copies(body));
+    return service::in_transaction(routing.pool, [&](Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(const auto found, find_copies(transaction, wanted));
+        return Response::json(200, {{"items", found}});
+    });
+}
+
 Result<Response> get_croissant(Routing&, Transaction& transaction, const Request& request) {
     std::int64_t number = 0;
     if (const auto wanted = request.query.find("version"); wanted != request.query.end()) {
@@ -170,6 +180,7 @@ void add_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/datasets/:name/versions/:version", readers(), get_version);
     routes.add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers(), put_copy);
     routes.add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers(), get_copies);
+    routes.add(Method::kPost, "/v1/copies/find", readers(), post_find_copies);
     routes.add(Method::kGet, "/v1/datasets/:name/croissant", readers(), get_croissant);
 }
 

@@ -230,6 +230,42 @@ TEST_F(RegistryTest, TheVersionsThatAFacilityHoldsAreListed) {
     expect_problem(call(Method::kGet, versions + "?facility=Leonardo"), 422, "facility");
 }
 
+TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    for (const char fingerprint : {'a', 'c', 'd'}) call(Method::kPost, versions, version_of(fingerprint));
+    for (const char* copy : {"/1/copies/leonardo", "/2/copies/leonardo", "/3/copies/karolina"})
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", std::string("at") + copy}}).status, 201);
+    const auto find = [&](const Json& copies, Role role = Role::kOperator) {
+        return call(Method::kPost, "/v1/copies/find", {{"copies", copies}}, role);
+    };
+    const auto wanted = [](const char* facility, int version) {
+        Json copy = {{"dataset", "fortunes-it"}, {"facility", facility}};
+        if (version > 0) copy["version"] = version;
+        return copy;
+    };
+    const auto answer =
+        find({wanted("leonardo", 0), wanted("karolina", 1), wanted("leonardo", 1), wanted("nobody", 0)});
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Json items = answer.json().value()["items"];
+    ASSERT_EQ(items.size(), 4U);
+    EXPECT_EQ(items[0], (Json{{"dataset", "fortunes-it"},
+                              {"version", 2},
+                              {"facility", "leonardo"},
+                              {"path", "at/2/copies/leonardo"},
+                              {"seq_len", 128},
+                              {"train", {{"documents", 10}, {"rows", 4}, {"tokens", 500}}}}));
+    EXPECT_TRUE(items[1].is_null()) << "another version is there";
+    EXPECT_EQ(items[2]["version"], 1);
+    EXPECT_TRUE(items[3].is_null());
+    EXPECT_EQ(find(Json::array()).json().value()["items"], Json::array());
+    EXPECT_EQ(find(Json::array({wanted("leonardo", 0)}), Role::kViewer).status, 200);
+    EXPECT_EQ(find(Json::array({wanted("leonardo", 0)}), Role::kFacility).status, 403);
+    expect_problem(find({wanted("leonardo", 0), wanted("Leonardo", 0)}), 422, "copies[1].facility");
+    expect_problem(find(Json::array_t(4097, wanted("leonardo", 0))), 422, "copies");
+    expect_problem(call(Method::kPost, "/v1/copies/find", Json::object()), 422, "copies");
+}
+
 TEST_F(RegistryTest, AWrongCopyIsNamed) {
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));

@@ -44,3 +44,4 @@ CREATE TABLE copies (
     PRIMARY KEY (dataset, version, facility),
     FOREIGN KEY (dataset, version) REFERENCES dataset_versions (dataset, version)
 );
+CREATE INDEX copies_facility ON copies (dataset, facility, version);

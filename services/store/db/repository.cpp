@@ -169,7 +169,8 @@ Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const st
     return read_stored_version(rows);
 }
 
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page) {
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const std::string& kind,
+                           const http::Page& page) {
     ATOLL_RETURN_IF_ERROR(find_model(connection, model));
     std::int64_t after = 0;
     for (const char digit : page.after) {
@@ -178,8 +179,10 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
         after = after * 10 + (digit - '0');
     }
     ATOLL_TRY(const auto rows,
-              connection.query(version_query(false, "WHERE v.model = $1 AND sequence > $2 ORDER BY sequence LIMIT $3"),
-                               {model, after, page.limit + 1}));
+              connection.query(version_query(false,
+                                             "WHERE v.model = $1 AND sequence > $2 AND ($4 = '' OR v.kind = $4)"
+                                             " ORDER BY sequence LIMIT $3"),
+                               {model, after, page.limit + 1, kind}));
     return make_page(rows, page, "sequence", read_version);
 }
 

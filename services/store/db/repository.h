@@ -38,7 +38,9 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
 Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest);
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const http::Page& page);
+// Only those of that kind, unless it is empty.
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const std::string& kind,
+                           const http::Page& page);
 
 // {"model","tag","digest","updated_at"}; kNotFound if the model has no such version.
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,

@@ -93,6 +93,12 @@ const char* to_string(Kind kind) {
     return "base";
 }
 
+Status check_kind_filter(const std::string& kind) {
+    for (const Kind candidate : {Kind::kBase, Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState})
+        if (kind.empty() || kind == to_string(candidate)) return {};
+    return invalid_argument("kind", "must be base, update, global or optimizer_state");
+}
+
 Result<NewModel> parse_new_model(const Json& body) {
     ObjectReader reader(body);
     NewModel model;

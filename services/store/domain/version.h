@@ -21,6 +21,8 @@ struct NewModel {
 
 enum class Kind { kBase, kUpdate, kGlobal, kOptimizerState };
 const char* to_string(Kind kind);
+// Of a list; "" is none.
+Status check_kind_filter(const std::string& kind);
 
 struct NewVersion {
     store_client::Manifest manifest;

@@ -181,7 +181,10 @@ Result<Response> post_version(Routing& routing, const Request& request) {
 
 Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), page));
+    const auto wanted = request.query.find("kind");
+    const std::string kind = wanted == request.query.end() ? "" : wanted->second;
+    ATOLL_RETURN_IF_ERROR(check_kind_filter(kind));
+    ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), kind, page));
     return Response::json(200, versions);
 }
 

@@ -44,6 +44,7 @@ CREATE INDEX versions_base ON versions ((parents ->> 0));
 CREATE INDEX versions_job ON versions (job, round);
 CREATE INDEX versions_digest ON versions (digest);
 CREATE INDEX versions_listing ON versions (model, sequence);
+CREATE INDEX versions_bases ON versions (model, sequence) WHERE kind = 'base';
 
 CREATE TABLE tags (
     model      text NOT NULL,
