@@ -19,7 +19,7 @@ class RunningAggregation final : public service::Running {
                                                 service::instance_name(context.settings))),
           inbox_(
               context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
-              {jobs_topic(settings.topic_prefix)},
+              {rounds_topic(settings.topic_prefix)},
               [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
                   return apply_event(transaction, event, prefix);
               },

@@ -10,6 +10,7 @@
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/events/aggregation_events.h"
 #include "services/dispatch/routes/routes.h"
+#include "services/dispatch/work/history_pruner.h"
 #include "shared/base/clock.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
@@ -43,6 +44,7 @@ class Service : public service::Running {
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, settings_, service::instance_name(context.settings), topics_, runner_, context.metrics,
                    std::move(seams)),
+          pruner_(context.pool, settings_.keep_events_days, context.metrics),
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
@@ -80,6 +82,7 @@ class Service : public service::Running {
     EventFeed feed_;
     events::Relay relay_;
     WorkerPool workers_;
+    HistoryPruner pruner_;
     events::InboxConsumer answers_;
     Routing routing_;
 };

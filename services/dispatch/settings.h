@@ -19,6 +19,7 @@ struct Settings {
     std::filesystem::path control_directory;  // sockets of multiplexed ssh connections
     std::int64_t workers = 4;
     std::int64_t lease_s = 15;
+    std::int64_t keep_events_days = 90;  // after a job's end
     PollPolicy local_poll_policy;
     PollPolicy ssh_poll_policy;
 };

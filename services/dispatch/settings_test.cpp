@@ -18,6 +18,7 @@ TEST(DispatchSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(settings.store_url_for_sites, settings.store_url);
     EXPECT_EQ(settings.workers, 4);
     EXPECT_EQ(settings.lease_s, 15);
+    EXPECT_EQ(settings.keep_events_days, 90);
     EXPECT_EQ(settings.local_poll_policy.poll_ms, 500);
     EXPECT_EQ(settings.ssh_poll_policy.poll_ms, 30000);
 }
@@ -32,6 +33,7 @@ TEST(DispatchSettingsTest, EachWrongKeyIsNamedInFull) {
                                           {"control_directory", 1},
                                           {"workers", 0},
                                           {"lease_s", 0},
+                                          {"keep_events_days", 0},
                                           {"poll_interval_ms", 1},
                                           {"ssh_poll_interval_ms", "1s"},
                                           {"batch_poll_interval_ms", 1},

@@ -51,18 +51,19 @@ class InboxLoop;
 
 // Consumes topics; each event's handler runs inside a transaction that also records the event's id in the inbox, so
 // that a redelivery has no effect. A handler's is_transient() error is retried with back-off; another error keeps the
-// event as a dead letter in `dead_letters`, with its message, and goes on.
+// event as a dead letter in `dead_letters`, with its message, and goes on. Whatever arrives costs a row: consume
+// topics of which every event is wanted. Rows are kept for 100 days, dead letters as long.
 //
 // The service that changes its state writes the event in the same transaction, and a Relay brings it to Kafka:
 //
 //   ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
 //   …                                                                    // the change itself
-//   ATOLL_RETURN_IF_ERROR(events::add_to_outbox(transaction, "atoll.jobs", job_id, {.type = "…", .data = {…}}));
+//   ATOLL_RETURN_IF_ERROR(events::add_to_outbox(transaction, "atoll.rounds", job_id, {.type = "…", .data = {…}}));
 //   return transaction.commit();
 //
 // The service that listens does its change in the transaction that it is handed:
 //
-//   events::InboxConsumer consumer(pool, brokers, "aggregation", {"atoll.jobs"},
+//   events::InboxConsumer consumer(pool, brokers, "aggregation", {"atoll.rounds"},
 //                                  [](pg::Transaction& transaction, const events::Event& event) { … }, metrics);
 class InboxConsumer {
   public:
@@ -78,6 +79,7 @@ class InboxConsumer {
 
   private:
     std::unique_ptr<InboxLoop> loop_;
+    std::jthread pruner_;
     std::jthread thread_;
 };
 

@@ -231,6 +231,26 @@ TEST_F(EventsTest, ADeadLetterIsReplayedOnce) {
     EXPECT_EQ(consumer_->replay(id).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(EventsTest, WhatTheInboxRemembersIsForgottenAfterItsTimeHoweverMuchThereIs) {
+    auto connection = pool_->acquire().value();
+    ASSERT_TRUE(
+        connection
+            ->script("INSERT INTO inbox SELECT 'c', g, now() - interval '101 days' FROM generate_series(1, 20000) g;"
+                     "INSERT INTO inbox SELECT 'c', 'new', now() - interval '99 days';"
+                     "INSERT INTO inbox SELECT 'another', 'old', now() - interval '101 days';"
+                     "INSERT INTO dead_letters SELECT 'c', g, 't', '', '', '', now() - g * interval '50 days'"
+                     " FROM generate_series(1, 3) g")
+            .ok());
+    ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic_}, 1).ok());
+    consumer_.emplace(*pool_, stack().kafka(), "c", std::vector{topic_}, write_effect, metrics_);
+    EXPECT_TRUE(eventually([&] { return count("inbox") == 2 && count("dead_letters") == 1; }));
+    EXPECT_EQ(count("inbox WHERE event_id IN ('new', 'old')"), 2);
+    const auto pruned = [&](const char* table) {
+        return metrics_.counter("atoll_pruned_rows_total", "", {{"table", table}}).Value();
+    };
+    EXPECT_TRUE(eventually([&] { return pruned("inbox") == 20000 && pruned("dead_letters") == 2; }));
+}
+
 TEST_F(EventsTest, TheOutboxTellsHowFarItIsBehind) {
     add_committed("a", 1);
     relay_.emplace(*pool_, conninfo_, kSchema, "127.0.0.1:1", metrics_);  // no broker there

@@ -33,7 +33,9 @@ class InboxLoop {
           repeated_(counter(metrics, "repeated")),
           dead_lettered_(counter(metrics, "dead_lettered")),
           waiting_(metrics.gauge("atoll_inbox_dead_letters",
-                                 "Events that their handler refused and nobody has replayed", {{"consumer", name_}})) {}
+                                 "Events that their handler refused and nobody has replayed", {{"consumer", name_}})),
+          pruned_events_(pruned(metrics, "inbox")),
+          pruned_letters_(pruned(metrics, "dead_letters")) {}
 
     void run(const std::stop_token& stop) {
         repeat_until_stopped(
@@ -42,6 +44,14 @@ class InboxLoop {
                 spdlog::warn("inbox of {}: {}", name_, describe(error));
                 consumer_.reset();
             });
+    }
+
+    // Forgets what is old, each hour. A thread of its own: there may be millions after a long time.
+    void keep_pruned(const std::stop_token& stop) {
+        do {
+            const Status status = contained([&] { return prune(stop); });
+            if (!status.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, describe(status.error()));
+        } while (wait_unless_stopped(stop, kPruneInterval));
     }
 
     Status replay(const std::string& event_id) {
@@ -63,12 +73,29 @@ class InboxLoop {
                                {{"consumer", name_}, {"result", result}});
     }
 
+    static prometheus::Counter& pruned(metrics::Registry& metrics, const std::string& table) {
+        return metrics.counter("atoll_pruned_rows_total", "Old rows that were deleted", {{"table", table}});
+    }
+
+    // What the inbox remembers must outlast the broker, which keeps messages for 90 days as `atoll up` sets it: after a
+    // long time off all of them come again.
+    Status prune(const std::stop_token& stop) {
+        const auto count_in = [](prometheus::Counter& counter) {
+            return [&counter](std::int64_t rows) { counter.Increment(static_cast<double>(rows)); };
+        };
+        ATOLL_RETURN_IF_ERROR(pg::delete_in_batches(
+            pool_, {"inbox", "consumer = $1 AND handled_at < now() - interval '100 days'", {name_}, "handled_at"}, stop,
+            count_in(pruned_events_)));
+        return pg::delete_in_batches(
+            pool_, {"dead_letters", "consumer = $1 AND failed_at < now() - interval '100 days'", {name_}, "failed_at"},
+            stop, count_in(pruned_letters_));
+    }
+
     Status step(const std::stop_token& stop) {
         if (!consumer_) {
             ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kTopicPartitions, -1));
             ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_, instance_));
         }
-        prune();
         count_dead_letters();
         ATOLL_TRY(const auto messages, consumer_->poll(kPollTimeout));
         std::map<std::pair<std::string, std::int32_t>, const kafka::Message*> last_done;
@@ -149,17 +176,6 @@ class InboxLoop {
         return json::Json(bytes).dump(-1, ' ', true, json::Json::error_handler_t::replace);
     }
 
-    // Kafka keeps messages for days; what the inbox remembers must outlast that.
-    void prune() {
-        if (Clock::now() < next_prune_) return;
-        next_prune_ = Clock::now() + kPruneInterval;
-        auto lease = pool_.acquire();
-        if (!lease.ok()) return;
-        const auto rows = (*lease)->query(
-            "DELETE FROM inbox WHERE consumer = $1 AND handled_at < now() - interval '30 days'", {name_});
-        if (!rows.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, describe(rows.error()));
-    }
-
     void count_dead_letters() {
         if (Clock::now() < next_count_) return;
         next_count_ = Clock::now() + kCountInterval;
@@ -179,8 +195,9 @@ class InboxLoop {
     prometheus::Counter& repeated_;
     prometheus::Counter& dead_lettered_;
     prometheus::Gauge& waiting_;
+    prometheus::Counter& pruned_events_;
+    prometheus::Counter& pruned_letters_;
     std::optional<kafka::Consumer> consumer_;
-    Clock::time_point next_prune_ = Clock::now();
     Clock::time_point next_count_ = Clock::now();
 };
 
@@ -189,9 +206,12 @@ InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string co
                              std::string instance)
     : loop_(std::make_unique<InboxLoop>(pool, std::move(brokers), std::move(consumer_name), std::move(topics),
                                         std::move(handler), metrics, std::move(instance))),
+      pruner_([loop = loop_.get()](const std::stop_token& stop) { loop->keep_pruned(stop); }),
       thread_([loop = loop_.get()](const std::stop_token& stop) { loop->run(stop); }) {}
 
-InboxConsumer::~InboxConsumer() = default;
+InboxConsumer::~InboxConsumer() {
+    pruner_.request_stop();  // both at once
+}
 
 Status InboxConsumer::replay(const std::string& event_id) {
     return loop_->replay(event_id);

@@ -25,7 +25,7 @@ CREATE TABLE inbox (
     handled_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (consumer, event_id)
 );
-CREATE INDEX inbox_handled_at ON inbox (handled_at);
+CREATE INDEX inbox_handled_at ON inbox (consumer, handled_at);
 -- Events that their handler refused, for a person to look at.
 CREATE TABLE dead_letters (
     consumer text NOT NULL,

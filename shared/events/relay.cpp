@@ -67,7 +67,7 @@ class RelayLoop {
         }
         ATOLL_RETURN_IF_ERROR(measure_lag());
         ATOLL_TRY(const milliseconds wait, move_batch());
-        if (wait > milliseconds(0)) ATOLL_RETURN_IF_ERROR(listener_->wait_for_notification(wait));
+        if (wait > milliseconds(0)) ATOLL_RETURN_IF_ERROR(listener_->wait_for_notifications(wait));
         return {};
     }
 

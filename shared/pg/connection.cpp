@@ -35,13 +35,13 @@ bool readable(int socket, std::chrono::milliseconds timeout) {
     return ::poll(&fd, 1, static_cast<int>(timeout.count())) > 0;
 }
 
-bool take_notifications(PGconn* connection) {
-    bool any = false;
+std::vector<std::string> take_notifications(PGconn* connection) {
+    std::vector<std::string> payloads;
     while (PGnotify* notification = PQnotifies(connection)) {
+        payloads.emplace_back(notification->extra);
         PQfreemem(notification);
-        any = true;
     }
-    return any;
+    return payloads;
 }
 
 }  // namespace
@@ -84,15 +84,15 @@ bool Connection::healthy() const {
            !readable(PQsocket(connection), std::chrono::milliseconds(0));
 }
 
-Result<bool> Connection::wait_for_notification(std::chrono::milliseconds timeout) {
+Result<std::vector<std::string>> Connection::wait_for_notifications(std::chrono::milliseconds timeout) {
     PGconn* connection = impl_->handle.get();
     const auto deadline = Clock::now() + timeout;
     for (;;) {
         if (PQconsumeInput(connection) == 0 || PQstatus(connection) != CONNECTION_OK)
             return make_error(connection, nullptr);
-        if (take_notifications(connection)) return true;
+        if (auto payloads = take_notifications(connection); !payloads.empty()) return payloads;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-        if (left.count() <= 0) return false;
+        if (left.count() <= 0) return std::vector<std::string>();
         readable(PQsocket(connection), left);
     }
 }

@@ -43,7 +43,10 @@ Result<std::optional<LeasedRow>> take_lease(Connection& connection, const LeaseT
 }
 
 Result<bool> renew_lease(Connection& connection, const Lease& lease, std::chrono::seconds duration) {
-    ATOLL_TRY(const Rows rows, update(connection, lease, duration, "", " AND lease_until > now()"));
+    // Whoever locks the row is about to end the work or to change it; waiting would hold up the other leases.
+    const std::string row = "ctid = ANY (ARRAY(SELECT ctid FROM " + lease.table->name + " WHERE fence = $1 AND " +
+                            names_row(*lease.table, 3) + " AND lease_until > now() FOR NO KEY UPDATE SKIP LOCKED))";
+    ATOLL_TRY(const Rows rows, update(connection, lease, duration, "", " AND " + row));
     return rows.affected() == 1;
 }
 

@@ -1,6 +1,7 @@
 #include "shared/pg/lease.h"
 
 #include <atomic>
+#include <latch>
 
 #include "shared/pg/lease_workers.h"
 #include "shared/pg/testing/database_fixture.h"
@@ -132,6 +133,49 @@ TEST_F(LeaseTest, ANotificationWakesWorkersAndADutyThatFailsKeepsNoOtherFromBein
     query("NOTIFY more_work");
     EXPECT_TRUE(all_done());
     EXPECT_TRUE(eventually([&] { return done >= 2; }));
+}
+
+TEST_F(LeaseTest, ALeaseIsRenewedThoughADutyHangsThePoolIsEmptyAndAnotherRowIsLocked) {
+    query("INSERT INTO work VALUES ('a', 1), ('a', 2)");
+    pool_.emplace(conninfo_, "", 2);
+    std::latch over(1);
+    auto given = options();
+    given.threads = 2;
+    given.terms.duration = seconds(30);
+    given.make_work = [&](HeldLeases& held) {
+        return [&]() -> Result<bool> {
+            std::optional<LeasedRow> leased;
+            {
+                ATOLL_TRY(auto connection, pool_->acquire());
+                ATOLL_TRY(leased, take_lease(*connection, kWork, {seconds(30), "me"}));
+            }
+            if (!leased) return false;
+            const HeldLeases::Hold holding(held, leased->lease);
+            over.wait();
+            return true;
+        };
+    };
+    std::atomic<bool> hangs = false;
+    given.duties = {[&]() -> Status {
+        hangs = true;
+        over.wait();
+        return {};
+    }};
+    const LeaseWorkers workers(*pool_, given);
+    ASSERT_TRUE(eventually([&] { return hangs && query("SELECT 1 FROM work WHERE lease_holder = 'me'").size() == 2; }));
+    {
+        const auto first = pool_->acquire().value();
+        const auto second = pool_->acquire().value();
+        auto locker = connect(conninfo_).value();
+        auto lock = Transaction::begin(locker).value();
+        ASSERT_TRUE(lock.query("UPDATE work SET kind = kind WHERE number = 1").ok());
+        const auto end_of = [&] {
+            return query("SELECT lease_until FROM work WHERE number = 2").text(0, "lease_until");
+        };
+        const std::string before = end_of();
+        EXPECT_TRUE(eventually([&] { return end_of() != before; }));
+    }
+    over.count_down();
 }
 
 TEST_F(LeaseTest, WhatAWorkerThrowsEndsItsAttemptAndNotTheProcess) {

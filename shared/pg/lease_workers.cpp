@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAfterError{1000};
 constexpr milliseconds kKeeperPause{1000};
+constexpr milliseconds kDutyPause{1000};
 constexpr milliseconds kListenWait{200};  // also how long stopping may take
 
 }  // namespace
@@ -22,6 +23,7 @@ LeaseWorkers::LeaseWorkers(Pool& pool, Options options) : pool_(pool), options_(
     if (const Status status = contained([this] { return take_over(); }); !status.ok())
         spdlog::warn("{}: leases must run out: {}", options_.name, describe(status.error()));
     keeper_ = std::jthread([this](const std::stop_token& stop) { keep(stop); });
+    if (!options_.duties.empty()) duties_ = std::jthread([this](const std::stop_token& stop) { do_duties(stop); });
     for (std::int64_t i = 0; i < options_.threads; ++i)
         threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
@@ -55,19 +57,24 @@ void LeaseWorkers::work(const std::stop_token& stop) {
 
 void LeaseWorkers::keep(const std::stop_token& stop) {
     const milliseconds interval = std::min(kKeeperPause, milliseconds(options_.terms.duration) / 3);
-    const auto do_duty = [this](const auto& duty) {
-        const Status status = contained(duty);
-        if (!status.ok()) spdlog::warn("{}: the keeper: {}", options_.name, describe(status.error()));
-        return status.ok();
-    };
     while (!stop.stop_requested()) {
-        bool can_listen = do_duty([this] { return renew(); }) && !options_.channel.empty();
-        for (const auto& duty : options_.duties) do_duty(duty);
-        can_listen = can_listen && do_duty([&] { return listen(stop, interval); });
-        if (can_listen) continue;
+        attempt([this] { return renew(); }, "the keeper");
+        if (!options_.channel.empty() && attempt([&] { return listen(stop, interval); }, "the keeper")) continue;
         listener_.reset();
         wait_unless_stopped(stop, interval);
     }
+}
+
+void LeaseWorkers::do_duties(const std::stop_token& stop) {
+    do {
+        for (const auto& duty : options_.duties) attempt(duty, "a duty");
+    } while (wait_unless_stopped(stop, kDutyPause));
+}
+
+bool LeaseWorkers::attempt(const std::function<Status()>& task, const char* who) {
+    const Status status = contained(task);
+    if (!status.ok()) spdlog::warn("{}: {}: {}", options_.name, who, describe(status.error()));
+    return status.ok();
 }
 
 Status LeaseWorkers::take_over() {
@@ -81,8 +88,10 @@ Status LeaseWorkers::take_over() {
 Status LeaseWorkers::renew() {
     const std::vector<Lease> leases = held_.list();
     if (leases.empty()) return {};
-    ATOLL_TRY(auto connection, pool_.acquire());
-    for (const Lease& lease : leases) ATOLL_RETURN_IF_ERROR(renew_lease(*connection, lease, options_.terms.duration));
+    if (!renewer_ || !renewer_->healthy()) {
+        ATOLL_TRY(renewer_, pool_.connect());
+    }
+    for (const Lease& lease : leases) ATOLL_RETURN_IF_ERROR(renew_lease(*renewer_, lease, options_.terms.duration));
     return {};
 }
 
@@ -93,8 +102,8 @@ Status LeaseWorkers::listen(const std::stop_token& stop, milliseconds time) {
         ATOLL_RETURN_IF_ERROR(listener_->query("LISTEN " + options_.channel));
     }
     do {
-        ATOLL_TRY(const bool notified, listener_->wait_for_notification(std::min(kListenWait, time)));
-        if (!notified) continue;
+        ATOLL_TRY(const auto notifications, listener_->wait_for_notifications(std::min(kListenWait, time)));
+        if (notifications.empty()) continue;
         const std::lock_guard lock(mutex_);
         ++wakes_;
         woken_.notify_all();

@@ -14,8 +14,9 @@
 
 namespace atl::pg {
 
-// The threads of this process that do leased work, and one more, the keeper, that renews their leases meanwhile. An
-// error of any of them is logged, and it goes on after a pause.
+// The threads of this process that do leased work, one more, the keeper, that renews their leases meanwhile on a
+// connection of its own, so that it waits for nobody, and one for the other duties. An error of any of them is logged,
+// and it goes on after a pause.
 class LeaseWorkers {
   public:
     // Takes a lease, has it held and does the work. False: there is none.
@@ -28,7 +29,7 @@ class LeaseWorkers {
         std::function<Work(HeldLeases&)> make_work;  // called in each thread
         // How long a thread that found no work waits, unless it is woken.
         std::function<Result<std::chrono::milliseconds>()> idle_wait;
-        std::vector<std::function<Status()>> duties = {};  // what else the keeper does, every second or oftener
+        std::vector<std::function<Status()>> duties = {};  // what else is done, one after the other, about every second
         // Where NOTIFY tells of new work, and the conninfo to listen there; empty: only wake() tells.
         std::string channel = {};
         std::string conninfo = {};
@@ -43,6 +44,8 @@ class LeaseWorkers {
   private:
     void work(const std::stop_token& stop);
     void keep(const std::stop_token& stop);
+    void do_duties(const std::stop_token& stop);
+    bool attempt(const std::function<Status()>& task, const char* who);  // false: it failed, which is logged
     Status take_over();
     Status renew();
     Status listen(const std::stop_token& stop, std::chrono::milliseconds time);
@@ -53,8 +56,10 @@ class LeaseWorkers {
     std::mutex mutex_;
     std::condition_variable_any woken_;
     std::uint64_t wakes_ = 0;
-    std::optional<Connection> listener_;  // the keeper's
+    std::optional<Connection> renewer_;  // the keeper's, as is the next
+    std::optional<Connection> listener_;
     std::jthread keeper_;
+    std::jthread duties_;
     std::vector<std::jthread> threads_;  // last: stopped first
 };
 

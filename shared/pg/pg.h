@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -81,8 +83,8 @@ class Connection {
     Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
     Status script(const std::string& sql);  // several statements, no parameters
     bool healthy() const;                   // connected, outside any transaction, and nothing unread
-    // Waits for NOTIFY on a channel that was LISTENed to; true if one came.
-    Result<bool> wait_for_notification(std::chrono::milliseconds timeout);
+    // Waits for NOTIFY on a channel that was LISTENed to; the payloads of those that came, none if the time is over.
+    Result<std::vector<std::string>> wait_for_notifications(std::chrono::milliseconds timeout);
 
   private:
     std::unique_ptr<Impl> impl_;
@@ -110,6 +112,8 @@ class Pool {
     ~Pool();
     // kUnavailable when the database cannot be reached or no connection came free in time.
     Result<Lease> acquire(std::chrono::milliseconds timeout = std::chrono::seconds(10));
+    // A connection beside those of the pool, for a thread that must not wait until others give theirs back.
+    Result<Connection> connect() const;
 
   private:
     class Impl;
@@ -150,6 +154,19 @@ struct Migration {
     int version;           // 1, 2, 3 … without gaps
     std::string_view sql;  // one or more statements, run in one transaction
 };
+
+// What delete_in_batches() is to delete: rows of `table` of which `condition` is true, the first by `order` first. All
+// are SQL; an index must serve `condition` and `order`, as each batch looks for its rows anew.
+struct OldRows {
+    std::string table;
+    std::string condition;
+    std::vector<Param> params;
+    std::string order;
+};
+// Some thousand rows at a time, each batch in a transaction and with a time limit of its own, until none is left or
+// `stop`. `on_batch` is told the number of rows of each batch.
+Status delete_in_batches(Pool& pool, const OldRows& rows, const std::stop_token& stop,
+                         const std::function<void(std::int64_t)>& on_batch);
 
 // Creates the schema and brings it to the newest version, under an advisory lock so that replicas may start at once.
 // Refuses a schema that is newer than the program.

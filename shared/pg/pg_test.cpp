@@ -96,11 +96,11 @@ TEST_F(PgTest, CommitAfterAFailedStatementIsAnError) {
 TEST_F(PgTest, ANotificationWakesAndSilenceTimesOut) {
     auto listener = connect(conninfo_).value();
     ASSERT_TRUE(listener.query("LISTEN woken").ok());
-    EXPECT_FALSE(listener.wait_for_notification(milliseconds(10)).value());
-    query("NOTIFY woken");
-    EXPECT_TRUE(listener.wait_for_notification(milliseconds(10000)).value());
+    EXPECT_TRUE(listener.wait_for_notifications(milliseconds(10)).value().empty());
+    query("NOTIFY woken, 'by this'");
+    EXPECT_EQ(listener.wait_for_notifications(milliseconds(10000)).value(), std::vector<std::string>{"by this"});
     terminate_others();
-    EXPECT_FALSE(listener.wait_for_notification(milliseconds(10000)).ok());
+    EXPECT_FALSE(listener.wait_for_notifications(milliseconds(10000)).ok());
 }
 
 TEST_F(PgTest, ThePoolLendsAtMostItsSizeAndTakesBack) {
@@ -122,6 +122,55 @@ TEST_F(PgTest, ThePoolReplacesABrokenConnectionAndOneLeftInATransaction) {
     EXPECT_TRUE(pool.acquire().value()->query("SELECT 1").ok());
     ASSERT_TRUE(pool.acquire().value()->script("BEGIN").ok());
     EXPECT_FALSE(pool.acquire().value()->script("SAVEPOINT s").ok()) << "there is no transaction any more";
+}
+
+TEST_F(PgTest, AConnectionBesideThePoolWaitsForNobody) {
+    Pool pool(conninfo_, "pg_catalog", 1);
+    const auto all = pool.acquire();
+    auto beside = pool.connect();
+    ASSERT_TRUE(beside.ok());
+    EXPECT_EQ(beside->query("SHOW search_path").value().text(0, "search_path"), "pg_catalog");
+}
+
+TEST_F(PgTest, ManyRowsAreDeletedInBatchesOfBoundedSizeAndLockedOnesStay) {
+    query("CREATE TABLE t (n int PRIMARY KEY)");
+    query("INSERT INTO t SELECT generate_series(1, 200000)");
+    query("BEGIN");
+    query("SELECT 1 FROM t WHERE n = 7 FOR UPDATE");
+    Pool pool(conninfo_, "", 1);
+    std::int64_t batches = 0;
+    std::int64_t rows = 0;
+    std::int64_t most = 0;
+    const Status status = delete_in_batches(pool, {"t", "n <= $1", {190000}, "n"}, {}, [&](std::int64_t deleted) {
+        ++batches;
+        rows += deleted;
+        most = std::max(most, deleted);
+    });
+    ASSERT_TRUE(status.ok()) << describe(status.error());
+    EXPECT_EQ(rows, 189999);
+    EXPECT_LE(most, 5000);
+    EXPECT_GE(batches, 38);
+    query("COMMIT");
+    EXPECT_EQ(query("SELECT n FROM t ORDER BY n LIMIT 2").integer(1, "n"), 190001);
+}
+
+TEST_F(PgTest, ABatchHasATimeLimitOfItsOwnAndAStopEndsTheDeleting) {
+    query("CREATE TABLE t (n int PRIMARY KEY)");
+    query("INSERT INTO t SELECT generate_series(1, 20000)");
+    ASSERT_TRUE(connection_
+                    ->script("CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                             " CREATE TABLE IF NOT EXISTS noted AS SELECT current_setting('statement_timeout') AS t;"
+                             " RETURN NULL; END $$;"
+                             "CREATE TRIGGER note AFTER DELETE ON t FOR EACH STATEMENT EXECUTE FUNCTION note()")
+                    .ok());
+    Pool pool(conninfo_, "", 1);
+    std::stop_source stop;
+    ASSERT_TRUE(delete_in_batches(pool, {"t", "true", {}, "n"}, stop.get_token(), [&](std::int64_t) {
+                    stop.request_stop();
+                }).ok());
+    EXPECT_EQ(query("SELECT count(*) AS n FROM t").integer(0, "n"), 15000);
+    EXPECT_EQ(query("SELECT t FROM noted").text(0, "t"), "1min");
+    EXPECT_EQ(pool.acquire().value()->query("SHOW statement_timeout").value().text(0, "statement_timeout"), "30s");
 }
 
 TEST_F(PgTest, MigrationsRunOnceAndANewerSchemaIsRefused) {

@@ -17,13 +17,15 @@ class Pool::Impl {
         ATOLL_TRY(auto connection, reserve(timeout));
         if (connection != nullptr && connection->healthy()) return connection;
         connection.reset();
-        auto fresh = connect(conninfo_, search_path_);
+        auto fresh = pg::connect(conninfo_, search_path_);
         if (!fresh.ok()) {
             release();
             return fresh.error();
         }
         return std::make_unique<Connection>(std::move(fresh).value());
     }
+
+    Result<Connection> connect_beside() const { return pg::connect(conninfo_, search_path_); }
 
     void give_back(std::unique_ptr<Connection> connection) {
         if (!connection->healthy()) return release();  // broken, or left inside a transaction
@@ -77,6 +79,10 @@ Pool::~Pool() = default;
 Result<Pool::Lease> Pool::acquire(std::chrono::milliseconds timeout) {
     ATOLL_TRY(auto connection, impl_->take(timeout));
     return Lease(impl_, std::move(connection));
+}
+
+Result<Connection> Pool::connect() const {
+    return impl_->connect_beside();
 }
 
 Pool::Lease::Lease(std::shared_ptr<Pool::Impl> pool, std::unique_ptr<Connection> connection)

@@ -123,7 +123,7 @@ class AggregationProcessTest : public StackTest {
                             {"source", "/test"},    {"type", "atoll.round.closed.v1"},
                             {"data", data},         {"subject", "jobs/j1"}};
         auto producer = kafka::Producer::create(stack().kafka(), "test").value();
-        const std::string topic = prefix_ + "atoll.jobs";
+        const std::string topic = prefix_ + "atoll.rounds";
         ASSERT_TRUE(kafka::ensure_topics(stack().kafka(), {topic}, 2).ok());
         ASSERT_TRUE(producer.send({{.topic = topic, .key = "j1", .value = event.dump()}}).ok());
     }

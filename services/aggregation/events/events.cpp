@@ -28,8 +28,8 @@ Status answer_again(pg::Transaction& transaction, ClosedRound round, const std::
 
 }  // namespace
 
-std::string jobs_topic(const std::string& topic_prefix) {
-    return topic_prefix + "atoll.jobs";
+std::string rounds_topic(const std::string& topic_prefix) {
+    return topic_prefix + "atoll.rounds";
 }
 
 std::string results_topic(const std::string& topic_prefix) {

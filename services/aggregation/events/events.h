@@ -9,10 +9,10 @@
 // What comes in from dispatch and goes out to it.
 namespace atl::aggregation {
 
-std::string jobs_topic(const std::string& topic_prefix);
+std::string rounds_topic(const std::string& topic_prefix);
 std::string results_topic(const std::string& topic_prefix);
 
-// The handler of the jobs' topic: records a closed round as work; every other type of event is not for us. A closed
+// The handler of the rounds' topic: records a closed round as work; every other type of event is not for us. A closed
 // round that cannot be aggregated as it is written fails at once.
 Status apply_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix);
 

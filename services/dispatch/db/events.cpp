@@ -5,7 +5,7 @@
 namespace atl::dispatch {
 namespace {
 
-Status send(pg::Transaction& transaction, const std::string& topic, const std::string& job, const DomainEvent& event) {
+Status send(pg::Transaction& transaction, const Topics& topics, const std::string& job, const DomainEvent& event) {
     events::Event cloud;
     cloud.type = event.type;
     cloud.source = "/dispatch";
@@ -14,6 +14,7 @@ Status send(pg::Transaction& transaction, const std::string& topic, const std::s
     if (event.data.contains("round"))
         cloud.subject += "/rounds/" + std::to_string(event.data.at("round").get<std::int64_t>());
     if (event.data.contains("task")) cloud.subject += "/tasks/" + event.data.at("task").get<std::string>();
+    const std::string& topic = event.type == "atoll.round.closed.v1" ? topics.rounds : topics.jobs;
     return events::add_to_outbox(transaction, topic, job, std::move(cloud));
 }
 
@@ -32,7 +33,7 @@ Status record_events(pg::Transaction& transaction, const Topics& topics, const s
         ATOLL_RETURN_IF_ERROR(
             transaction.query("INSERT INTO job_events (job_id, number, type, data) VALUES ($1, $2, $3, $4)",
                               {job, ++number, event.type, event.data}));
-        ATOLL_RETURN_IF_ERROR(send(transaction, topics.jobs, job, event));
+        ATOLL_RETURN_IF_ERROR(send(transaction, topics, job, event));
     }
     ATOLL_RETURN_IF_ERROR(transaction.query("SELECT pg_notify($1, $2)", {kEventChannel, job}));
     return {};
@@ -40,7 +41,7 @@ Status record_events(pg::Transaction& transaction, const Topics& topics, const s
 
 Status send_again(pg::Transaction& transaction, const Topics& topics, const std::string& job,
                   const std::vector<DomainEvent>& events) {
-    for (const auto& event : events) ATOLL_RETURN_IF_ERROR(send(transaction, topics.jobs, job, event));
+    for (const auto& event : events) ATOLL_RETURN_IF_ERROR(send(transaction, topics, job, event));
     return {};
 }
 

@@ -11,8 +11,9 @@ namespace atl::dispatch {
 
 struct Topics {
     explicit Topics(const std::string& prefix)
-        : jobs(prefix + "atoll.jobs"), aggregations(prefix + "atoll.aggregations") {}
-    std::string jobs;          // everything that happens to jobs; aggregation reads the closed rounds from it
+        : jobs(prefix + "atoll.jobs"), rounds(prefix + "atoll.rounds"), aggregations(prefix + "atoll.aggregations") {}
+    std::string jobs;          // what happens to jobs
+    std::string rounds;        // closed rounds, which aggregation reads: they do not stand in line behind the others
     std::string aggregations;  // aggregation's answers
 };
 

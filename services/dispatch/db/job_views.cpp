@@ -54,10 +54,12 @@ Json read_job(const pg::Rows& rows, int row) {
 
 // {"train": {"done": 2, …}, …} over the job's rounds; cleaning up is not shown.
 Result<Json> task_summary(pg::Connection& connection, const std::string& job) {
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query("SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = $1 AND "
-                               "kind <> 'clean' GROUP BY kind, state ORDER BY kind, state",
-                               {job}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = $1 AND state IN "
+                         "('pending', 'running') AND kind <> 'clean' GROUP BY kind, state UNION ALL SELECT kind, "
+                         "state, count FROM ended_tasks WHERE owner = $1 AND kind <> 'clean' ORDER BY kind, state",
+                         {job}));
     Json summary = Json::object();
     for (int i = 0; i < rows.size(); ++i) summary[rows.text(i, "kind")][rows.text(i, "state")] = rows.integer(i, "n");
     return summary;

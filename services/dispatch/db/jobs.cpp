@@ -111,11 +111,12 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
     ATOLL_TRY(job.state, parse_job_state(rows.text(0, "state")));
     job.base = rows.text(0, "base_digest");
     ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));
-    ATOLL_TRY(job.tasks,
-              load_tasks(transaction.connection(),
-                         "t.job_id = $1 AND (t.state IN ('pending', 'running') OR t.round = $2 OR t.round IN (SELECT "
-                         "number FROM rounds WHERE job_id = $1 AND state = 'closed' AND NOT evaluated))",
-                         {id, job.round.number}));
+    std::vector<std::string> rounds{std::to_string(job.round.number)};
+    for (const Round& round : job.closed) rounds.push_back(std::to_string(round.number));
+    ATOLL_TRY(job.tasks, load_tasks(transaction.connection(),
+                                    "(t.job_id = $1 AND t.state IN ('pending', 'running')) OR "
+                                    "(t.job_id = $1 AND t.round = ANY ($2::integer[]))",
+                                    {id, sql_array(rounds)}));
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
@@ -129,11 +130,12 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
             transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
                               {job.id, to_string(*decision.job_state), decision.job_error}));
     for (const auto& round : decision.rounds) ATOLL_RETURN_IF_ERROR(save_round(transaction, job.id, round));
-    for (Task task : decision.new_tasks) {
+    std::vector<Task> tasks = decision.new_tasks;
+    for (Task& task : tasks) {
         task.id = new_id();
         task.job = job.id;
-        ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
     }
+    ATOLL_RETURN_IF_ERROR(insert_tasks(transaction, tasks));
     ATOLL_RETURN_IF_ERROR(request_cancel(transaction, decision.cancelled_tasks));
     ATOLL_RETURN_IF_ERROR(record_events(transaction, topics, job.id, decision.events));
     return send_again(transaction, topics, job.id, decision.repeats);

@@ -60,6 +60,14 @@ Task read_task(const pg::Rows& rows, int row) {
     return task;
 }
 
+Status count_ended(pg::Transaction& transaction, const Task& task) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "INSERT INTO ended_tasks AS e (owner, kind, state, count) VALUES ($1, $2, $3, 1) "
+        "ON CONFLICT (owner, kind, state) DO UPDATE SET count = e.count + 1",
+        {task.job.empty() ? task.preparation : task.job, to_string(task.kind()), to_string(task.state)}));
+    return {};
+}
+
 Status save_attempt(pg::Transaction& transaction, const Task& task) {
     if (!task.attempt) return {};
     const Attempt& attempt = *task.attempt;
@@ -130,6 +138,7 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
                           {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
     if (rows.affected() != 1)
         return Error{ErrorCode::kPreconditionFailed, "another worker has taken task " + task.id, {}};
+    if (is_finished(task.state)) ATOLL_RETURN_IF_ERROR(count_ended(transaction, task));
     return save_attempt(transaction, task);
 }
 
@@ -140,14 +149,29 @@ Status insert_preparation(pg::Transaction& transaction, const std::string& id, c
     return {};
 }
 
-Status insert_task(pg::Transaction& transaction, const Task& task) {
-    const auto or_null = [](const std::string& id) { return id.empty() ? std::nullopt : std::optional(id); };
-    ATOLL_RETURN_IF_ERROR(transaction.query(
-        "INSERT INTO tasks (id, job_id, preparation_id, round, kind, facility, params, state, attempts_max) "
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        {task.id, or_null(task.job), or_null(task.preparation), task.round, to_string(task.kind()), task.facility,
-         to_json(task.params), to_string(task.state), task.attempts_max}));
+Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks) {
+    if (tasks.empty()) return {};
+    const auto or_null = [](const std::string& id) { return id.empty() ? Json() : Json(id); };
+    Json rows = Json::array();
+    for (const Task& task : tasks)
+        rows.push_back({{"id", task.id},
+                        {"job_id", or_null(task.job)},
+                        {"preparation_id", or_null(task.preparation)},
+                        {"round", task.round},
+                        {"kind", to_string(task.kind())},
+                        {"facility", task.facility},
+                        {"params", to_json(task.params)},
+                        {"state", to_string(task.state)},
+                        {"attempts_max", task.attempts_max}});
+    const std::string columns = "id, job_id, preparation_id, round, kind, facility, params, state, attempts_max";
+    ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO tasks (" + columns + ") SELECT " + columns +
+                                                " FROM jsonb_populate_recordset(NULL::tasks, $1::jsonb)",
+                                            {rows}));
     return {};
+}
+
+Status insert_task(pg::Transaction& transaction, const Task& task) {
+    return insert_tasks(transaction, {task});
 }
 
 Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks) {
@@ -174,24 +198,33 @@ Result<std::vector<Task>> tasks_in_queue(pg::Connection& connection, const std::
 }
 
 Result<std::vector<Task>> tasks_at(pg::Connection& connection, const std::string& owner, const std::string& facility) {
-    return load_tasks(connection, "(t.job_id = $1 OR t.preparation_id = $1) AND t.facility = $2 AND t.kind <> 'clean'",
+    return load_tasks(connection,
+                      "t.id = ANY (ARRAY(SELECT id FROM tasks WHERE job_id = $1 AND facility = $2 AND kind <> 'clean' "
+                      "UNION ALL SELECT id FROM tasks WHERE preparation_id = $1 AND facility = $2 AND kind = "
+                      "'prepare'))",
                       {owner, facility});
 }
 
 Result<std::vector<Task>> tasks_with_logs(pg::Connection& connection, const std::string& job, const std::string& task) {
+    if (!task.empty()) return load_tasks(connection, "t.id = $2 AND t.job_id = $1 AND t.kind <> 'clean'", {job, task});
     return load_tasks(connection,
-                      "t.job_id = $1 AND t.kind <> 'clean' AND (t.id = $2 OR ($2 = '' AND t.round = (SELECT "
-                      "current_round FROM jobs WHERE id = $1)))",
-                      {job, task});
+                      "t.job_id = $1 AND t.kind <> 'clean' AND t.round = (SELECT current_round FROM jobs WHERE id = "
+                      "$1)",
+                      {job});
 }
 
 Result<std::vector<StateCount>> count_by_state(pg::Connection& connection) {
     ATOLL_TRY(
         const pg::Rows rows,
-        connection.query("SELECT 'jobs' AS what, s AS state, count(j.id) AS n FROM unnest(ARRAY['running', 'paused', "
-                         "'completed', 'failed', 'cancelled']) s LEFT JOIN jobs j ON j.state = s GROUP BY s UNION ALL "
-                         "SELECT 'tasks', s, count(t.id) FROM unnest(ARRAY['pending', 'running', 'done', 'failed', "
-                         "'cancelled']) s LEFT JOIN tasks t ON t.state = s GROUP BY s"));
+        connection.query(
+            "WITH known AS (SELECT 'jobs' AS what, state, count(*) AS n FROM jobs GROUP BY state UNION ALL "
+            "SELECT 'tasks', state, count(*) FROM tasks WHERE state IN ('pending', 'running') GROUP BY state UNION ALL "
+            "SELECT 'tasks', state, sum(count) FROM ended_tasks GROUP BY state) "
+            "SELECT what, state, coalesce(n, 0)::bigint AS n FROM (VALUES "
+            "('jobs', 'running'), ('jobs', 'paused'), ('jobs', 'completed'), ('jobs', 'failed'), ('jobs', "
+            "'cancelled'), "
+            "('tasks', 'pending'), ('tasks', 'running'), ('tasks', 'done'), ('tasks', 'failed'), "
+            "('tasks', 'cancelled')) AS each (what, state) LEFT JOIN known USING (what, state)"));
     std::vector<StateCount> counts;
     for (int i = 0; i < rows.size(); ++i)
         counts.push_back({rows.text(i, "what"), rows.text(i, "state"), rows.integer(i, "n")});

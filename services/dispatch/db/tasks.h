@@ -35,6 +35,7 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
                           const std::string& created_by);
 Status insert_task(pg::Transaction& transaction, const Task& task);
+Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks);
 Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks);
 
 // The tasks of a facility whose attempt its batch system may know, as all lists here with their newest attempt and

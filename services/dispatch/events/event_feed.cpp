@@ -1,6 +1,8 @@
 #include "services/dispatch/events/event_feed.h"
 
 #include <iterator>
+#include <map>
+#include <tuple>
 
 #include "shared/base/contained.h"
 #include "shared/log/log.h"
@@ -13,8 +15,9 @@ using std::chrono::milliseconds;
 // While somebody waits, new questions are looked for that often; a notification is noticed at once.
 constexpr milliseconds kSlice{20};
 constexpr milliseconds kReconnectPause{500};
-// A notification can be lost with its connection only, yet a look now and then costs nothing.
-constexpr int kSlicesBetweenLooks = 100;
+// After so long without a question the connection goes: a listener that reads nothing makes the server keep every
+// notification for it.
+constexpr std::chrono::seconds kIdleMax{5};
 
 void give(const EventFeed::Query& query, Result<EventPage> page) {
     const Status given = contained([&]() -> Status {
@@ -26,8 +29,8 @@ void give(const EventFeed::Query& query, Result<EventPage> page) {
 
 }  // namespace
 
-EventFeed::EventFeed(std::string conninfo, std::string schema)
-    : conninfo_(std::move(conninfo)), schema_(std::move(schema)) {
+EventFeed::EventFeed(std::string conninfo, std::string schema, std::size_t waiting_max)
+    : conninfo_(std::move(conninfo)), schema_(std::move(schema)), waiting_max_(waiting_max) {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -42,9 +45,15 @@ EventFeed::~EventFeed() {
 void EventFeed::ask(Query query) {
     {
         const std::lock_guard lock(mutex_);
-        questions_.push_back(std::move(query));
+        if (questions_.size() < waiting_max_) {
+            questions_.push_back(std::move(query));
+            wake_.notify_all();
+            return;
+        }
     }
-    wake_.notify_all();
+    give(query, Error{ErrorCode::kResourceExhausted,
+                      "as many wait for events as can (" + std::to_string(waiting_max_) + "); ask again in a while",
+                      {}});
 }
 
 void EventFeed::stop_waiting() {
@@ -72,23 +81,29 @@ void EventFeed::run(const std::stop_token& stop) {
 Status EventFeed::serve(const std::stop_token& stop) {
     ATOLL_TRY(pg::Connection connection, pg::connect(conninfo_, schema_));
     ATOLL_RETURN_IF_ERROR(connection.script(std::string("LISTEN ") + kEventChannel));
-    bool look_at_all = true;
-    for (int slice = 1; !stop.stop_requested(); ++slice) {
-        ATOLL_RETURN_IF_ERROR(answer_ready(connection, look_at_all || slice % kSlicesBetweenLooks == 0));
-        if (std::unique_lock lock(mutex_); questions_.empty())
-            wake_.wait(lock, stop, [this] { return !questions_.empty(); });
-        ATOLL_TRY(look_at_all, connection.wait_for_notification(kSlice));
+    // What was told while nobody listened is not known.
+    ATOLL_RETURN_IF_ERROR(answer_due(connection, nullptr));
+    while (wait_for_questions(stop)) {
+        ATOLL_TRY(const auto told, connection.wait_for_notifications(kSlice));
+        const Jobs jobs(told.begin(), told.end());
+        ATOLL_RETURN_IF_ERROR(answer_due(connection, &jobs));
     }
     return {};
 }
 
-std::vector<EventFeed::Query> EventFeed::extract_due(bool all) {
+bool EventFeed::wait_for_questions(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    return wake_.wait_for(lock, stop, kIdleMax, [this] { return !questions_.empty(); }) && !stop.stop_requested();
+}
+
+std::vector<EventFeed::Query> EventFeed::extract_due(const Jobs* told) {
     const auto now = std::chrono::steady_clock::now();
     std::vector<Query> due;
     const std::lock_guard lock(mutex_);
     for (auto query = questions_.begin(); query != questions_.end();) {
         if (stopping_) query->deadline = now;
-        if (all || query->is_new || query->deadline <= now) {
+        query->is_told = told == nullptr || told->contains(query->job);
+        if (query->is_told || query->is_new || query->deadline <= now) {
             due.push_back(std::move(*query));
             query = questions_.erase(query);
         } else {
@@ -98,27 +113,40 @@ std::vector<EventFeed::Query> EventFeed::extract_due(bool all) {
     return due;
 }
 
-Status EventFeed::answer_ready(pg::Connection& connection, bool all) {
-    std::vector<Query> due = extract_due(all);
+Status EventFeed::answer_due(pg::Connection& connection, const Jobs* told) {
+    std::vector<Query> due = extract_due(told);
+    std::map<std::tuple<std::string, std::int64_t, std::int64_t>, Result<EventPage>> pages;
+    const auto look = [&](const Query& query) -> Result<EventPage> {
+        if (!query.is_new && !query.is_told) {  // its time is over, and nothing has happened
+            EventPage none;
+            none.last = query.after;
+            return none;
+        }
+        const std::tuple key(query.job, query.after, query.limit);
+        const auto known = pages.find(key);
+        if (known != pages.end()) return known->second;
+        auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
+        return pages.emplace(key, std::move(page)).first->second;
+    };
+    std::vector<Query> still_waiting;
     for (std::size_t i = 0; i < due.size(); ++i) {
         Query& query = due[i];
-        auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
+        Result<EventPage> page = look(query);
         if (!page.ok() && is_transient(page.error().code)) {
             put_back({std::make_move_iterator(due.begin() + static_cast<std::ptrdiff_t>(i)),
                       std::make_move_iterator(due.end())});
+            put_back(std::move(still_waiting));
             return page.error();
         }
         const bool must_answer = !page.ok() || !page->items.empty() || page->job_is_finished ||
                                  query.deadline <= std::chrono::steady_clock::now();
-        if (must_answer) {
-            give(query, std::move(page));
-            continue;
-        }
         query.is_new = false;
-        std::vector<Query> still_waiting;
-        still_waiting.push_back(std::move(query));
-        put_back(std::move(still_waiting));
+        if (must_answer)
+            give(query, std::move(page));
+        else
+            still_waiting.push_back(std::move(query));
     }
+    put_back(std::move(still_waiting));
     return {};
 }
 
@@ -128,7 +156,8 @@ void EventFeed::put_back(std::vector<Query> questions) {
 }
 
 void EventFeed::fail_late(const Error& error) {
-    for (auto& query : extract_due(false)) give(query, error);
+    const Jobs none;
+    for (auto& query : extract_due(&none)) give(query, error);
 }
 
 }  // namespace atl::dispatch

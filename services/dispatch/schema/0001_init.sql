@@ -23,8 +23,11 @@ CREATE TABLE jobs (
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     paused_at timestamptz,               -- a paused job stands still: its deadlines move by that time when it resumes
-    event_count bigint NOT NULL DEFAULT 0  -- events get consecutive numbers under this row's lock
+    event_count bigint NOT NULL DEFAULT 0,  -- events get consecutive numbers under this row's lock
+    pruned boolean NOT NULL DEFAULT false   -- it ended long ago: its events and all but the newest attempts are gone
 );
+CREATE INDEX jobs_state ON jobs (state);
+CREATE INDEX jobs_unpruned ON jobs (finished_at) WHERE NOT pruned;
 
 CREATE TABLE rounds (
     job_id text NOT NULL REFERENCES jobs,
@@ -80,9 +83,20 @@ CREATE TABLE tasks (
 );
 CREATE INDEX tasks_due ON tasks (next_step_at) WHERE state IN ('pending', 'running');
 CREATE INDEX tasks_job ON tasks (job_id, round);
+CREATE INDEX tasks_unfinished ON tasks (job_id, kind, state) WHERE state IN ('pending', 'running');
 CREATE INDEX tasks_facility ON tasks (facility) WHERE state IN ('pending', 'running');
 -- A preparation that failed gets a second task, which cleans up after it.
 CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE kind = 'prepare';
+
+-- How many tasks of a job or a preparation have ended in each state: what is finished is counted once, in the
+-- transaction that ends it, and never read again for its number.
+CREATE TABLE ended_tasks (
+    owner text NOT NULL,  -- the job or the preparation
+    kind text NOT NULL,
+    state text NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (owner, kind, state)
+);
 
 CREATE TABLE attempts (
     task_id text NOT NULL REFERENCES tasks,

@@ -107,7 +107,7 @@ auth::Verifier verifier(const auth::KeyPair& keys) {
 
 FakeAggregation::FakeAggregation(const std::string& brokers, const std::string& topic_prefix)
     : brokers_(brokers), prefix_(topic_prefix) {
-    check(kafka::ensure_topics(brokers, {prefix_ + "atoll.jobs", prefix_ + "atoll.aggregations"}, 2).ok(),
+    check(kafka::ensure_topics(brokers, {prefix_ + "atoll.rounds", prefix_ + "atoll.aggregations"}, 2).ok(),
           "cannot make topics");
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
@@ -130,7 +130,7 @@ Json FakeAggregation::list_refused(const Json& updates) const {
 }
 
 void FakeAggregation::run(const std::stop_token& stop) {
-    auto consumer = kafka::Consumer::create(brokers_, prefix_ + "fake", {prefix_ + "atoll.jobs"}).value();
+    auto consumer = kafka::Consumer::create(brokers_, prefix_ + "fake", {prefix_ + "atoll.rounds"}).value();
     auto producer = kafka::Producer::create(brokers_, "fake").value();
     while (!stop.stop_requested()) {
         const auto messages = consumer.poll(std::chrono::milliseconds(50));
