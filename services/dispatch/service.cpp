@@ -11,7 +11,6 @@
 #include "services/dispatch/events/aggregation_events.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/history_pruner.h"
-#include "shared/base/clock.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"
@@ -48,7 +47,7 @@ class Service : public service::Running {
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
-                  const Status status = apply_aggregation_event(transaction, topics_, event, unix_now_ms());
+                  const Status status = apply_aggregation_event(transaction, topics_, event);
                   workers_.wake();
                   return status;
               },

@@ -2,11 +2,11 @@
 
 #include <sys/random.h>
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
 #include "shared/base/check.h"
-#include "shared/base/clock.h"
 
 namespace atl {
 namespace {
@@ -19,7 +19,8 @@ void fill_random(void* bytes, std::size_t size) {
 
 std::string new_id() {
     static constexpr char kAlphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
-    auto milliseconds = static_cast<std::uint64_t>(unix_now_ms());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    auto milliseconds = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
     std::uint8_t random[16];
     fill_random(random, sizeof random);
     std::string id(26, '0');

@@ -3,6 +3,9 @@
 namespace atl::pg {
 namespace {
 
+// No lease or pause is longer than an hour.
+constexpr char kClockWasSetBack[] = "t.lease_until > now() + interval '2 hours'";
+
 // "t.a = next.a AND t.b = next.b", or with parameters from $first on "a = $4 AND b = $5".
 std::string names_row(const LeaseTable& table, int first = 0) {
     std::string condition;
@@ -28,14 +31,14 @@ Result<Rows> update(Connection& connection, const Lease& lease, std::chrono::sec
 Result<std::optional<LeasedRow>> take_lease(Connection& connection, const LeaseTable& table, const LeaseTerms& terms) {
     std::string key;
     for (const std::string& column : table.key) key += (key.empty() ? "t." : ", t.") + column;
-    ATOLL_TRY(Rows rows,
-              connection.query("WITH next AS MATERIALIZED (SELECT " + key + " FROM " + table.name + " t " +
-                                   table.joins + " WHERE t.lease_until < now() AND " + table.due + " ORDER BY " +
-                                   table.order + " LIMIT 1 FOR UPDATE OF t SKIP LOCKED) UPDATE " + table.name +
-                                   " t SET lease_until = now() + $1 * interval '1 s', lease_holder = $2, "
-                                   "fence = t.fence + 1" +
-                                   table.on_take + " FROM next WHERE " + names_row(table) + " RETURNING t.*",
-                               {terms.duration.count(), terms.holder}));
+    ATOLL_TRY(Rows rows, connection.query("WITH next AS MATERIALIZED (SELECT " + key + " FROM " + table.name + " t " +
+                                              table.joins + " WHERE (t.lease_until < now() OR " + kClockWasSetBack +
+                                              ") AND " + table.due + " ORDER BY " + table.order +
+                                              " LIMIT 1 FOR UPDATE OF t SKIP LOCKED) UPDATE " + table.name +
+                                              " t SET lease_until = now() + $1 * interval '1 s', lease_holder = $2, "
+                                              "fence = t.fence + 1" +
+                                              table.on_take + " FROM next WHERE " + names_row(table) + " RETURNING t.*",
+                                          {terms.duration.count(), terms.holder}));
     if (rows.empty()) return std::optional<LeasedRow>();
     Lease lease{&table, {}, rows.integer(0, "fence")};
     for (const std::string& column : table.key) lease.key.push_back(rows.text(0, column));

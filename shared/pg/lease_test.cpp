@@ -92,6 +92,13 @@ TEST_F(LeaseTest, WhatIsGivenBackWaitsForItsPauseAndCannotBeRenewed) {
     EXPECT_TRUE(take());
 }
 
+TEST_F(LeaseTest, ALeaseFromBeforeTheClockWasSetBackHasRunOut) {
+    query("INSERT INTO work VALUES ('a', 1)");
+    ASSERT_TRUE(take());
+    query("UPDATE work SET lease_until = lease_until + interval '1 day'");
+    EXPECT_TRUE(take());
+}
+
 TEST_F(LeaseTest, AProcessThatComesBackFreesItsOwnLeasesAlone) {
     query("INSERT INTO work VALUES ('a', 1), ('a', 2), ('a', 3)");
     take("me");

@@ -58,6 +58,9 @@ mkdir -p "$tree/services/store/work" && echo 'query("DELETE FROM blobs");' >"$tr
     expect "work/a.cpp:1: a service's SQL"
 mkdir -p "$tree/services/store/work" && echo 'R"(SELECT digest' >"$tree/services/store/work/a.cpp" &&
     expect "work/a.cpp:1: a service's SQL"
+mkdir -p "$tree/services/dispatch/work" &&
+    echo 'const auto now = std::chrono::system_clock::now();' >"$tree/services/dispatch/work/a.cpp" &&
+    expect "work/a.cpp:1: dispatch and aggregation know"
 echo 'FILES ../registry/x.json)' >"$tree/services/store/CMakeLists.txt" && expect 'CMakeLists.txt:1: a module.s CMake'
 echo 'SOURCES ${CMAKE_SOURCE_DIR}/shared/json/json.cpp)' >"$tree/services/store/CMakeLists.txt" &&
     expect 'CMakeLists.txt:1: a module.s CMake'

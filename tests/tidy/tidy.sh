@@ -99,6 +99,12 @@ check_sql() {
         grep -vE '/db/|/testing/|_test\.cpp:' | report "a service's SQL stands in its db/"
 }
 
+# What happens to jobs is decided by the database's clock, or by one that only goes forward: a host's may jump.
+check_clocks() {
+    in_code 'unix_now_ms|system_clock|[^_a-z]time\(' "${code[@]}" | grep -E '^services/(dispatch|aggregation)/' |
+        grep -vE '_test\.cpp:|/testing/' | report "dispatch and aggregation know the database's time alone"
+}
+
 # Other modules include a module's PUBLIC_HEADERS alone, and each of those is included by another one. Tests may include
 # what stands in tests/ or testing/. A module is a folder in shared/, services/, trainer/ or tests/, with what is below it.
 check_public_headers() {
@@ -232,7 +238,7 @@ check_pages() {
     done
 }
 
-breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_sizes; check_habits; check_pages)
+breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1

@@ -120,6 +120,7 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
+    ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
     return job;
 }
 
@@ -141,11 +142,11 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
     return send_again(transaction, topics, job.id, decision.repeats);
 }
 
-Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, std::int64_t now_ms) {
+Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id) {
     JobView job;
     const auto decision = contained([&]() -> Result<JobDecision> {
         ATOLL_TRY(job, lock_job(transaction, id));
-        return advance_job(job, now_ms);
+        return advance_job(job, job.now_ms);
     });
     if (decision.ok()) return apply_decision(transaction, topics, job, *decision);
     if (decision.error().code != ErrorCode::kInternal) return decision.error();
@@ -196,12 +197,13 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
                     "output_model");
 }
 
-Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
-                  std::int64_t now_ms) {
+Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
+                  const std::string& created_by) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by) VALUES ($1, $2, $3, $4, "
         "'running', 0, $5)",
         {job.id, job.spec.name, to_json(job.spec), job.base, created_by}));
+    ATOLL_TRY(const std::int64_t now_ms, database_now_ms(transaction.connection()));
     return apply_decision(transaction, topics, job, submit_job(job, now_ms));
 }
 

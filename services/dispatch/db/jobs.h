@@ -26,7 +26,7 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
                       const JobDecision& decision);
 
 // Locks the job, lets the round machine look at it and applies what it decides. A job that cannot be read has failed.
-Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, std::int64_t now_ms);
+Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id);
 
 // Ends a running job of whose rows one cannot be read, as those of another release: what runs is cancelled and cleaned
 // up, as far as its tasks' rows tell.
@@ -37,8 +37,8 @@ Status fail_unreadable_job(pg::Transaction& transaction, const Topics& topics, c
 Status claim_output_model(pg::Transaction& transaction, const std::string& model);
 
 // Inserts the job and applies its first decision.
-Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
-                  std::int64_t now_ms);
+Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
+                  const std::string& created_by);
 
 // running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);

@@ -9,7 +9,6 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
 #include "services/dispatch/work/worker_pool.h"
-#include "shared/base/clock.h"
 #include "shared/base/id.h"
 #include "shared/digest/digest.h"
 
@@ -57,7 +56,7 @@ class JobsTest : public DispatchSchemaTest {
         job.spec = parse_job_spec(request).value();
         job.base = digest::sha256("base");
         auto transaction = pg::Transaction::begin(*connection_).value();
-        EXPECT_TRUE(insert_job(transaction, topics_, job, "tester", unix_now_ms()).ok());
+        EXPECT_TRUE(insert_job(transaction, topics_, job, "tester").ok());
         EXPECT_TRUE(transaction.commit().ok());
         return job.id;
     }
@@ -71,7 +70,7 @@ class JobsTest : public DispatchSchemaTest {
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
         ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (decides) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job, unix_now_ms()));
+        if (decides) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
         return transaction.commit();
     }
     static Outcome training_result(const Task& task) {
@@ -101,8 +100,7 @@ class JobsTest : public DispatchSchemaTest {
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
         ATOLL_TRY(const JobView view, lock_job(transaction, job));
         const AggregationResult result{round, digest::sha256("global"), ""};
-        ATOLL_RETURN_IF_ERROR(
-            apply_decision(transaction, topics_, view, apply_aggregation(view, result, unix_now_ms())));
+        ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics_, view, apply_aggregation(view, result, view.now_ms)));
         return transaction.commit();
     }
     pg::Rows query(const std::string& sql) { return connection_->query(sql).value(); }

@@ -89,12 +89,14 @@ const pg::LeaseTable& task_leases() {
         .key = {"id"},
         .joins = "JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = t.job_id",
         .due =
-            "t.state IN ('pending', 'running') AND t.next_step_at <= now() "
-            "AND (f.retry_at IS NULL OR f.retry_at <= now()) "
-            "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested) "
-            // Cleaning waits until its job is quiet at the facility.
-            "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
-            "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
+            // No pause is longer than an hour: a time beyond was written before the clock was set back.
+        "t.state IN ('pending', 'running') "
+        "AND (t.next_step_at <= now() OR t.next_step_at > now() + interval '2 hours') "
+        "AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > now() + interval '2 hours') "
+        "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested) "
+        // Cleaning waits until its job is quiet at the facility.
+        "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
+        "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
         .order = "t.next_step_at"};
     return table;
 }
@@ -105,6 +107,7 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const p
     ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased->rows.text(0, "id")}));
     check(tasks.size() == 1, "a leased task is not there");
     LeasedTask task{std::move(tasks.front()), {}, std::move(leased->lease)};
+    ATOLL_TRY(task.now_ms, database_now_ms(connection));
     ATOLL_TRY(const pg::Rows spec,
               connection.query("SELECT spec FROM facilities WHERE name = $1", {task.task.facility}));
     auto facility = parse_facility(spec.json(0, "spec"));

@@ -17,7 +17,8 @@ struct LeasedTask {
     Task task;
     Facility facility;
     pg::Lease lease;
-    std::string fault = {};  // why the facility's row cannot be read
+    std::int64_t now_ms = 0;  // when it was leased, by the database's clock
+    std::string fault = {};   // why the facility's row cannot be read
 };
 
 const pg::LeaseTable& task_leases();

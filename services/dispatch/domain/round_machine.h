@@ -45,6 +45,7 @@ struct Round {
 constexpr std::int64_t kAggregationPatience_s = 10 * 60;
 
 struct JobView {
+    std::int64_t now_ms = 0;  // when it was read, by the database's clock
     std::string id;
     JobSpec spec;
     JobState state = JobState::kRunning;

@@ -169,7 +169,7 @@ void apply_queue_status(TaskChange& change, BatchState status, std::int64_t aske
         attempt.queue_misses = 0;
         return;
     }
-    if (attempt.queue_misses++ == 0) attempt.missing_since_ms = asked_ms;
+    if (attempt.queue_misses++ == 0 || asked_ms < attempt.missing_since_ms) attempt.missing_since_ms = asked_ms;
     if (attempt.queue_misses >= poll_policy.queue_misses_max &&
         asked_ms - attempt.missing_since_ms >= poll_policy.missing_ms)
         fail_attempt(change, "the batch job vanished without writing exit.json", false, poll_policy);
@@ -230,7 +230,8 @@ std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
 }
 
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    return now_ms - attempt.batch_asked_ms >= poll_policy.batch_poll_ms;
+    const std::int64_t age_ms = now_ms - attempt.batch_asked_ms;
+    return age_ms >= poll_policy.batch_poll_ms || age_ms < 0;  // the clock was set back
 }
 
 TaskChange begin_attempt(Task task) {

@@ -114,6 +114,14 @@ TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     EXPECT_EQ(done.events.at(0).type, "atoll.task.done.v1");
 }
 
+TEST(TaskMachineTest, TheBatchSystemIsAskedInTimeAndWhenTheClockWasSetBack) {
+    Attempt attempt;
+    attempt.batch_asked_ms = 100'000;
+    EXPECT_FALSE(should_ask_batch(attempt, kPollPolicy, 100'000 + kPollPolicy.batch_poll_ms - 1));
+    EXPECT_TRUE(should_ask_batch(attempt, kPollPolicy, 100'000 + kPollPolicy.batch_poll_ms));
+    EXPECT_TRUE(should_ask_batch(attempt, kPollPolicy, 50'000));
+}
+
 TEST(TaskMachineTest, AFailedAttemptMakesANewOneUntilTheMaximum) {
     const TaskChange first = apply(at_step(Step::kRunning), ended(1), kPollPolicy, 0);
     EXPECT_EQ(first.task.state, TaskState::kPending);
@@ -231,6 +239,19 @@ TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
     task = after(task, BatchState::kUnknownToQueue, 2000 + kPollPolicy.missing_ms);
     EXPECT_EQ(task.state, TaskState::kPending);
     EXPECT_EQ(task.attempt->step, Step::kFailed);
+}
+
+TEST(TaskMachineTest, AJobThatIsLostIsNoticedThoughTheClockWasSetBack) {
+    Task task = at_step(Step::kRunning);
+    const auto miss = [&](std::int64_t asked_ms) {
+        task = apply(task, answered(BatchState::kUnknownToQueue, asked_ms), kPollPolicy, asked_ms).task;
+    };
+    miss(86'400'000);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(task.state, TaskState::kRunning) << i;
+        miss(1000 + i * kPollPolicy.missing_ms / 2);
+    }
+    EXPECT_EQ(task.state, TaskState::kPending);
 }
 
 TEST(TaskMachineTest, TheLogIsReadToItsEndBeforeTheExitCodeCounts) {

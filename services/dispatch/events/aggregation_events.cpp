@@ -40,12 +40,11 @@ Result<AggregationAnswer> read_answer(const events::Event& event) {
 
 }  // namespace
 
-Status apply_aggregation_event(pg::Transaction& transaction, const Topics& topics, const events::Event& event,
-                               std::int64_t now_ms) {
+Status apply_aggregation_event(pg::Transaction& transaction, const Topics& topics, const events::Event& event) {
     if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
     ATOLL_TRY(const AggregationAnswer answer, read_answer(event));
     ATOLL_TRY(const JobView job, lock_job(transaction, answer.job));
-    return apply_decision(transaction, topics, job, apply_aggregation(job, answer.result, now_ms));
+    return apply_decision(transaction, topics, job, apply_aggregation(job, answer.result, job.now_ms));
 }
 
 }  // namespace atl::dispatch

@@ -8,7 +8,6 @@
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/worker_pool.h"
-#include "shared/base/clock.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
 #include "shared/service/routes.h"
@@ -114,7 +113,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_facilities(transaction.connection(), job.spec));  // now they stay
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
-        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject, unix_now_ms()));
+        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };

@@ -137,7 +137,10 @@ void FakeAggregation::run(const std::stop_token& stop) {
         if (!messages.ok()) continue;
         for (const auto& message : *messages) {
             const auto event = events::from_json(Json::parse(message.value)).value();
-            if (event.type != "atoll.round.closed.v1") continue;
+            if (event.type != "atoll.round.closed.v1") {
+                ++others_;
+                continue;
+            }
             {
                 const std::lock_guard lock(mutex_);
                 closed_.push_back(event.data);

@@ -35,6 +35,7 @@ class FakeAggregation {
         refused_ = facility;
     }
     std::vector<json::Json> closed_rounds() const;
+    int other_events() const { return others_; }  // on the topic that is to have closed rounds alone
 
   private:
     void run(const std::stop_token& stop);
@@ -45,6 +46,7 @@ class FakeAggregation {
     std::atomic<int> copies_ = 1;
     std::atomic<bool> failing_ = false;
     std::atomic<int> losing_ = 0;
+    std::atomic<int> others_ = 0;
     mutable std::mutex mutex_;
     std::vector<json::Json> closed_;
     std::string refused_;

@@ -87,6 +87,8 @@ TEST_F(JobLifecycleTest, AJobRunsThroughItsRounds) {
     ASSERT_EQ(closed.size(), 2U);
     EXPECT_EQ(closed[0].at("updates").at(0).at("facility"), "leonardo");
     EXPECT_EQ(closed[0].at("updates").at(0).at("samples"), 48);
+    EXPECT_EQ(aggregation_->other_events(), 0) << "whatever else happens is nothing to aggregation";
+    EXPECT_EQ(connect().query("SELECT 1 FROM inbox")->size(), 2) << "an answer a round";
     for (const auto& [name, starts] : trainings()) EXPECT_EQ(starts, 1) << name;
 }
 
@@ -386,6 +388,33 @@ TEST_F(JobLifecycleTest, BadInputIsTriedOnce) {
     const pg::Rows made = connect().query("SELECT max(number) AS n, max(exit_code) AS code FROM attempts").value();
     EXPECT_EQ(made.integer(0, "n"), 1);
     EXPECT_EQ(made.integer(0, "code"), 2);
+}
+
+// Whether the clock jumps or whatever was written by it does is the same.
+TEST_F(JobLifecycleTest, AJobTakesItsCourseThoughTheClockIsSetBackOrForwardByADay) {
+    begin();
+    auto connection = connect();
+    for (const int days : {1, -1}) {
+        set("train.waits");
+        const std::string job = submit(job_request(1));
+        ASSERT_TRUE(eventually([&] { return count(event_types(job), "atoll.task.running.v1") >= 2; }));
+        const std::string day = std::to_string(days) + " * interval '1 day'";
+        const auto moved = [&](const std::string& key) {
+            return "'" + key + "', greatest(0, (progress->>'" + key + "')::bigint + " +
+                   std::to_string(days * 86'400'000) + ")";
+        };
+        for (const std::string& jump :
+             {"UPDATE facilities SET retry_at = retry_at + " + day,
+              "UPDATE rounds SET deadline_at = deadline_at + " + day + ", evaluate_by = evaluate_by + " + day,
+              "UPDATE attempts SET progress = progress || jsonb_build_object(" + moved("batch_asked_ms") + ", " +
+                  moved("missing_since_ms") + ") WHERE step = 'running'",
+              "UPDATE tasks SET next_step_at = next_step_at + " + day + ", lease_until = lease_until + " + day +
+                  " WHERE state IN ('pending', 'running')"})
+            ASSERT_TRUE(connection.query(jump).ok()) << jump;
+        std::filesystem::remove(fake("train.waits"));
+        EXPECT_TRUE(reaches(job, "completed")) << days << get("/v1/jobs/" + job).dump(2);
+    }
+    for (const auto& [name, starts] : trainings()) EXPECT_EQ(starts, 1) << name;
 }
 
 TEST_F(JobLifecycleTest, ACancelledJobKillsWhatRuns) {

@@ -1,5 +1,7 @@
 #include "services/dispatch/work/queue_status_cache.h"
 
+#include <cstdlib>
+
 namespace atl::dispatch {
 
 QueueStatusCache::Facility& QueueStatusCache::facility(const std::string& name) {
@@ -12,7 +14,10 @@ QueueStatusCache::Facility& QueueStatusCache::facility(const std::string& name) 
 Result<QueueStatus> QueueStatusCache::find(const Query& query) {
     Facility& known = facility(query.facility);
     const std::lock_guard lock(known.mutex);
-    const bool is_fresh = known.asked_ms > query.seen_ms && query.now_ms - known.asked_ms < query.age_ms_max;
+    const std::int64_t age_ms = query.now_ms - known.asked_ms;
+    // Another worker's question may be newer than this one's time; a much newer one is of before the clock was set
+    // back.
+    const bool is_fresh = known.asked_ms > query.seen_ms && std::abs(age_ms) < query.age_ms_max;
     if (!is_fresh || !known.states.contains(query.batch_job_name)) {
         ATOLL_TRY(const auto jobs, query.list_jobs());
         ATOLL_TRY(const auto states, query.ask(jobs));

@@ -37,6 +37,12 @@ TEST_F(BatchAnswersTest, NobodyGetsOneAnswerTwiceOrAnOldOne) {
     EXPECT_EQ(questions_, 3);
 }
 
+TEST_F(BatchAnswersTest, AnAnswerFromBeforeTheClockWasSetBackIsOld) {
+    ASSERT_TRUE(ask("one", 0, 5000).ok());
+    EXPECT_EQ(ask("two", 0, 4900)->asked_ms, 5000) << "a worker that began a little earlier";
+    EXPECT_EQ(ask("two", 0, 100)->asked_ms, 100);
+}
+
 TEST_F(BatchAnswersTest, WhatWasSubmittedAfterAQuestionIsAskedFor) {
     ASSERT_TRUE(ask("one", 0, 5000).ok());
     jobs_.push_back({"three", "/3"});

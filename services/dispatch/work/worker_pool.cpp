@@ -5,7 +5,6 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
 #include "shared/base/backoff.h"
-#include "shared/base/clock.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
@@ -144,7 +143,7 @@ TaskChange WorkerPool::do_step(const LeasedTask& leased, bool& is_known) {
     const Task& task = leased.task;
     if (!leased.fault.empty()) return give_up(task, leased.fault);
     if (!has_live_attempt(task)) return task.cancel_requested ? cancel_idle(task) : begin_attempt(task);
-    const std::int64_t now_ms = unix_now_ms();
+    const std::int64_t now_ms = leased.now_ms;
     const Outcome outcome =
         task.cancel_requested ? runner_.cancel(task, leased.facility) : runner_.run(task, leased.facility, now_ms);
     if (const auto* unknown = std::get_if<Unreachable>(&outcome)) {
@@ -191,7 +190,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
             ATOLL_RETURN_IF_ERROR(insert_task(transaction, cleaning_after(task)));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job, unix_now_ms()));
+        if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
         return transaction.commit();
     };
     Status status = contained(once);
@@ -207,7 +206,7 @@ Status WorkerPool::close_late_rounds() {
     ATOLL_TRY(const auto jobs, late_jobs(*connection));
     const auto advance_alone = [&](const std::string& job) -> Status {
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
-        ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, job, unix_now_ms()));
+        ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, job));
         return transaction.commit();
     };
     for (const auto& job : jobs) {
