@@ -18,7 +18,7 @@ RUN printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin
     && rm -rf /var/lib/apt/lists/* /usr/sbin/policy-rc.d \
     && useradd --uid ${ATOLL_UID} --user-group --create-home atoll \
     && install -d -o atoll -g atoll /srv/atoll /srv/atoll/blobs /credentials \
-        /credentials/public /credentials/signing /credentials/aggregation  # a new volume takes their owner
+        /credentials/public /credentials/signing /credentials/aggregation /credentials/kafka  # a new volume takes their owner
 ENV PATH=/opt/atoll/bin:$PATH
 USER atoll
 WORKDIR /srv/atoll

@@ -31,6 +31,9 @@ struct Layout {
     std::filesystem::path config(const std::string& service) const { return state / "config" / (service + ".yaml"); }
     std::filesystem::path postgres() const { return state / "pg"; }
     std::filesystem::path kafka() const { return state / "kafka"; }
+    std::filesystem::path kafka_credentials() const { return state / "keys/kafka.pem"; }
+    // Where a service listens.
+    std::filesystem::path socket(const std::string& service) const;
     std::filesystem::path nginx() const { return state / "nginx"; }
     std::filesystem::path store() const { return state / "store"; }
     std::filesystem::path private_key() const { return state / "keys/private.pem"; }

@@ -2,6 +2,7 @@
 
 #include "services/stack/component.h"
 #include "shared/auth/auth.h"
+#include "shared/auth/certificate.h"
 #include "shared/base/file.h"
 #include "shared/http/client/client.h"
 
@@ -31,6 +32,13 @@ Status make_keys(const Layout& layout) {
     ATOLL_TRY(const auth::KeyPair keys, auth::generate_keys());
     ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.private_key(), keys.private_pem, 0600));
     return write_file_atomic(layout.public_key(), keys.public_pem);
+}
+
+// The broker and its clients show one another the same certificate.
+Status make_kafka_credentials(const Layout& layout) {
+    if (fs::exists(layout.kafka_credentials())) return {};
+    ATOLL_TRY(const std::string pem, auth::make_credentials("atoll", {"127.0.0.1", "localhost", "kafka"}));
+    return write_file_atomic(layout.kafka_credentials(), pem, 0600);
 }
 
 bool lasts(const auth::Verifier& verifier, const fs::path& file) {
@@ -67,6 +75,7 @@ json settings(const Stack& stack, const std::string& service) {
     json all = {{"listen_address", "127.0.0.1"},
                 {"port", stack.ports.of(service)},
                 {"postgres", postgres_conninfo(stack.layout)},
+                {"kafka_credentials_file", stack.layout.kafka_credentials().string()},
                 {"kafka_brokers", loopback(stack.ports.kafka)},
                 {"public_key_file", stack.layout.public_key().string()},
                 // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
@@ -89,6 +98,7 @@ Result<std::vector<std::string>> start_service(const Stack& stack, const std::st
 }  // namespace
 
 Status make_credentials(const Layout& layout) {
+    ATOLL_RETURN_IF_ERROR(make_kafka_credentials(layout));
     ATOLL_RETURN_IF_ERROR(make_keys(layout));
     ATOLL_TRY(const std::string public_pem, read_file(layout.public_key()));
     ATOLL_TRY(const std::string private_pem, read_file(layout.private_key()));

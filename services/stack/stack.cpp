@@ -124,6 +124,7 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
     nlohmann::json description = {{"gateway", "http://" + loopback(stack.ports.gateway)},
                                   {"postgres", postgres_conninfo(layout)},
                                   {"kafka", loopback(stack.ports.kafka)},
+                                  {"kafka_credentials", layout.kafka_credentials().string()},
                                   {"public_key", layout.public_key().string()},
                                   {"private_key", layout.private_key().string()},
                                   {"ports", to_json(stack.ports)},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shared/base/result.h"
 
@@ -9,5 +10,9 @@ namespace atl::auth {
 // Whether a TLS server can serve with them, both PEM text. kInvalidArgument with "certificate" or "key" as its field:
 // not in PEM, a key with a passphrase, the key of another certificate.
 Status check_certificate(const std::string& certificate_pem, const std::string& key_pem);
+
+// A new P-256 key and a certificate of it that vouches for itself, for `name` and a server at these hosts ("127.0.0.1",
+// "kafka"), one after the other as PEM. It lasts 20 years: whoever trusts it trusts this one file.
+Result<std::string> make_credentials(const std::string& name, const std::vector<std::string>& hosts);
 
 }  // namespace atl::auth

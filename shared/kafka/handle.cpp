@@ -21,7 +21,15 @@ void log_line(const rd_kafka_t*, int level, const char* facility, const char* te
 Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, const Settings& settings) {
     std::unique_ptr<rd_kafka_conf_t, DestroyConf> conf(rd_kafka_conf_new());
     std::map<std::string, std::string> values = settings.values;
-    values.insert({{"bootstrap.servers", brokers},
+    const auto end_of_file = brokers.rfind('@');  // which no address holds
+    if (end_of_file != std::string::npos) {
+        const std::string file = brokers.substr(0, end_of_file);
+        values.insert({{"security.protocol", "ssl"},
+                       {"ssl.key.location", file},
+                       {"ssl.certificate.location", file},
+                       {"ssl.ca.location", file}});
+    }
+    values.insert({{"bootstrap.servers", end_of_file == std::string::npos ? brokers : brokers.substr(end_of_file + 1)},
                    {"socket.keepalive.enable", "true"},
                    {"reconnect.backoff.max.ms", "2000"},
                    {"log.connection.close", "false"}});
@@ -35,6 +43,10 @@ Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, con
     if (handle == nullptr) return invalid_argument("", std::string("kafka: ") + why.data());
     (void)conf.release();  // the client owns it now
     return handle;
+}
+
+std::string with_credentials(const std::string& brokers, const std::string& file) {
+    return file + "@" + brokers;
 }
 
 Error make_error(rd_kafka_resp_err_t code, const std::string& what) {

@@ -13,6 +13,10 @@
 // Kafka over librdkafka.
 namespace atl::kafka {
 
+// A cluster, `brokers` below, is "host:port,…", or "FILE@host:port,…" for TLS by which each side shows who it is: the
+// file holds our private key, its certificate and whose certificates we trust, as PEM.
+std::string with_credentials(const std::string& brokers, const std::string& file);
+
 struct Message {
     std::string topic;
     std::string key;

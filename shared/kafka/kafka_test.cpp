@@ -1,5 +1,7 @@
 #include "shared/kafka/kafka.h"
 
+#include "shared/auth/certificate.h"
+#include "shared/base/file.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::kafka {
@@ -101,6 +103,31 @@ TEST_F(KafkaTest, OnlyABrokerIsReachable) {
     EXPECT_TRUE(probe.is_reachable(milliseconds(10000)));
     EXPECT_TRUE(probe.is_reachable(milliseconds(10000))) << "as often as one asks";
     EXPECT_FALSE(Probe("127.0.0.1:1").is_reachable(milliseconds(300)));
+}
+
+TEST_F(KafkaTest, WithoutTheCredentialsNothingIsReadListedOrWritten) {
+    const auto at = stack().kafka().rfind('@');
+    const std::string address = stack().kafka().substr(at + 1);
+    const std::string broker_pem = read_file(stack().kafka().substr(0, at)).value();
+    const TemporaryDirectory directory;
+    const std::string others = directory.path() / "others.pem", trusting = directory.path() / "trusting.pem";
+    const std::string others_pem = auth::make_credentials("atoll", {"127.0.0.1"}).value();
+    ASSERT_TRUE(write_file_atomic(others, others_pem).ok());
+    // Somebody else's key, who trusts the broker.
+    ASSERT_TRUE(
+        write_file_atomic(trusting, others_pem + broker_pem.substr(broker_pem.find("-----BEGIN CERTIFICATE"))).ok());
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
+    for (const std::string& cluster :
+         {address, with_credentials(address, others), with_credentials(address, trusting)}) {
+        EXPECT_FALSE(reachable(cluster, milliseconds(2000))) << cluster;
+        auto stranger = Producer::create(cluster, "test").value();
+        EXPECT_FALSE(stranger.send({{.topic = topic_, .key = "k", .value = "w"}}, milliseconds(2000)).ok()) << cluster;
+        auto reader = Consumer::create(cluster, stack().unique("group"), {topic_}).value();
+        const auto read = reader.poll(milliseconds(2000));
+        EXPECT_TRUE(!read.ok() || read->empty()) << cluster;
+    }
+    EXPECT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
 }
 
 TEST_F(KafkaTest, SendingWithoutABrokerIsUnavailable) {

@@ -150,7 +150,8 @@ void print_help(const std::string& program) {
     std::printf(
         "Usage: %s --config FILE [--check-config]\n\n"
         "  --config FILE    YAML: listen_address, port, postgres, postgres_connections,\n"
-        "                   kafka_brokers, public_key_file, log_level, request_bytes_max\n"
+        "                   kafka_brokers, kafka_credentials_file, public_key_file, log_level, "
+        "request_bytes_max\n"
         "                   and the service's own object\n"
         "  --check-config   says whether the configuration is right, and ends\n"
         "  --version        prints the version\n\n"

@@ -22,7 +22,7 @@ struct Settings {
     std::uint16_t port = 0;
     std::string postgres;  // libpq conninfo
     int postgres_connections = 8;
-    std::string kafka_brokers;    // host:port,…
+    std::string kafka_brokers;    // a cluster as kafka.h takes it: "host:port,…" or "FILE@host:port,…"
     std::string public_key_file;  // PEM, verifies tokens
     std::string log_level = "info";
     std::size_t request_bytes_max = 1U << 20;

@@ -4,7 +4,9 @@
 
 #include <string_view>
 
+#include "shared/base/file.h"
 #include "shared/config/config.h"
+#include "shared/kafka/kafka.h"
 
 namespace atl::service {
 
@@ -48,6 +50,7 @@ Result<Settings> parse_settings(const json::Json& config, const std::string& nam
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return settings;
 }
+    const std::string kafka_credentials = reader.string_or("kafka_credentials_file", "");
 
 std::string instance_name(const Settings& settings) {
     if (settings.port == 0) return {};
@@ -55,6 +58,10 @@ std::string instance_name(const Settings& settings) {
     if (::gethostname(host, sizeof host - 1) != 0) return {};
     return std::string(host) + "/" + settings.listen_address + ":" + std::to_string(settings.port);
 }
+    if (kafka_credentials.empty()) return settings;
+    if (const auto read = read_file(kafka_credentials); !read.ok())
+        return invalid_argument("kafka_credentials_file", describe(read.error()));
+    settings.kafka_brokers = kafka::with_credentials(settings.kafka_brokers, kafka_credentials);
 
 Result<Settings> load_settings(const std::filesystem::path& file, const std::string& name) {
     ATOLL_TRY(const json::Json config, config::load(file));

@@ -54,7 +54,8 @@ void copy(int from, int to, const std::stop_token& stop) {
 }  // namespace
 
 TcpGate::TcpGate(const std::string& target)
-    : target_port_(static_cast<std::uint16_t>(std::stoi(target.substr(target.rfind(':') + 1)))),
+    : credentials_(target.substr(0, target.rfind('@') + 1)),
+      target_port_(static_cast<std::uint16_t>(std::stoi(target.substr(target.rfind(':') + 1)))),
       listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const sockaddr_in address = loopback_address(0);
     check(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "bind");
@@ -66,7 +67,7 @@ std::string TcpGate::address() const {
     sockaddr_in address{};
     socklen_t size = sizeof address;
     check(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
-    return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    return credentials_ + "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
 }
 
 void TcpGate::open() {

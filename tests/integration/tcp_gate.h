@@ -13,8 +13,9 @@ namespace atl {
 // the broker gives.
 class TcpGate {
   public:
-    explicit TcpGate(const std::string& target);  // "127.0.0.1:PORT"
-    ~TcpGate();                                   // ends its connections
+    // "127.0.0.1:PORT", or "FILE@127.0.0.1:PORT": address() then has the file too.
+    explicit TcpGate(const std::string& target);
+    ~TcpGate();  // ends its connections
 
     std::string address() const;
     void open();
@@ -22,6 +23,7 @@ class TcpGate {
   private:
     void run(const std::stop_token& stop);
 
+    std::string credentials_;
     std::uint16_t target_port_;
     UniqueFd listener_;
     std::jthread thread_;

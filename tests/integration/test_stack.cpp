@@ -32,7 +32,8 @@ std::optional<TestStack> TestStack::from_environment() {
     check(text.ok(), text.ok() ? "" : text.error().message);
     const auto description = json::parse(*text);
     check(description.ok(), std::string(path) + " is not valid JSON");
-    return TestStack(description->value("postgres", ""), description->value("kafka", ""));
+    return TestStack(description->value("postgres", ""),
+                     description->value("kafka_credentials", "") + "@" + description->value("kafka", ""));
 }
 
 TestStack::TestStack(std::string postgres, std::string kafka)

@@ -19,8 +19,8 @@ class TestStack {
     TestStack(const TestStack&) = delete;
     ~TestStack();  // drops the databases
 
-    std::string create_database();  // a new, empty one; its conninfo
-    const std::string& kafka() const { return kafka_; }
+    std::string create_database();                       // a new, empty one; its conninfo
+    const std::string& kafka() const { return kafka_; }  // "FILE@host:port"
     // A name nobody else uses, "x_01h…": for topics, consumer groups and schemas.
     std::string unique(const std::string& prefix) const;
 
