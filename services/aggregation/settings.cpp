@@ -10,7 +10,7 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.store_url = service::required_web_address(reader, "store_url");
     settings.token_file = reader.required_string("token_file");
     settings.workers = reader.integer_or("workers", settings.workers, 1, 64);
-    settings.part_bytes = reader.integer_or("part_bytes", settings.part_bytes, 4096, 64 << 20);
+    settings.part_bytes = reader.integer_or("part_bytes", settings.part_bytes, 4096, 16 << 20);
     settings.lease_s = reader.integer_or("lease_s", settings.lease_s, 1, 3600);
     settings.topic_prefix = reader.string_or("topic_prefix", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());

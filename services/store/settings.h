@@ -14,7 +14,7 @@ namespace atl::store {
 struct Settings {
     std::filesystem::path root;        // of the blobs; this process owns it
     std::string accel_prefix;          // internal location of the gateway that serves root; empty: bytes go through us
-    std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 64 MiB each at worst
+    std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 16 MiB each at worst
     std::int64_t unused_blob_hours = 24;  // blobs that no version needs go after that long; 0: never
     std::optional<std::uint64_t> free_bytes_min =
         std::nullopt;                      // of root's file system, below which uploads are refused

@@ -13,7 +13,7 @@
 namespace atl::store_client {
 
 inline constexpr std::uint64_t kChunkBytes = 8U << 20;      // what we cut files into
-inline constexpr std::uint64_t kChunkBytesMax = 64U << 20;  // what a manifest may hold
+inline constexpr std::uint64_t kChunkBytesMax = 16U << 20;  // what a manifest may hold
 
 struct Chunk {
     std::string sha256;

@@ -54,7 +54,7 @@ std::vector<BadManifest> bad_manifests() {
         {"a sum that differs", manifest({other_sum}), "manifest.files[0].size"},
         {"an unknown member", manifest({extra}), "manifest.files[0].mode"},
         {"an upper-case digest", manifest({bad_digest}), "manifest.files[0].chunks[0].sha256"},
-        {"a chunk above 64 MiB", manifest({file("a", kChunkBytesMax + 1)}), "manifest.files[0].chunks[0].size"},
+        {"a chunk above 16 MiB", manifest({file("a", kChunkBytesMax + 1)}), "manifest.files[0].chunks[0].size"},
         {"another schema", other_schema, "manifest.schema"},
         {"an array", Json::array(), "manifest"},
     };

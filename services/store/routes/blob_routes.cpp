@@ -102,7 +102,7 @@ Result<http::Response> put_blob(Routing& routing, const http::Request& request) 
     ATOLL_TRY(const std::string sha256, digest_param(request));
     if (request.body.empty()) return invalid_argument("body", "a blob has at least one byte");
     if (request.body.size() > store_client::kChunkBytesMax)
-        return Error{ErrorCode::kTooLarge, "a blob has at most 64 MiB; cut the file into chunks", "body"};
+        return Error{ErrorCode::kTooLarge, "a blob has at most 16 MiB; cut the file into chunks", "body"};
     ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     if (!routing.puts.try_acquire()) {
         routing.refused.Increment();
