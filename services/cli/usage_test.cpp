@@ -70,7 +70,7 @@ TEST(UsageTest, BadInputExitsWith2) {
              {"ping", "--store", "ftp://coordinator"},
              {"stage", "--store", "coordinator", "--version", "v", "--out", absent},
              {"--state", absent, "status"},
-             {"up", "--state", there + "/stack", "--only", "none", "--port-base", "65530"},
+             {"up", "--state", there + "/stack", "--only", "none", "--port-base", "65534"},
              {"up", "--state", there + "/stack", "--only", "none", "--port-base", "any"}}) {
         const CommandResult result = run(arguments);
         EXPECT_EQ(result.exit_code, 2) << testing::PrintToString(arguments) << "\n" << result.err;
@@ -78,7 +78,7 @@ TEST(UsageTest, BadInputExitsWith2) {
     }
     const std::string third = first_line(run({"round", "show", "newest", "third"}).err);
     EXPECT_TRUE(third.starts_with("error: round: ") && third.ends_with("'third'")) << third;
-    EXPECT_NE(run({"up", "--only", "none", "--port-base", "65530"}).err.find("--port-base"), std::string::npos);
+    EXPECT_NE(run({"up", "--only", "none", "--port-base", "65534"}).err.find("--port-base"), std::string::npos);
 }
 
 TEST(UsageTest, WhatUpCannotDoIsNamedBeforeAnythingIsMade) {

@@ -44,6 +44,8 @@ std::string postgres_conninfo(const Layout& layout);
 bool answers(const std::string& url, const std::string& path);
 // "127.0.0.1:PORT"
 std::string loopback(std::uint16_t port);
+// "unix:/path", where a service listens.
+std::string socket_address(const Layout& layout, const std::string& service);
 
 // Keys and tokens, made once; a token that expires within a week is renewed.
 Status make_credentials(const Layout& layout);

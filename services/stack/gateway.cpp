@@ -1,5 +1,6 @@
 #include "services/stack/gateway.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,6 +47,13 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
     return text;
 }
 
+// What a worker may open: as many as the configuration speaks of, where we may.
+rlim_t open_files_max() {
+    constexpr rlim_t kWanted = 4 * 8192;
+    rlimit limit{};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_max, kWanted) : kWanted;
+}
+
 fs::path console_directory(const GatewayOptions& options) {
     return options.directory / "console";
 }
@@ -85,6 +93,7 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
     text = replace_all(std::move(text), "@TLS@", tls);
     // nginx as root would give its workers to another user, who cannot read the store's blobs.
     text = replace_all(std::move(text), "@ACCESS_LOG@", access_log);
+    text = replace_all(std::move(text), "@OPEN_FILES@", std::to_string(open_files_max()));
     return replace_all(std::move(text), "@USER@", ::geteuid() == 0 ? "user root;" : "");
 }
 
@@ -112,10 +121,10 @@ Component gateway_component(const Stack& stack) {
     component.start = [stack, address]() {
         GatewayOptions options;
         options.listen = address;
-        options.registry = loopback(stack.ports.registry);
-        options.store = loopback(stack.ports.store);
-        options.dispatch = loopback(stack.ports.dispatch);
-        options.aggregation = loopback(stack.ports.aggregation);
+        options.registry = socket_address(stack.layout, "registry");
+        options.store = socket_address(stack.layout, "store");
+        options.dispatch = socket_address(stack.layout, "dispatch");
+        options.aggregation = socket_address(stack.layout, "aggregation");
         options.blobs = stack.layout.store() / "blobs";
         options.directory = stack.layout.nginx();
         options.access_log = stack.layout.log("access");

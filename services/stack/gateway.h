@@ -10,7 +10,7 @@ namespace atl::stack {
 // What differs between gateways; the rest is services/gateway/nginx.conf.
 struct GatewayOptions {
     std::string listen = "127.0.0.1:7400";
-    std::string registry, store, dispatch, aggregation;  // host:port
+    std::string registry, store, dispatch, aggregation;  // host:port or unix:/path
     std::filesystem::path blobs;                         // the store's blob directory, as nginx sees it
     std::filesystem::path directory;                     // private: configuration, console, pid, temporary files
     std::string access_log = "off";                      // a file, or /dev/stdout

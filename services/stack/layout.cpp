@@ -19,6 +19,7 @@
 #include "shared/auth/certificate.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
 namespace atl::stack {
@@ -26,13 +27,8 @@ namespace {
 
 using nlohmann::json;
 using Member = std::pair<const char*, std::uint16_t Ports::*>;
-constexpr Member kMembers[] = {{"gateway", &Ports::gateway},
-                               {"registry", &Ports::registry},
-                               {"store", &Ports::store},
-                               {"dispatch", &Ports::dispatch},
-                               {"aggregation", &Ports::aggregation},
-                               {"kafka", &Ports::kafka},
-                               {"kafka_controller", &Ports::kafka_controller}};
+constexpr Member kMembers[] = {
+    {"gateway", &Ports::gateway}, {"kafka", &Ports::kafka}, {"kafka_controller", &Ports::kafka_controller}};
 
 // A socket bound to the port on loopback; invalid when it is taken. SO_REUSEADDR as servers use it: a port whose last
 // connections are only winding down (TIME_WAIT) is free.
@@ -95,7 +91,30 @@ bool is_listen_address(const std::string& text) {
            });
 }
 
+// Under /tmp somebody else may have made it.
+Status make_socket_directory(const std::filesystem::path& directory) {
+    struct stat info{};
+    ::mkdir(directory.c_str(), 0700);
+    if (::lstat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+        return conflict(directory.string() + " is no directory of ours", "--state");
+    ::chmod(directory.c_str(), 0700);
+    return {};
+}
+
 }  // namespace
+
+std::filesystem::path socket_directory(const Layout& layout, const std::filesystem::path& inside,
+                                       const std::string& socket_name, const std::string& purpose) {
+    constexpr std::size_t kSocketPathMax = 107;  // of sockaddr_un, without the final zero
+    if ((inside / socket_name).string().size() <= kSocketPathMax) return inside;
+    return "/tmp/atoll-" + std::to_string(::geteuid()) + "-" + digest::sha256(layout.state.string()).substr(0, 12) +
+           purpose;
+}
+
+std::filesystem::path Layout::socket(const std::string& service) const {
+    // All lie in one directory, whose length the longest name decides.
+    return socket_directory(*this, state / "run", "aggregation.sock", "-run") / (service + ".sock");
+}
 
 std::string quoted(const std::filesystem::path& path) {
     const std::string text = path.string();
@@ -224,7 +243,7 @@ Status make_directories(const Layout& layout) {
         if (error) return internal_error("cannot make " + (layout.state / name).string() + ": " + error.message());
         ::chmod((layout.state / name).c_str(), 0700);
     }
-    return {};
+    return make_socket_directory(layout.socket("any").parent_path());
 }
 
 }  // namespace atl::stack

@@ -40,13 +40,9 @@ struct Layout {
     std::filesystem::path public_key() const { return state / "keys/public.pem"; }
 };
 
-// TCP ports on 127.0.0.1. Postgres has none: it listens on a unix socket.
+// TCP ports on 127.0.0.1. Postgres and the services have none: they listen on unix sockets in private directories.
 struct Ports {
     std::uint16_t gateway = 0;
-    std::uint16_t registry = 0;
-    std::uint16_t store = 0;
-    std::uint16_t dispatch = 0;
-    std::uint16_t aggregation = 0;
     std::uint16_t kafka = 0;
     std::uint16_t kafka_controller = 0;
 
@@ -80,6 +76,11 @@ Result<nlohmann::json> read_stack_file(const std::filesystem::path& state);
 
 // kInvalidArgument: the stack of that directory is another user's, whose processes and files we may not touch.
 Status check_owner(const std::filesystem::path& state);
+
+// A unix socket's path is limited to 107 bytes: `inside` the state directory, else a directory under /tmp of that
+// state's own, for which `purpose` stands.
+std::filesystem::path socket_directory(const Layout& layout, const std::filesystem::path& inside,
+                                       const std::string& socket_name, const std::string& purpose);
 
 // The directories that every component shares, private to us; pid files and logs survive.
 Status make_directories(const Layout& layout);

@@ -16,8 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuperuser = "atoll";
-constexpr std::size_t kSocketPathMax = 107;  // of sockaddr_un, without the final zero
-constexpr const char* kSocketName = "/.s.PGSQL.5432";
 
 constexpr const char* kSettings =
     R"(# Written by `atoll up`. Only a unix socket in a private directory: no port, no password.
@@ -47,11 +45,8 @@ Result<fs::path> postgres_programs() {
     return std::max_element(found.begin(), found.end())->second;
 }
 
-// A unix socket's path is limited to 107 bytes: for a long state directory the socket lies under /tmp.
-fs::path socket_directory(const Layout& layout) {
-    const fs::path inside = layout.postgres() / "run";
-    if (inside.string().size() + std::string_view(kSocketName).size() <= kSocketPathMax) return inside;
-    return "/tmp/atoll-" + std::to_string(::geteuid()) + "-" + digest::sha256(layout.state.string()).substr(0, 12);
+fs::path postgres_socket_directory(const Layout& layout) {
+    return socket_directory(layout, layout.postgres() / "run", ".s.PGSQL.5432", "");
 }
 
 // Its standard output.
@@ -137,18 +132,19 @@ Result<std::vector<std::string>> start_postgres(const Layout& layout) {
     ATOLL_TRY(const fs::path programs, postgres_programs());
     ATOLL_TRY(const Owner owner, Owner::choose(layout));
     ATOLL_RETURN_IF_ERROR(owner.own(layout.postgres()));
-    ATOLL_RETURN_IF_ERROR(owner.own(socket_directory(layout)));
+    ATOLL_RETURN_IF_ERROR(owner.own(postgres_socket_directory(layout)));
     ATOLL_RETURN_IF_ERROR(create_cluster(layout, programs, owner));
     return owner.as_owner({(programs / "postgres").string(), "-D", (layout.postgres() / "data").string(), "-k",
-                           socket_directory(layout).string()});
+                           postgres_socket_directory(layout).string()});
 }
 
 bool postgres_answers(const Layout& layout) {
     const auto programs = postgres_programs();
-    return programs.ok() && run_checked({(*programs / "pg_isready").string(), "-q", "-h",
-                                         socket_directory(layout).string(), "-U", kSuperuser, "-d", "postgres"},
-                                        "")
-                                .ok();
+    return programs.ok() &&
+           run_checked({(*programs / "pg_isready").string(), "-q", "-h", postgres_socket_directory(layout).string(),
+                        "-U", kSuperuser, "-d", "postgres"},
+                       "")
+               .ok();
 }
 
 // Answers, and has the database.
@@ -157,7 +153,7 @@ bool postgres_ready(const Layout& layout) {
     const fs::path made = layout.postgres() / "database-made";
     if (fs::exists(made)) return true;
     const std::string programs = postgres_programs()->string();
-    const std::string directory = socket_directory(layout).string();
+    const std::string directory = postgres_socket_directory(layout).string();
     const auto run = [&](const char* program, const std::vector<std::string>& arguments) {
         std::vector<std::string> argv = {programs + "/" + program, "-h", directory, "-U", kSuperuser};
         argv.insert(argv.end(), arguments.begin(), arguments.end());
@@ -173,7 +169,7 @@ bool postgres_ready(const Layout& layout) {
 
 std::string postgres_conninfo(const Layout& layout) {
     std::string host;
-    for (const char c : socket_directory(layout).string()) {
+    for (const char c : postgres_socket_directory(layout).string()) {
         if (c == '\'' || c == '\\') host += '\\';
         host += c;
     }
@@ -183,12 +179,12 @@ std::string postgres_conninfo(const Layout& layout) {
 Component postgres_component(const Stack& stack) {
     Component component;
     component.name = "postgres";
-    component.address = socket_directory(stack.layout).string();
+    component.address = postgres_socket_directory(stack.layout).string();
     component.start = [layout = stack.layout] { return start_postgres(layout); };
     component.ready = [layout = stack.layout] { return postgres_ready(layout); };
     component.stop_signal = SIGINT;  // fast shutdown: ends connections, writes a checkpoint
     component.stop_time_max = std::chrono::seconds(30);
-    component.after_stop = [directory = socket_directory(stack.layout)] {
+    component.after_stop = [directory = postgres_socket_directory(stack.layout)] {
         std::error_code ignored;
         fs::remove(directory, ignored);  // when it lies under /tmp; not if anything is left in it
     };

@@ -72,14 +72,13 @@ json own_settings(const Stack& stack, const std::string& service) {
 }
 
 json settings(const Stack& stack, const std::string& service) {
-    json all = {{"listen_address", "127.0.0.1"},
-                {"port", stack.ports.of(service)},
+    json all = {{"listen_address", socket_address(stack.layout, service)},
                 {"postgres", postgres_conninfo(stack.layout)},
-                {"kafka_credentials_file", stack.layout.kafka_credentials().string()},
                 {"kafka_brokers", loopback(stack.ports.kafka)},
+                {"kafka_credentials_file", stack.layout.kafka_credentials().string()},
                 {"public_key_file", stack.layout.public_key().string()},
                 // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
-                {"request_bytes_max", (service == "store" ? 64 : 1) * kMebibyte + 256 * kKibibyte}};
+                {"request_bytes_max", (service == "store" ? 16 : 1) * kMebibyte + 256 * kKibibyte}};
     if (json own = own_settings(stack, service); !own.is_null()) all[service] = std::move(own);
     return all;
 }
@@ -98,8 +97,8 @@ Result<std::vector<std::string>> start_service(const Stack& stack, const std::st
 }  // namespace
 
 Status make_credentials(const Layout& layout) {
-    ATOLL_RETURN_IF_ERROR(make_kafka_credentials(layout));
     ATOLL_RETURN_IF_ERROR(make_keys(layout));
+    ATOLL_RETURN_IF_ERROR(make_kafka_credentials(layout));
     ATOLL_TRY(const std::string public_pem, read_file(layout.public_key()));
     ATOLL_TRY(const std::string private_pem, read_file(layout.private_key()));
     ATOLL_TRY(const auth::Verifier verifier, auth::Verifier::from_pem(public_pem));
@@ -124,10 +123,14 @@ bool answers(const std::string& url, const std::string& path) {
     return answer.ok() && answer->ok();
 }
 
+std::string socket_address(const Layout& layout, const std::string& service) {
+    return "unix:" + layout.socket(service).string();
+}
+
 Component service_component(const Stack& stack, const std::string& service) {
     Component component;
     component.name = service;
-    component.address = "http://" + loopback(stack.ports.of(service));
+    component.address = socket_address(stack.layout, service);
     component.find = [program = service_program(stack, service)]() -> Status {
         if (fs::exists(program)) return {};
         return invalid_argument(
@@ -135,6 +138,11 @@ Component service_component(const Stack& stack, const std::string& service) {
     };
     component.start = [stack, service] { return start_service(stack, service); };
     component.ready = [url = component.address] { return answers(url, "/readyz"); };
+    component.after_stop = [socket = stack.layout.socket(service)] {
+        std::error_code ignored;
+        std::filesystem::remove(socket, ignored);
+        std::filesystem::remove(socket.parent_path(), ignored);  // when it lies under /tmp; not if anything is left
+    };
     return component;
 }
 

@@ -137,8 +137,7 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
         for (const std::string& name : wave)
             if (wanted(options, name) || running_process(layout.pid_file(name)))
                 description["components"].push_back(name);
-    for (const std::string& name : kWaves[1])
-        description["services"][name] = "http://" + loopback(stack.ports.of(name));
+    for (const std::string& name : kWaves[1]) description["services"][name] = socket_address(layout, name);
     return description;
 }
 

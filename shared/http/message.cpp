@@ -21,6 +21,32 @@ int hex_digit(char c) {
     return -1;
 }
 
+// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+bool is_utf8(std::string_view text) {
+    std::size_t at = 0;
+    while (at < text.size()) {
+        const auto lead = static_cast<unsigned char>(text[at]);
+        const std::size_t length = lead < 0x80   ? 1
+                                   : lead < 0xC2 ? 0
+                                   : lead < 0xE0 ? 2
+                                   : lead < 0xF0 ? 3
+                                   : lead < 0xF5 ? 4
+                                                 : 0;
+        if (length == 0 || at + length > text.size()) return false;
+        char32_t letter = length == 1 ? lead : lead & (0x7FU >> length);
+        for (std::size_t i = 1; i < length; ++i) {
+            const auto byte = static_cast<unsigned char>(text[at + i]);
+            if ((byte & 0xC0U) != 0x80U) return false;
+            letter = letter << 6U | (byte & 0x3FU);
+        }
+        const bool is_surrogate = letter >= 0xD800 && letter < 0xE000;
+        if (is_surrogate || letter > 0x10FFFF || (length == 3 && letter < 0x800) || (length == 4 && letter < 0x10000))
+            return false;
+        at += length;
+    }
+    return true;
+}
+
 constexpr std::string_view kProblemPrefix = "urn:atoll:problem:";
 
 struct Problem {
@@ -48,6 +74,13 @@ const Problem& find_problem(ErrorCode code) {
                                      [&](const Problem& problem) { return problem.code == code; });
     check(found != std::end(kProblems), "an error code has no status");
     return *found;
+}
+
+// "Bearer", with why the token was refused where a header's quoted string can hold it (RFC 6750 section 3).
+std::string make_challenge(const std::string& why) {
+    const bool is_plain =
+        std::all_of(why.begin(), why.end(), [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+    return is_plain ? R"(Bearer error="invalid_token", error_description=")" + why + "\"" : "Bearer";
 }
 
 // What other servers answer, the gateway among them, and what our own never do.
@@ -125,7 +158,8 @@ Response Response::problem(const Error& error, const std::string& request_id) {
     if (!request_id.empty()) body["request_id"] = request_id;
     Response response = json(status, body);
     response.content_type = "application/problem+json";
-    if (error.code == ErrorCode::kUnauthenticated) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+    if (error.code == ErrorCode::kUnauthenticated)
+        response.headers.emplace_back("WWW-Authenticate", make_challenge(error.message));
     if (error.code == ErrorCode::kInsufficientStorage)
         response.headers.emplace_back("Retry-After", "60");
     else if (is_transient(error.code))
@@ -195,6 +229,8 @@ Result<std::string> percent_decode(std::string_view text) {
         decoded.push_back(static_cast<char>(high * 16 + low));
         i += 2;
     }
+    if (decoded.find('\0') != std::string::npos || !is_utf8(decoded))
+        return invalid_argument("", "the address must be UTF-8 without NUL");
     return decoded;
 }
 

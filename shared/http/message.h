@@ -60,6 +60,7 @@ struct Page {
 Result<Page> parse_page(const Request& request);
 
 std::string percent_encode(std::string_view text);
+// kInvalidArgument also for what is then no UTF-8, or holds a NUL.
 Result<std::string> percent_decode(std::string_view text);
 
 }  // namespace atl::http

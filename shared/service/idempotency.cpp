@@ -18,7 +18,7 @@ struct Key {
 
 Result<Key> make_key(const http::Request& request, std::string text) {
     const auto printable = [](char c) { return c > ' ' && c < 127; };
-    if (text.size() > kKeyBytesMax || !std::all_of(text.begin(), text.end(), printable))
+    if (text.empty() || text.size() > kKeyBytesMax || !std::all_of(text.begin(), text.end(), printable))
         return invalid_argument("Idempotency-Key", "must be 1 to 200 printable ASCII characters");
     digest::Sha256 hash;
     hash.update(std::string(http::to_string(request.method)) + " " + request.path + "\n");
@@ -74,9 +74,8 @@ Result<http::Response> first_or_kept(pg::Transaction& transaction, const Key& ke
 
 // Whether the key has its answer, whatever it answered.
 Result<bool> has_answer(pg::Pool& pool, const http::Request& request) {
-    std::string text = request.header("idempotency-key");
-    if (text.empty()) return false;
-    ATOLL_TRY(const Key key, make_key(request, std::move(text)));
+    if (!request.headers.contains("idempotency-key")) return false;
+    ATOLL_TRY(const Key key, make_key(request, request.header("idempotency-key")));
     ATOLL_TRY(auto connection, pool.acquire());
     ATOLL_TRY(const pg::Rows rows,
               connection->query("SELECT 1 FROM idempotency WHERE subject = $1 AND key = $2 AND response IS NOT NULL",
@@ -110,9 +109,8 @@ Result<http::Response> idempotent(pg::Pool& pool, const http::Request& request, 
 }
 
 Result<http::Response> idempotent(pg::Pool& pool, const http::Request& request, const Work& work) {
-    std::string text = request.header("idempotency-key");
-    if (text.empty()) return in_transaction(pool, work);
-    ATOLL_TRY(const Key key, make_key(request, std::move(text)));
+    if (!request.headers.contains("idempotency-key")) return in_transaction(pool, work);
+    ATOLL_TRY(const Key key, make_key(request, request.header("idempotency-key")));
     return in_transaction(pool, [&](pg::Transaction& transaction) { return first_or_kept(transaction, key, work); });
 }
 

@@ -4,15 +4,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "shared/base/file.h"
 #include "shared/log/log.h"
 #include "shared/service/readiness.h"
+#include "shared/service/routes.h"
 #include "shared/service/settings.h"
 
 namespace atl::service {
@@ -87,12 +92,61 @@ void add_common_routes(http::Server& server, metrics::Registry& metrics, std::st
                  [](const http::Request&) { return http::Response::json(200, {{"status", "alive"}}); });
     server.route(Method::kGet, "/readyz", open,
                  [&](const http::Request& request) { return show_readiness(readiness->get(), request.request_id); });
-    server.route(Method::kGet, "/metrics", open, [&](const http::Request&) {
+    const auto expose = [&metrics](const http::Request&) {
         return http::Response::text(200, metrics.expose(), "text/plain; version=0.0.4; charset=utf-8");
-    });
+    };
+    server.route(Method::kGet, "/metrics", open, expose);  // inside the coordinator's network alone
+    server.route(Method::kGet, "/v1/metrics", readers(), expose);
+    // The gateway asks this before it takes a body.
+    server.route(Method::kGet, "/v1/token", readers_and_facilities(),
+                 [](const http::Request&) { return http::Response::empty(); });
     server.route(Method::kGet, "/openapi.json", open, [openapi](const http::Request&) {
         return http::Response::text(200, std::string(openapi), "application/json");
     });
+}
+
+// HEAD is its GET's route.
+std::optional<http::Method> parse_method(const std::string& key) {
+    for (const http::Method method :
+         {http::Method::kGet, http::Method::kPost, http::Method::kPut, http::Method::kPatch, http::Method::kDelete}) {
+        std::string name = http::to_string(method);
+        std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+        if (key == name) return method;
+    }
+    return {};
+}
+
+// "/v1/jobs/{id}" -> "/v1/jobs/:id"
+std::string pattern_of(const std::string& path) {
+    std::string pattern;
+    for (const char c : path)
+        if (c != '}') pattern += c == '{' ? ':' : c;
+    return pattern;
+}
+
+// The parameters of an operation's query, its path's among them.
+std::vector<std::string> query_names(const json::Json& document, const json::Json& item, const json::Json& operation) {
+    std::vector<std::string> names;
+    for (const json::Json* owner : {&item, &operation})
+        for (const json::Json& entry : owner->value("parameters", json::Json::array())) {
+            const json::Json& parameter =
+                entry.contains("$ref")
+                    ? document.at(json::Json::json_pointer(entry.at("$ref").get<std::string>().substr(1)))
+                    : entry;
+            if (parameter.at("in") == "query") names.push_back(parameter.at("name"));
+        }
+    return names;
+}
+
+// What the document does not name in a query is refused.
+void limit_queries(http::Server& server, std::string_view openapi) {
+    const json::Json document = json::Json::parse(openapi);
+    const json::Json paths = document.value("paths", json::Json::object());
+    for (const auto& [path, item] : paths.items())
+        for (const auto& [key, operation] : item.items()) {
+            const auto method = parse_method(key);
+            if (method) server.limit_query(*method, pattern_of(path), query_names(document, item, operation));
+        }
 }
 
 http::ServerOptions server_options(const Settings& settings, const Definition& definition) {
@@ -101,6 +155,8 @@ http::ServerOptions server_options(const Settings& settings, const Definition& d
     options.address = settings.listen_address;
     options.port = settings.port;
     options.request_bytes_max = settings.request_bytes_max;
+    // As many whole requests as are worked on at once.
+    options.body_bytes_max = settings.request_bytes_max * static_cast<std::size_t>(options.handler_threads);
     return options;
 }
 
@@ -128,9 +184,11 @@ Status serve(const Settings& settings, const Definition& definition, const StopS
     Context context{settings, pool, server, metrics};
     ATOLL_TRY(running, start(context));
     check(running != nullptr, "a service's start() returns what runs");
+    limit_queries(server, definition.openapi);
     readiness.emplace(pool, *running);
     ATOLL_RETURN_IF_ERROR(server.start());
-    spdlog::info("listening on {}:{}", settings.listen_address, server.port());
+    spdlog::info("listening on {}{}", settings.listen_address,
+                 server.port() == 0 ? "" : ":" + std::to_string(server.port()));
     stop.wait();
     spdlog::info("stopping");
     running->stop_waiting();

@@ -18,7 +18,7 @@ namespace atl::service {
 
 // The keys every service's configuration file has; a service's own keys are under its name ("store": {…}).
 struct Settings {
-    std::string listen_address = "127.0.0.1";
+    std::string listen_address = "127.0.0.1";  // or "unix:/path", without a port
     std::uint16_t port = 0;
     std::string postgres;  // libpq conninfo
     int postgres_connections = 8;
@@ -29,8 +29,8 @@ struct Settings {
     json::Json own;  // the service's own object, {} if absent; Definition::configure reads it
 };
 
-// What this process is called, also after it was killed and started again: host, address and port, which no two living
-// processes share. Empty when the port is any free one.
+// What this process is called, also after it was killed and started again: host, address and port (or the socket's
+// path), which no two living processes share. Empty when the port is any free one.
 std::string instance_name(const Settings& settings);
 
 struct Context {

@@ -51,6 +51,25 @@ TEST(SettingsTest, EachWrongKeyIsNamed) {
     }
 }
 
+TEST(SettingsTest, APathToListenAtHasNoPort) {
+    auto config = minimal();
+    config["listen_address"] = "unix:/run/store.sock";
+    EXPECT_EQ(parse_settings(config, "store").error().field, "port");
+    config.erase("port");
+    const Settings settings = parse_settings(config, "store").value();
+    EXPECT_TRUE(instance_name(settings).ends_with("/unix:/run/store.sock")) << instance_name(settings);
+}
+
+TEST(SettingsTest, TheCredentialsForTheBrokersAreAFileThatIsThere) {
+    const TemporaryDirectory directory;
+    const auto file = directory.path() / "kafka.pem";
+    auto config = minimal();
+    config["kafka_credentials_file"] = file.string();
+    EXPECT_EQ(parse_settings(config, "store").error().field, "kafka_credentials_file");
+    ASSERT_TRUE(write_file_atomic(file, "").ok());
+    EXPECT_EQ(parse_settings(config, "store").value().kafka_brokers, file.string() + "@127.0.0.1:9092");
+}
+
 TEST(SettingsTest, AFileIsReadAsYaml) {
     const TemporaryDirectory directory;
     const auto file = directory.path() / "store.yaml";

@@ -1,5 +1,6 @@
 // What the services' OpenAPI documents promise, asked of running processes through the gateway.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <set>
 
 #include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 #include "shared/config/config.h"
 #include "shared/digest/digest.h"
 #include "shared/service/testing/response_check.h"
@@ -84,6 +86,9 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"GET /v1/dead-letters", "aov"},
       {"POST /v1/dead-letters/{id}/replay", "ao"}}}};
 
+// Of every service.
+const std::map<std::string, std::string> kCommonAccess = {{"GET /v1/metrics", "aov"}, {"GET /v1/token", "aovf"}};
+
 char letter_of(Role role) {
     return auth::to_string(role)[0];
 }
@@ -152,11 +157,13 @@ TEST_P(ContractTest, NobodyGetsAnythingWithoutAValidToken) {
 
 TEST_P(ContractTest, EachOperationIsOpenToItsRolesAndToNoOther) {
     std::set<std::string> described;
+    auto rules = kAccess.at(service());
+    rules.insert(kCommonAccess.begin(), kCommonAccess.end());
     for (const Operation& operation : stack_->operations(service())) {
         if (operation.is_public) continue;
         described.insert(operation.name());
-        const auto rule = kAccess.at(service()).find(operation.name());
-        ASSERT_NE(rule, kAccess.at(service()).end()) << operation.name() << " has no rule in this test";
+        const auto rule = rules.find(operation.name());
+        ASSERT_NE(rule, rules.end()) << operation.name() << " has no rule in this test";
         for (const Role role : kRoles) {
             const bool may = rule->second.find(letter_of(role)) != std::string::npos;
             const auto answer = ask(operation, stack_->token(role));
@@ -170,7 +177,7 @@ TEST_P(ContractTest, EachOperationIsOpenToItsRolesAndToNoOther) {
             EXPECT_LT(answer.status, 500) << by << ": " << answer.body;
         }
     }
-    for (const auto& [name, roles] : kAccess.at(service())) EXPECT_TRUE(described.contains(name)) << name << " is gone";
+    for (const auto& [name, roles] : rules) EXPECT_TRUE(described.contains(name)) << name << " is gone";
 }
 
 TEST_P(ContractTest, WhatIsDescribedIsServedThroughTheGateway) {
@@ -192,10 +199,12 @@ TEST_P(ContractTest, WhatIsDescribedIsServedThroughTheGateway) {
     EXPECT_GE(paths.size(), 7U);
 }
 
-TEST_P(ContractTest, MetricsAreServedInsideTheCoordinatorAlone) {
-    const auto inside = stack_->call_directly(service(), Method::kGet, "/metrics");
-    EXPECT_EQ(inside.status, 200);
-    EXPECT_NE(inside.body.find("atoll_build_info{service=\"" + service() + "\""), std::string::npos) << inside.body;
+TEST_P(ContractTest, MetricsWithoutATokenAreServedInsideTheCoordinatorAlone) {
+    for (const auto& inside : {stack_->call_directly(service(), Method::kGet, "/metrics"),
+                               stack_->call(service(), Method::kGet, "/v1/metrics", stack_->token(Role::kViewer))}) {
+        EXPECT_EQ(inside.status, 200);
+        EXPECT_NE(inside.body.find("atoll_build_info{service=\"" + service() + "\""), std::string::npos) << inside.body;
+    }
     expect_problem(stack_->call(service(), Method::kGet, "/metrics", stack_->token(Role::kAdmin)), 404, service());
 }
 
@@ -210,6 +219,56 @@ TEST_P(ContractTest, AWrongParameterIsRefusedByItsName) {
         }
 }
 
+TEST_P(ContractTest, AParameterThatIsNotDescribedIsRefusedByItsName) {
+    const std::string admin = stack_->token(Role::kAdmin);
+    for (const Operation& operation : stack_->operations(service())) {
+        const std::string path = operation.path_of_none() + "?limits=5";
+        const auto answer = stack_->call(service(), operation.method, path, admin);
+        const bool has_body = operation.method != Method::kHead;
+        expect_problem(answer, 422, service() + ": " + operation.name(), has_body);
+        EXPECT_TRUE(!has_body || answer.body.find("\"field\":\"limits\"") != std::string::npos) << answer.body;
+    }
+}
+
+TEST_P(ContractTest, AnAddressThatCannotBeReadGetsAProblem) {
+    const std::string admin = stack_->token(Role::kAdmin);
+    for (const char* path : {"/v1/token?a%00b=1", "/v1/token?%zz", "/v1/token?a=%ff", "/v1/tok%00en", "/v1/%zz",
+                             "/v1/models/%ff", "/v1/jobs/%ff/events", "/v1/datasets/%c0%af"}) {
+        const auto answer = stack_->call(service(), Method::kGet, path, admin);
+        const bool is_no_path = std::string(path).find('?') == std::string::npos && answer.status == 404;
+        expect_problem(answer, is_no_path ? 404 : 400, service() + " GET " + path);
+    }
+}
+
+TEST_P(ContractTest, OtherUsersOfThisMachineReachNoService) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    const std::string socket = stack_->address(service());
+    ASSERT_TRUE(socket.starts_with("unix:")) << socket;
+    http::ClientOptions options;
+    options.base_url = socket;
+    options.attempts_max = 1;
+    EXPECT_TRUE(http::Client(options).call(Method::kGet, "/metrics").ok());
+    ASSERT_EQ(::seteuid(65534), 0);
+    const auto refused = http::Client(options).call(Method::kGet, "/metrics");
+    ASSERT_EQ(::seteuid(0), 0);
+    EXPECT_FALSE(refused.ok());
+}
+
+std::string sorted_list(const std::string& list) {
+    std::set<std::string> items;
+    for (const std::string& item : split_list(list)) items.emplace(trim(item));
+    return join(items);
+}
+
+// "GET, HEAD" of a path that is described with GET.
+std::string allow_of(const std::vector<Operation>& operations, const std::string& path) {
+    std::set<std::string> methods;
+    for (const Operation& operation : operations)
+        if (operation.path == path) methods.insert(to_string(operation.method));
+    if (methods.contains("GET")) methods.insert("HEAD");
+    return join(methods);
+}
+
 TEST_P(ContractTest, WhatIsNotDescribedIsNotServed) {
     const auto operations = stack_->operations(service());
     const std::string admin = stack_->token(Role::kAdmin);
@@ -218,16 +277,28 @@ TEST_P(ContractTest, WhatIsNotDescribedIsNotServed) {
             const bool described = std::any_of(operations.begin(), operations.end(), [&](const Operation& other) {
                 return other.path == operation.path && other.method == method;
             });
-            // "/v1/blobs/missing" is also a blob's path.
-            if (described || operation.path == "/v1/blobs/missing") continue;
-            const auto answer = stack_->call(service(), method, operation.path_of_none(), admin, body_of(method));
+            if (described) continue;
+            auto answer = stack_->call(service(), method, operation.path_of_none(), admin, body_of(method));
             expect_problem(answer, 405, service() + ": " + to_string(method) + " " + operation.path);
-            EXPECT_NE(answer.headers.find("allow"), answer.headers.end());
+            EXPECT_EQ(sorted_list(answer.headers["allow"]), allow_of(operations, operation.path));
         }
     }
     for (const char* path : {"/", "/v1", "/v1/", "/v2/jobs", "/v1/nothing", "/v1/jobs/none/nothing", "/docs", "/admin",
                              "/swagger", "/v1/users", "/.git/config", "/v1/datasets/"})
         expect_problem(stack_->call(service(), Method::kGet, path, admin), 404, service() + " GET " + path);
+}
+
+TEST_P(ContractTest, MethodsThatNoPathTakesAreRefusedWithThoseThatItTakes) {
+    const auto operations = stack_->operations(service());
+    for (const Operation& operation : operations)
+        for (const std::string method : {"OPTIONS", "TRACE", "PROPFIND", "SHUTDOWN"}) {
+            const std::string what = service() + ": " + method + " " + operation.path;
+            const std::string answer = stack_->send_raw(method + " /" + service() + operation.path_of_none() +
+                                                        " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            EXPECT_TRUE(answer.starts_with("HTTP/1.1 405 ")) << what << "\n" << answer;
+            EXPECT_NE(answer.find("\r\nAllow: "), std::string::npos) << what << "\n" << answer;
+            EXPECT_NE(answer.find("urn:atoll:problem:method-not-allowed"), std::string::npos) << what << "\n" << answer;
+        }
 }
 
 TEST_P(ContractTest, TheGatewayServesNothingElse) {

@@ -5,6 +5,7 @@
 
 #include "shared/base/id.h"
 #include "shared/base/subprocess.h"
+#include "shared/http/testing/test_server.h"
 
 namespace atl::contract {
 namespace {
@@ -97,7 +98,15 @@ http::ClientResponse RunningStack::call(const std::string& service, Method metho
 
 http::ClientResponse RunningStack::call_directly(const std::string& service, Method method,
                                                  const std::string& path) const {
-    return call_at(description_.at("services").at(service).get<std::string>(), method, path, "", "");
+    return call_at(address(service), method, path, "", "");
+}
+
+std::string RunningStack::address(const std::string& service) const {
+    return description_.at("services").at(service);
+}
+
+std::string RunningStack::send_raw(const std::string& bytes) const {
+    return http::exchange_raw(description_.at("ports").at("gateway").get<std::uint16_t>(), bytes);
 }
 
 std::vector<Operation> RunningStack::operations(const std::string& service) const {

@@ -35,6 +35,10 @@ class RunningStack {
                               const std::string& token, const std::string& body = {}) const;
     // The same at the service itself, past the gateway.
     http::ClientResponse call_directly(const std::string& service, http::Method method, const std::string& path) const;
+    // Where the service itself listens, as http::ClientOptions takes it.
+    std::string address(const std::string& service) const;
+    // Bytes as they are to the gateway; all that it answers until it hangs up.
+    std::string send_raw(const std::string& bytes) const;
     // The document that the service serves.
     std::vector<Operation> operations(const std::string& service) const;
 

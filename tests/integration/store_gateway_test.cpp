@@ -103,10 +103,10 @@ TEST_F(StoreGatewayTest, NginxServesTheBytesWithRanges) {
     EXPECT_EQ(http::Client(nobody).call(http::Method::kGet, path).value().status, 401);
 }
 
-TEST_F(StoreGatewayTest, ABlobAbove64MiBIsRefused) {
-    const std::string bytes((64U << 20) + 1, 'x');
+TEST_F(StoreGatewayTest, ABlobAbove16MiBIsRefused) {
+    const std::string bytes((16U << 20) + 1, 'x');
     EXPECT_EQ(client().call(http::Method::kPut, "/store/v1/blobs/" + digest::sha256(bytes), bytes).value().status, 413);
-    const std::string largest(64U << 20, 'x');
+    const std::string largest(16U << 20, 'x');
     EXPECT_EQ(client().call(http::Method::kPut, "/store/v1/blobs/" + digest::sha256(largest), largest).value().status,
               201);
 }

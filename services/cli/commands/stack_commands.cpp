@@ -22,7 +22,7 @@ constexpr const char* kUpHelp =
     R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
 state directory. Starts only what does not run: after a crash, `atoll up` again. What runs stays as it is: flags that
 ask for something else are refused (`atoll down` first, its data stays). Examples:
-  atoll up                                   in the default state directory, ports 7400 to 7406
+  atoll up                                   in the default state directory, ports 7400 to 7402
   atoll up --state /srv/atoll --port-base 9000
   atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \
            --tls-certificate /etc/atoll/cert.pem --tls-key /etc/atoll/key.pem
@@ -40,7 +40,7 @@ std::vector<std::string> split_at_commas(const std::string& text) {
     return parts;
 }
 
-constexpr int kPortBaseMax = 65529;  // seven ports from there on
+constexpr int kPortBaseMax = 65533;  // three ports from there on
 
 // A line at a time on standard error, with the seconds since the command began.
 stack::Report reporter() {
@@ -183,7 +183,7 @@ void add_stack_commands(CLI::App& program, Context& context) {
     auto* up = program.add_subcommand("up", "start the coordinator on this machine")->footer(kUpHelp);
     auto options = std::make_shared<stack::UpOptions>();
     up->add_option("--port-base", options->port_base,
-                   "first of seven TCP ports on 127.0.0.1; 0: any free ones; default: those it had, else 7400")
+                   "first of three TCP ports on 127.0.0.1; 0: any free ones; default: those it had, else 7400")
         ->check(CLI::Range(0, kPortBaseMax));
     const auto address = std::make_shared<stack::PublicAddress>();
     auto* url = up->add_option("--public-url", address->url,

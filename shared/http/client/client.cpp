@@ -9,6 +9,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "shared/base/backoff.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBackoffMax{5000};
 constexpr std::chrono::seconds kRetryAfterMax{30};
+constexpr std::string_view kUnixPrefix = "unix:";
 
 struct CurlDeleter {
     void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -183,7 +185,9 @@ class Client::Impl {
     }
 
     void set_connection(CURL* handle, const std::string& path) {
-        curl_easy_setopt(handle, CURLOPT_URL, (options_.base_url + path).c_str());
+        const bool is_unix = options_.base_url.starts_with(kUnixPrefix);
+        if (is_unix) curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, options_.base_url.c_str() + kUnixPrefix.size());
+        curl_easy_setopt(handle, CURLOPT_URL, ((is_unix ? "http://localhost" : options_.base_url) + path).c_str());
         curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
         curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
         curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);

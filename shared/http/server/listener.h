@@ -32,13 +32,14 @@ class Connection {
 struct ListenerCallbacks {
     // Called on a listener's thread, which must not block; never throws.
     std::function<void(RawRequest, std::shared_ptr<Connection>)> on_request;
-    // A request that is not HTTP (400), too large (413) or speaks what we don't (5xx): the whole message to answer.
+    // A request that is not HTTP (400), too large (413), one too many (503) or speaks what we don't (4xx, 5xx): the
+    // whole message to answer.
     std::function<std::string(int status, const std::string& why)> refuse;
 };
 
 class Listener {
   public:
-    // Of the options only how to listen: address, port, io_threads and request_bytes_max.
+    // Of the options only how to listen: address, port, io_threads, request_bytes_max and body_bytes_max.
     Listener(ServerOptions options, ListenerCallbacks callbacks);
     ~Listener();
 

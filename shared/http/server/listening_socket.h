@@ -8,10 +8,11 @@
 
 namespace atl::http {
 
-// A non-blocking TCP socket that listens at `address`, a number or a name; port 0 is any free one.
+// A non-blocking socket that listens: by TCP at `address`, a number or a name, where port 0 is any free one; or at
+// "unix:/path", in place of the socket of a process that has gone. Who may connect there, the directory's mode says.
 Result<UniqueFd> listen_on(const std::string& address, std::uint16_t port);
 
-// 0 when it listens nowhere.
+// 0 when it listens nowhere, or at a path.
 std::uint16_t bound_port(const UniqueFd& listening);
 
 }  // namespace atl::http

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <csignal>
 #include <mutex>
@@ -51,8 +52,24 @@ int peer_socket(const ps::Tcp::Peer& peer) {
 class PeerConnection final : public Connection, public std::enable_shared_from_this<PeerConnection> {
   public:
     PeerConnection(const std::shared_ptr<ps::Tcp::Peer>& peer, std::shared_ptr<Mailbox> mailbox,
-                   std::size_t request_bytes_max)
-        : parser(request_bytes_max), peer_(peer), mailbox_(std::move(mailbox)), socket_(peer_socket(*peer)) {}
+                   std::size_t request_bytes_max, std::shared_ptr<std::atomic<std::size_t>> unread_bytes)
+        : parser(request_bytes_max),
+          peer_(peer),
+          mailbox_(std::move(mailbox)),
+          unread_bytes_(std::move(unread_bytes)),
+          socket_(peer_socket(*peer)) {}
+    ~PeerConnection() override { forget(); }
+
+    // Counts bytes of a request that has not come whole; returns how many all connections hold.
+    std::size_t hold(std::size_t bytes) {
+        held_bytes_ += bytes;
+        return unread_bytes_->fetch_add(bytes) + bytes;
+    }
+    // The parser holds nothing any more.
+    void forget() {
+        unread_bytes_->fetch_sub(held_bytes_);
+        held_bytes_ = 0;
+    }
 
     void send(std::string message, std::shared_ptr<void> until_written, bool close) override {
         mailbox_->post([self = shared_from_this(), message = std::move(message),
@@ -110,6 +127,8 @@ class PeerConnection final : public Connection, public std::enable_shared_from_t
   private:
     std::weak_ptr<ps::Tcp::Peer> peer_;
     std::shared_ptr<Mailbox> mailbox_;
+    std::shared_ptr<std::atomic<std::size_t>> unread_bytes_;  // of all connections
+    std::size_t held_bytes_ = 0;                              // this one's part of them
     std::chrono::steady_clock::time_point last_request_ = std::chrono::steady_clock::now();
     bool busy_ = false;      // a request waits for its answer
     bool refusing_ = false;  // whatever still comes is thrown away
@@ -136,6 +155,7 @@ struct Shared {
     const ServerOptions options;
     const ListenerCallbacks callbacks;
     UniqueFd listening;
+    const std::shared_ptr<std::atomic<std::size_t>> unread_bytes = std::make_shared<std::atomic<std::size_t>>(0);
     std::mutex mutex;
     std::vector<std::weak_ptr<PeerConnection>> connections;
 };
@@ -189,7 +209,8 @@ class RequestHandler final : public ps::Tcp::Handler {
     std::shared_ptr<ps::Tcp::Handler> clone() const override { return std::make_shared<RequestHandler>(shared_); }
 
     void onConnection(const std::shared_ptr<ps::Tcp::Peer>& peer) override {
-        const auto connection = std::make_shared<PeerConnection>(peer, mailbox_, shared_->options.request_bytes_max);
+        const auto connection =
+            std::make_shared<PeerConnection>(peer, mailbox_, shared_->options.request_bytes_max, shared_->unread_bytes);
         peer->putData(kConnectionData, connection);
         shared_->add(connection);
     }
@@ -203,10 +224,13 @@ class RequestHandler final : public ps::Tcp::Handler {
         if (!connection || connection->refusing()) return;
         auto& parser = connection->parser;
         try {
+            if (connection->hold(size) > shared_->options.body_bytes_max)
+                return refuse(*connection, 503, "too many bytes of requests are being read");
             if (!parser.feed(bytes, size)) return refuse(*connection, 413, "the request is too large");
             if (parser.parse() != ps::Http::Private::State::Done) return;
             RawRequest request = take(parser.request);
             parser.reset();
+            connection->forget();
             if (connection->begin()) shared_->callbacks.on_request(std::move(request), connection);
         } catch (const ps::Http::HttpError& error) {
             return refuse(*connection, error.code(), error.reason());
@@ -230,6 +254,7 @@ class RequestHandler final : public ps::Tcp::Handler {
   private:
     void refuse(PeerConnection& connection, int status, const std::string& why) {
         connection.parser.reset();
+        connection.forget();
         if (connection.begin()) connection.write(shared_->callbacks.refuse(status, why), nullptr, true);
         deliver();
     }
@@ -269,17 +294,15 @@ class ConnectionTransport final : public ps::Tcp::Transport {
     void take_connections() {
         close_idle();
         for (;;) {
-            sockaddr_storage from{};
-            socklen_t size = sizeof from;
-            const int fd = ::accept4(shared_->listening.get(), reinterpret_cast<sockaddr*>(&from), &size,
-                                     SOCK_NONBLOCK | SOCK_CLOEXEC);
+            const int fd = ::accept4(shared_->listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
             if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
             // Out of descriptors or memory, the client stays in the backlog and this would be called at once again.
             if (fd < 0 && errno != EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(20));
             if (fd < 0) return;
             const int on = 1;
-            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            handleNewPeer(ps::Tcp::Peer::Create(fd, ps::Address::fromUnix(reinterpret_cast<sockaddr*>(&from))));
+            ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no matter for a unix socket
+            // Nobody asks for a peer's address, and Pistache knows none of unix sockets.
+            handleNewPeer(ps::Tcp::Peer::Create(fd, ps::Address()));
         }
     }
 

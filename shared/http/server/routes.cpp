@@ -1,6 +1,7 @@
 #include "shared/http/server/routes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace atl::http {
 namespace {
@@ -28,7 +29,7 @@ bool matches(const std::vector<std::string>& pattern, const std::vector<std::str
                       });
 }
 
-// Literals sort before parameters, so that "/v1/blobs/missing" wins over "/v1/blobs/:digest".
+// Literals sort before parameters: "/v1/blobs/missing" is never "/v1/blobs/:digest", whatever the method.
 bool more_literal(const Route& left, const Route& right) {
     return std::lexicographical_compare(
         left.segments.begin(), left.segments.end(), right.segments.begin(), right.segments.end(),
@@ -45,8 +46,7 @@ Result<std::map<std::string, std::string>> decode_params(const Route& route, con
         if (!is_parameter(route.segments[i])) continue;
         const std::string name = route.segments[i].substr(1);
         ATOLL_TRY(std::string value, percent_decode(path[i]));
-        if (value.find('/') != std::string::npos || value.find('\0') != std::string::npos)
-            return invalid_argument(name, "a part of the path may not hold / or NUL");
+        if (value.find('/') != std::string::npos) return invalid_argument(name, "a part of the path may not hold /");
         params[name] = std::move(value);
     }
     return params;
@@ -64,12 +64,22 @@ void RouteTable::add(Route route) {
     routes_.insert(place, std::move(route));
 }
 
+void RouteTable::limit_query(Method method, const std::string& pattern, std::vector<std::string> names) {
+    const auto route = std::find_if(routes_.begin(), routes_.end(),
+                                    [&](const Route& one) { return one.method == method && one.pattern == pattern; });
+    check(route != routes_.end(), "there is no route " + pattern);
+    route->query_names = std::move(names);
+}
+
 Result<Match> RouteTable::match(Method method, std::string_view path) const {
     Match result;
     if (path.empty() || path[0] != '/') return invalid_argument("path", "the path must start with /");
     const std::vector<std::string> segments = split(path);
+    const Route* most_literal = nullptr;
     for (const Route& route : routes_) {
         if (!matches(route.segments, segments)) continue;
+        if (most_literal != nullptr && more_literal(*most_literal, route)) break;
+        most_literal = &route;
         if (std::find(result.allowed.begin(), result.allowed.end(), route.method) == result.allowed.end())
             result.allowed.push_back(route.method);
         if (!serves(route, method)) continue;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ struct Route {
     Handler handler;  // exactly one of the two is set
     AsyncHandler async_handler;
     std::vector<std::string> segments;
+    std::optional<std::vector<std::string>> query_names;  // none: any
 };
 
 // What a path leads to. `route` is null when there is none for this method; `allowed` then lists those of the path.
@@ -32,6 +34,8 @@ class RouteTable {
   public:
     // A programmer's error: a pattern without a leading slash, or the same method and pattern twice.
     void add(Route route);
+    // A programmer's error: there is no such route.
+    void limit_query(Method method, const std::string& pattern, std::vector<std::string> names);
     // kInvalidArgument for a path that cannot be decoded. Decoded parameters never hold "/" or NUL.
     Result<Match> match(Method method, std::string_view path) const;
     const std::vector<Route>& routes() const { return routes_; }

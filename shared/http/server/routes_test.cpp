@@ -8,7 +8,7 @@ namespace {
 RouteTable table_of(std::initializer_list<std::pair<Method, const char*>> routes) {
     RouteTable table;
     for (const auto& [method, pattern] : routes)
-        table.add({method, pattern, Access::open(), [](const Request&) { return Response::empty(); }, nullptr, {}});
+        table.add({method, pattern, Access::open(), [](const Request&) { return Response::empty(); }, nullptr, {}, {}});
     return table;
 }
 
@@ -31,6 +31,10 @@ TEST(RoutesTest, ALiteralWinsOverAParameterWhateverTheOrder) {
     const auto table = table_of({{Method::kPost, "/v1/blobs/:digest"}, {Method::kPost, "/v1/blobs/missing"}});
     EXPECT_EQ(pattern_of(table, Method::kPost, "/v1/blobs/missing"), "/v1/blobs/missing");
     EXPECT_EQ(pattern_of(table, Method::kPost, "/v1/blobs/abc"), "/v1/blobs/:digest");
+    const auto others = table_of({{Method::kPut, "/v1/blobs/:digest"}, {Method::kPost, "/v1/blobs/missing"}});
+    const Match match = others.match(Method::kPut, "/v1/blobs/missing").value();
+    EXPECT_EQ(match.route, nullptr);
+    EXPECT_EQ(match.allowed, std::vector<Method>{Method::kPost});
 }
 
 TEST(RoutesTest, AnotherMethodOfAKnownPathListsThoseAllowed) {

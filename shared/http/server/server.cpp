@@ -1,9 +1,11 @@
 #include "shared/http/server/server.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <utility>
 
+#include "shared/base/text.h"
 #include "shared/http/server/exchange.h"
 #include "shared/http/server/listener.h"
 #include "shared/http/server/routes.h"
@@ -47,9 +49,23 @@ Result<std::map<std::string, std::string>> decode_query(const std::map<std::stri
     return query;
 }
 
+// A parameter that the route does not know is a slip of the pen: what it was to say would be passed over.
+Status check_names(const std::map<std::string, std::string>& query, const Route& route) {
+    if (!route.query_names) return {};
+    for (const auto& [name, value] : query)
+        if (std::find(route.query_names->begin(), route.query_names->end(), name) == route.query_names->end())
+            return invalid_argument(name, "there is no such parameter; this path takes " +
+                                              (route.query_names->empty() ? "none" : join(*route.query_names)));
+    return {};
+}
+
 Response method_not_allowed(const std::vector<Method>& allowed, const std::string& request_id) {
     std::string list;
-    for (const Method method : allowed) list += (list.empty() ? "" : ", ") + std::string(to_string(method));
+    for (const Method method : allowed) {
+        const bool answers_head =
+            method == Method::kGet && std::find(allowed.begin(), allowed.end(), Method::kHead) == allowed.end();
+        list += (list.empty() ? "" : ", ") + std::string(to_string(method)) + (answers_head ? ", HEAD" : "");
+    }
     json::Json body = {{"type", "urn:atoll:problem:method-not-allowed"},
                        {"title", "This path does not take that method"},
                        {"status", 405},
@@ -61,7 +77,9 @@ Response method_not_allowed(const std::vector<Method>& allowed, const std::strin
 }
 
 std::string refusal(int status, const std::string& why) {
-    const ErrorCode code = status == 413 ? ErrorCode::kTooLarge : ErrorCode::kInvalidArgument;
+    const ErrorCode code = status == 413   ? ErrorCode::kTooLarge
+                           : status == 503 ? ErrorCode::kResourceExhausted
+                                           : ErrorCode::kInvalidArgument;
     return serialize(Response::problem({code, why, {}}), Method::kGet, {}, true);
 }
 
@@ -138,6 +156,7 @@ class Server::Impl {
         ATOLL_TRY(auto principal, authorize(match.route->access, raw));
         if (principal) exchange->subject = principal->subject;
         ATOLL_TRY(auto query, decode_query(raw.query));
+        ATOLL_RETURN_IF_ERROR(check_names(query, *match.route));
         run(*match.route, exchange,
             Request{.method = exchange->method,
                     .path = std::move(raw.path),
@@ -208,12 +227,17 @@ Server::~Server() {
 
 void Server::route(Method method, const std::string& pattern, Access access, Handler handler) {
     check(!impl_->started(), "routes are added before start()");
-    impl_->routes().add({method, pattern, access, std::move(handler), nullptr, {}});
+    impl_->routes().add({method, pattern, access, std::move(handler), nullptr, {}, {}});
 }
 
 void Server::route_async(Method method, const std::string& pattern, Access access, AsyncHandler handler) {
     check(!impl_->started(), "routes are added before start()");
-    impl_->routes().add({method, pattern, access, nullptr, std::move(handler), {}});
+    impl_->routes().add({method, pattern, access, nullptr, std::move(handler), {}, {}});
+}
+
+void Server::limit_query(Method method, const std::string& pattern, std::vector<std::string> names) {
+    check(!impl_->started(), "queries are limited before start()");
+    impl_->routes().limit_query(method, pattern, std::move(names));
 }
 
 std::vector<std::pair<Method, std::string>> Server::routes() const {

@@ -36,14 +36,14 @@ struct Access {
 };
 
 struct ServerOptions {
-    std::string service = "atoll";  // the label of its metrics
-    std::string address = "127.0.0.1";
-    std::uint16_t port = 0;  // 0: any free one, see Server::port()
+    std::string service = "atoll";      // the label of its metrics
+    std::string address = "127.0.0.1";  // or "unix:/path", a socket that is made anew
+    std::uint16_t port = 0;             // 0: any free one, see Server::port()
     int io_threads = 2;
     int handler_threads = 16;                  // handlers may block on the database
     std::size_t waiting_requests_max = 256;    // for a handler thread; beyond it 503 with Retry-After
     std::size_t request_bytes_max = 1U << 20;  // headers included; nginx's client_max_body_size must be below
-    std::size_t body_bytes_max = 512U << 20;   // bodies of all unanswered requests together; beyond it 503
+    std::size_t body_bytes_max = 512U << 20;   // of all that is being read, and once more of what is unanswered: 503
     std::chrono::seconds drain_time_max{10};
 };
 
@@ -64,6 +64,9 @@ class Server {
     // Patterns such as "/v1/jobs/:id/rounds"; ":name" matches one segment.
     void route(Method method, const std::string& pattern, Access access, Handler handler);
     void route_async(Method method, const std::string& pattern, Access access, AsyncHandler handler);
+
+    // The parameters that a route's query may have; others are refused by name. A route that was not limited takes any.
+    void limit_query(Method method, const std::string& pattern, std::vector<std::string> names);
 
     std::vector<std::pair<Method, std::string>> routes() const;  // what was added: method and pattern
 

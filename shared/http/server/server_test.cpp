@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
 
 namespace {
@@ -143,7 +144,7 @@ TEST(ServerTest, AnUnknownPathAndAWrongMethodAreProblems) {
     EXPECT_EQ(problem_of(client.call(Method::kGet, "/b").value())["status"], 404);
     const auto answer = client.call(Method::kPost, "/a", "{}").value();
     EXPECT_EQ(problem_of(answer)["status"], 405);
-    EXPECT_EQ(answer.headers.at("allow"), "GET");
+    EXPECT_EQ(answer.headers.at("allow"), "GET, HEAD");
     EXPECT_EQ(client.call(Method::kGet, "/a?x=%2").value().status, 400);
 }
 
@@ -455,6 +456,92 @@ TEST(ServerTest, NoAnswerIsLeftBehindBetweenTheThreads) {
     for (int connection = 0; connection < 10; ++connection) {
         Client client(options);
         for (int i = 0; i < 10; ++i) ASSERT_TRUE(client.call(Method::kGet, "/a").ok());
+    }
+}
+
+TEST(ServerTest, AtAPathItTakesThePlaceOfADeadServerOnly) {
+    const TemporaryDirectory directory;
+    ServerOptions options;
+    options.address = "unix:" + (directory.path() / "a.sock").string();
+    const std::string public_pem = auth::generate_keys().value().public_pem;
+    const auto make_server = [&](metrics::Registry& metrics) {
+        auto server = std::make_unique<Server>(options, auth::Verifier::from_pem(public_pem).value(), metrics);
+        server->route(Method::kPut, "/a", Access::open(), echo);
+        return server;
+    };
+    ClientOptions client_options;
+    client_options.base_url = options.address;
+    client_options.attempts_max = 1;
+    for (int life = 0; life < 2; ++life) {  // the second finds the socket of the first
+        metrics::Registry metrics, other_metrics;
+        const auto server = make_server(metrics);
+        ASSERT_TRUE(server->start().ok());
+        const std::string body(900'000, 'x');
+        const auto answer = Client(client_options).call(Method::kPut, "/a", body);
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        EXPECT_EQ(answer->json().value()["body"], body);
+        EXPECT_NE(make_server(other_metrics)->start().error().message.find("another process"), std::string::npos);
+    }
+    options.address = "unix:" + (directory.path() / std::string(120, 'x')).string();
+    metrics::Registry metrics;
+    EXPECT_FALSE(make_server(metrics)->start().ok());
+}
+
+// Whoever sends a body without its end holds memory: so many bytes of all such bodies, the next gets a 503.
+TEST(ServerTest, BytesOfUnfinishedRequestsAreBounded) {
+    ServerOptions options;
+    options.body_bytes_max = 4'000'000;
+    TestServer server([](Server& s) { s.route(Method::kPut, "/a", Access::open(), echo); }, options);
+    const std::string half = "PUT /a HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" + std::string(900'000, 'x');
+    std::vector<std::future<std::string>> answers;
+    for (int i = 0; i < 5; ++i)
+        answers.push_back(
+            std::async(std::launch::async, [&] { return exchange_raw(server.server().port(), half, "\r\n\r\n"); }));
+    int refused = 0;
+    // The others wait for the rest of theirs until the test's own client gives up.
+    for (auto& answer : answers) {
+        const std::string text = answer.get();
+        if (text.starts_with("HTTP/1.1 503 ")) ++refused;
+    }
+    EXPECT_EQ(refused, 1);
+    EXPECT_EQ(server.client().call(Method::kPut, "/a", "x")->status, 200);
+}
+
+TEST(ServerTest, AQueryHoldsOnlyWhatTheRouteKnows) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/some", kEverybody, echo);
+        s.route(Method::kGet, "/none", kEverybody, echo);
+        s.route(Method::kGet, "/any", kEverybody, echo);
+        s.limit_query(Method::kGet, "/some", {"limit", "after"});
+        s.limit_query(Method::kGet, "/none", {});
+    });
+    auto client = server.client();
+    EXPECT_EQ(client.call(Method::kGet, "/some?limit=1&after=2")->status, 200);
+    EXPECT_EQ(client.call(Method::kGet, "/any?limits=1")->status, 200);
+    const auto refused = client.call(Method::kGet, "/some?limits=1").value();
+    EXPECT_EQ(refused.status, 422);
+    EXPECT_EQ(problem_of(refused)["field"], "limits");
+    EXPECT_EQ(problem_of(refused)["detail"], "there is no such parameter; this path takes limit, after");
+    EXPECT_EQ(problem_of(client.call(Method::kGet, "/none?x=1").value())["detail"],
+              "there is no such parameter; this path takes none");
+    EXPECT_EQ(server.client_without_token().call(Method::kGet, "/some?limits=1")->status, 401);
+}
+
+TEST(ServerTest, WhatCannotBeReadGetsAProblem) {
+    TestServer server([](Server& s) { s.route(Method::kGet, "/v1/things/:name", Access::open(), echo); });
+    for (const std::string line :
+         {"GET /v1/things/a%00b HTTP/1.1", "GET /v1/things/%zz HTTP/1.1", "GET /v1/things/% HTTP/1.1",
+          "GET /v1/things/%ff HTTP/1.1", "GET /v1/things/a?x=%00 HTTP/1.1", "GET /v1/things/a?%ed%a0%80 HTTP/1.1",
+          "get /v1/things/a HTTP/1.1", "GET /v1/things/a HTTP/9.1"}) {
+        const std::string answer = exchange_raw(server.server().port(), line + "\r\nConnection: close\r\n\r\n");
+        EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << line << "\n" << answer;
+        EXPECT_NE(answer.find("application/problem+json"), std::string::npos) << line << "\n" << answer;
+    }
+    for (const std::string method : {"OPTIONS", "TRACE", "DELETE"}) {
+        const std::string answer =
+            exchange_raw(server.server().port(), method + " /v1/things/a HTTP/1.1\r\nConnection: close\r\n\r\n");
+        EXPECT_TRUE(answer.starts_with("HTTP/1.1 405 ")) << method << "\n" << answer;
+        EXPECT_NE(answer.find("Allow: GET, HEAD\r\n"), std::string::npos) << method << "\n" << answer;
     }
 }
 

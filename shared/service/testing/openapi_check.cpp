@@ -13,8 +13,9 @@ namespace {
 using json::Json;
 
 constexpr const char* kMethods[] = {"get", "head", "post", "put", "patch", "delete"};
-// Of what run() adds, that which passes the gateway: /metrics is for Prometheus, inside the coordinator's network.
+// What run() adds; but /metrics, which does not pass the gateway.
 const std::set<std::string> kPublicPaths = {"/healthz", "/readyz", "/openapi.json"};
+const std::set<std::string> kCommonPaths = {"/v1/metrics", "/v1/token"};
 
 // "/v1/jobs/:id" -> "/v1/jobs/{id}"
 std::string path_template(const std::string& pattern) {
@@ -101,7 +102,8 @@ class Checker {
 
     void compare_routes(const http::Server& server) {
         std::set<std::string> routes;
-        for (const std::string& path : kPublicPaths) routes.insert("GET " + path);
+        for (const auto& paths : {kPublicPaths, kCommonPaths})
+            for (const std::string& path : paths) routes.insert("GET " + path);
         for (const auto& [method, pattern] : server.routes())
             routes.insert(std::string(http::to_string(method)) + " " + path_template(pattern));
         for (const std::string& route : routes)

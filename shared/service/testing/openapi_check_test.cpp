@@ -21,6 +21,7 @@ Json document() {
         common[path]["get"] = operation(path);
         common[path]["get"]["security"] = Json::array();
     }
+    for (const char* path : {"/v1/metrics", "/v1/token"}) common[path]["get"] = operation(path);
     common["/v1/things/{name}"] = {{"parameters", {{{"name", "name"}, {"in", "path"}, {"required", true}}}},
                                    {"get", operation("getThing")}};
     return {{"openapi", "3.1.0"},

@@ -32,7 +32,7 @@ constexpr std::int64_t kSequenceLength = 128;
 constexpr int kPublicOneIn = 10;
 constexpr int kValidationPercent = 6;
 constexpr std::uint16_t kPortFirst = 7400;  // of `atoll up`
-constexpr std::uint16_t kPortLast = 7406;
+constexpr std::uint16_t kPortLast = 7402;
 constexpr int kComparisonsFailed = 4;  // exit status
 constexpr auto kJobTimeout = std::chrono::minutes(20);
 
@@ -367,7 +367,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
     app.add_option("--port-base", options.port_base,
-                   "First of seven TCP ports on 127.0.0.1; 0: any free ones; default: 7400, or any free ones if taken");
+                   "First of three TCP ports on 127.0.0.1; 0: any free ones; default: 7400, or any free ones if taken");
     app.add_flag("--down", options.down, "End the stack that an earlier demo left running, its jobs first");
     CLI11_PARSE(app, argc, argv);
     Demo demo(options);

@@ -1,0 +1,205 @@
+// What a client without a token, or with too many requests, costs the gateway and the others.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "services/stack/testing/gateway_fixture.h"
+#include "shared/base/text.h"
+
+namespace atl::stack {
+namespace {
+
+// A connection on which the test says each byte itself.
+class RawConnection {
+  public:
+    explicit RawConnection(std::uint16_t port, const char* from = "127.0.0.1")
+        : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const sockaddr_in own = address(from, 0), gateway = address("127.0.0.1", port);
+        check(fd_.valid() && ::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0, "bind");
+        check(::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&gateway), sizeof gateway) == 0, "connect");
+    }
+
+    // False when the gateway takes no more.
+    bool send(const std::string& bytes) const {
+        for (std::size_t sent = 0; sent < bytes.size();) {
+            const ssize_t count = ::send(fd_.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+            if (count <= 0) return false;
+            sent += static_cast<std::size_t>(count);
+        }
+        return true;
+    }
+    // What has come when the text ends with `end`, or the gateway hangs up, or nothing comes for 20 s.
+    std::string read_until(const std::string& end) const {
+        std::string text;
+        char block[4096];
+        while (text.find(end) == std::string::npos && is_readable(std::chrono::seconds(20))) {
+            const ssize_t count = ::recv(fd_.get(), block, sizeof block, 0);
+            if (count <= 0) break;
+            text.append(block, static_cast<std::size_t>(count));
+        }
+        return text;
+    }
+    bool is_readable(std::chrono::milliseconds patience) const {
+        pollfd one{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+        return ::poll(&one, 1, static_cast<int>(patience.count())) > 0;
+    }
+
+  private:
+    static sockaddr_in address(const char* host, std::uint16_t port) {
+        sockaddr_in made{};
+        made.sin_family = AF_INET;
+        made.sin_port = htons(port);
+        ::inet_pton(AF_INET, host, &made.sin_addr);
+        return made;
+    }
+
+    UniqueFd fd_;
+};
+
+std::string head_of_upload(const std::string& token) {
+    return "PUT /store/v1/blobs/abcd HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n" +
+           (token.empty() ? "" : "Authorization: Bearer " + token + "\r\n") + "\r\n";
+}
+
+class GatewayLimitsTest : public GatewayTest {
+  protected:
+    // What the bodies on their way take, also in files that have no name any more.
+    std::uint64_t body_bytes() const {
+        std::uint64_t bytes = 0;
+        const std::string bodies = (options_.directory / "body").string();
+        std::error_code ignored;
+        for (const auto& process : std::filesystem::directory_iterator("/proc", ignored))
+            for (const auto& fd : std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
+                struct stat info{};
+                if (std::filesystem::read_symlink(fd.path(), ignored).string().starts_with(bodies) &&
+                    ::stat(fd.path().c_str(), &info) == 0)
+                    bytes += static_cast<std::uint64_t>(info.st_size);
+            }
+        return bytes;
+    }
+    std::uint64_t memory() const { return memory_bytes(running_process(pid_file()).value()); }
+};
+
+TEST_F(GatewayLimitsTest, ABodyWithoutAValidTokenIsRefusedBeforeItIsTaken) {
+    const std::uint64_t memory_before = memory();
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < 200; ++i) {
+        connections.emplace_back(port());
+        connections.back().send(head_of_upload(i % 2 == 0 ? "" : "not.a.token") + std::string(300'000, 'x'));
+    }
+    for (const RawConnection& connection : connections)
+        EXPECT_TRUE(connection.read_until("\r\n\r\n").starts_with("HTTP/1.1 401 "));
+    EXPECT_EQ(body_bytes(), 0U);
+    EXPECT_LT(memory(), memory_before + (50U << 20));
+    EXPECT_TRUE(client().call(Method::kPut, "/store/v1/blobs/abcd", "x")->ok());
+}
+
+TEST_F(GatewayLimitsTest, ARefusalSaysWhatIsWrongWithTheToken) {
+    http::ClientOptions options;
+    options.base_url = "http://" + options_.listen;
+    const auto detail = [&] {
+        const auto answer = http::Client(options).call(Method::kPost, "/registry/v1/things", "{}").value();
+        EXPECT_EQ(answer.status, 401);
+        EXPECT_TRUE(answer.headers.at("www-authenticate").starts_with("Bearer"));
+        const auto body = nlohmann::json::parse(answer.body);
+        EXPECT_EQ(body.at("type"), "urn:atoll:problem:unauthenticated");
+        EXPECT_FALSE(body.at("request_id").get<std::string>().empty());
+        return body.at("detail").get<std::string>();
+    };
+    EXPECT_EQ(detail(), "send a token: 'Authorization: Bearer ...'");
+    options.token = "not.a.token";
+    EXPECT_EQ(detail(), "the token is not valid");
+}
+
+TEST_F(GatewayLimitsTest, OneTokenHas64BodiesOnTheirWay) {
+    const std::string token = backend_.token(auth::Role::kOperator);
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < 64; ++i) {
+        connections.emplace_back(port());
+        ASSERT_TRUE(connections.back().send(head_of_upload(token) + "x"));
+    }
+    // The workers take connections as they come: the last of the 64 may be seen late.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    http::ClientOptions options;
+    options.base_url = "http://" + options_.listen;
+    options.token = token;
+    int status = 0;
+    while (status != 429 && std::chrono::steady_clock::now() < deadline)
+        status = http::Client(options).call(Method::kPost, "/registry/v1/things", "{}")->status;
+    EXPECT_EQ(status, 429);
+    EXPECT_TRUE(http::Client(options).call(Method::kGet, "/registry/v1/things/x")->ok()) << "it has no body";
+    EXPECT_TRUE(client().call(Method::kPost, "/registry/v1/things", "{}")->ok()) << "another token";
+}
+
+TEST_F(GatewayLimitsTest, HalfRequestsOfOneAddressKeepNobodyOut) {
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < 2100; ++i) {
+        connections.emplace_back(port(), "127.0.0.2");
+        ASSERT_TRUE(connections.back().send("GET /healthz HTTP/1.1\r\nHost: "));
+    }
+    for (int i = 0; i < 20; ++i) {
+        const auto answer = client().call(Method::kGet, "/registry/v1/things/x");
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        EXPECT_EQ(answer->status, 200);
+    }
+}
+
+TEST_F(GatewayLimitsTest, AHeaderThatComesLetterByLetterIsHungUpOn) {
+    const RawConnection slow(port());
+    ASSERT_TRUE(slow.send("GET /healthz HTTP/1.1\r\nX-Long: "));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    bool is_open = true;
+    while (is_open && std::chrono::steady_clock::now() < deadline)
+        is_open = slow.send("x") && !slow.is_readable(std::chrono::milliseconds(500));
+    EXPECT_FALSE(is_open);
+}
+
+TEST_F(GatewayLimitsTest, StrangersGetSoManyAnswersASecond) {
+    std::string requests;
+    for (int i = 0; i < 900; ++i) requests += "GET /registry/v1/things/x HTTP/1.1\r\nHost: x\r\n\r\n";
+    requests += "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    std::string answers;
+    for (int i = 0; i < 2; ++i) {
+        const RawConnection connection(port());
+        ASSERT_TRUE(connection.send(requests));
+        answers += connection.read_until("no such text: until it hangs up");
+    }
+    EXPECT_NE(answers.find("HTTP/1.1 200 "), std::string::npos);
+    EXPECT_NE(answers.find("HTTP/1.1 429 "), std::string::npos);
+    EXPECT_NE(answers.find("urn:atoll:problem:resource-exhausted"), std::string::npos);
+    EXPECT_EQ(client().call(Method::kGet, "/registry/v1/things/x")->status, 200) << "it shows a token";
+}
+
+TEST_F(GatewayLimitsTest, HoweverOftenItIsAskedAServiceLooksOnceASecondWhetherItIsReady) {
+    auto caller = client();
+    for (int i = 0; i < 200; ++i) ASSERT_EQ(caller.call(Method::kGet, "/dispatch/readyz")->status, 200);
+    EXPECT_LT(readiness_count_, 100);
+    EXPECT_GT(readiness_count_, 0);
+}
+
+TEST_F(GatewayLimitsTest, WhatIsNoRequestGetsAProblem) {
+    for (const std::string line : {"GET /registry/v1/things/a%00b HTTP/1.1", "GET /registry/v1/things/%zz HTTP/1.1",
+                                   "GET /registry/v1/things/% HTTP/1.1", "GET /registry/../../x HTTP/1.1",
+                                   "get /registry/ HTTP/1.1", "GET /registry/ HTTP/9.1"}) {
+        const RawConnection connection(port());
+        ASSERT_TRUE(connection.send(line + "\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        const std::string answer = connection.read_until("}\n");
+        EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << line << "\n" << answer;
+        EXPECT_NE(answer.find("Content-Type: application/problem+json"), std::string::npos) << line << "\n" << answer;
+        EXPECT_NE(answer.find("urn:atoll:problem:invalid-argument"), std::string::npos) << line << "\n" << answer;
+    }
+}
+
+}  // namespace
+}  // namespace atl::stack
