@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
     add_model_commands(program, context);
     add_site_commands(program, context);
     add_event_commands(program, context);
+    add_token_commands(program, context);
     add_aggregate_command(program, context);
     try {
         program.parse(argc, argv);

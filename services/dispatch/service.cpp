@@ -52,11 +52,12 @@ class Service : public service::Running {
                   return status;
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool, catalog_, topics_, runner_, feed_, [this] { workers_.wake(); }} {
+          routing_{context.pool, catalog_, topics_, runner_, feed_, issuer, [this] { workers_.wake(); }} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);
         add_job_reading_routes(context.server, routing_);
+        add_token_routes(context.server, routing_);
         service::add_dead_letter_routes(context.server, context.pool, [this](const std::string& id) {
             const Status status = answers_.replay(id);
             workers_.wake();

@@ -6,13 +6,17 @@
 #include <ctime>
 #include <limits>
 #include <memory>
+#include <mutex>
+#include <unordered_map>
 
+#include "shared/base/id.h"
 #include "shared/json/json.h"
 
 namespace atl::auth {
 namespace {
 
 constexpr const char* kIssuer = "atoll";
+constexpr std::size_t kRememberedMax = 1024;  // tokens; the longest have some 16 KiB
 
 using Token = std::unique_ptr<jwt_t, decltype(&jwt_free)>;
 using CString = std::unique_ptr<char, decltype(&std::free)>;
@@ -36,11 +40,9 @@ json::Json to_json(const TaskScope& scope) {
 }
 
 json::Json make_claims(const Principal& principal, std::int64_t issued_unix_s) {
-    json::Json claims = {{"iss", kIssuer},
-                         {"sub", principal.subject},
-                         {"role", to_string(principal.role)},
-                         {"iat", issued_unix_s},
-                         {"exp", principal.expires_unix_s}};
+    json::Json claims = {{"iss", kIssuer},           {"jti", principal.token_id},
+                         {"sub", principal.subject}, {"role", to_string(principal.role)},
+                         {"iat", issued_unix_s},     {"exp", principal.expires_unix_s}};
     if (principal.scope) claims["scope"] = to_json(*principal.scope);
     return claims;
 }
@@ -69,6 +71,7 @@ Result<Principal> parse_claims(const std::string& text) {
     json::ObjectReader reader(claims);
     Principal principal;
     const std::string issuer = reader.required_string("iss");
+    principal.token_id = reader.required_string("jti");
     principal.subject = reader.required_string("sub");
     const std::string role = reader.required_string("role");
     reader.required_integer("iat", 0, kMax);
@@ -85,7 +88,42 @@ Result<Principal> parse_claims(const std::string& text) {
     return principal;
 }
 
+// The claims of a token that the key has signed.
+Result<Principal> decode(const std::string& token, const std::string& key) {
+    jwt_t* raw = nullptr;
+    const int failed = jwt_decode(&raw, token.c_str(), unsigned_bytes(key), static_cast<int>(key.size()));
+    const Token decoded(raw, &jwt_free);
+    // jwt_decode believes the token's own "alg": HS256 "signed" with our public key would pass it.
+    if (failed != 0 || !decoded || jwt_get_alg(decoded.get()) != JWT_ALG_ES256)
+        return unauthenticated("the token is not valid");
+    const CString claims(jwt_get_grants_json(decoded.get(), nullptr), &std::free);
+    if (!claims) return unauthenticated("the token has no claims");
+    auto principal = parse_claims(claims.get());
+    if (!principal.ok()) return unauthenticated("the token is not valid: " + describe(principal.error()));
+    return principal;
+}
+
+// Each of the keys that stand one after the other.
+Result<std::vector<std::string>> split_keys(const std::string& pem) {
+    static const std::string begin = "-----BEGIN PUBLIC KEY-----";
+    std::vector<std::string> keys;
+    for (auto at = pem.find(begin); at != std::string::npos;) {
+        const auto next = pem.find(begin, at + begin.size());
+        keys.push_back(pem.substr(at, next == std::string::npos ? next : next - at));
+        at = next;
+    }
+    if (keys.empty()) return invalid_argument("public_key", "the public key is not in PEM (\"BEGIN PUBLIC KEY\")");
+    return keys;
+}
+
 }  // namespace
+
+struct Verifier::Shared {
+    std::mutex mutex;
+    std::vector<std::string> keys;
+    std::unordered_set<std::string> revoked;                // token ids
+    std::unordered_map<std::string, Principal> remembered;  // by token: those whose signature was right
+};
 
 const char* to_string(Role role) {
     switch (role) {
@@ -109,14 +147,16 @@ Result<Role> parse_role(std::string_view name) {
 
 Result<Issuer> Issuer::from_pem(std::string private_key_pem) {
     const Issuer issuer(std::move(private_key_pem));
-    Principal probe{.subject = "probe", .role = Role::kViewer, .scope = {}, .expires_unix_s = 0};
-    ATOLL_RETURN_IF_ERROR(issuer.issue(std::move(probe), std::chrono::seconds(1)));
+    ATOLL_RETURN_IF_ERROR(issuer.issue({.subject = "probe", .role = Role::kViewer}, std::chrono::seconds(1)));
     return issuer;
 }
 
 Result<std::string> Issuer::issue(Principal principal, std::chrono::seconds lifetime) const {
     if ((principal.role == Role::kFacility) != principal.scope.has_value())
         return invalid_argument("scope", "a facility's token, and no other, carries a scope");
+    const auto& scope = principal.scope;
+    if (principal.token_id.empty())
+        principal.token_id = scope ? attempt_token_id(scope->task, scope->attempt) : new_id();
     const std::int64_t now = std::time(nullptr);
     principal.expires_unix_s = now + lifetime.count();
     jwt_t* raw = nullptr;
@@ -131,25 +171,43 @@ Result<std::string> Issuer::issue(Principal principal, std::chrono::seconds life
     return std::string(encoded.get());
 }
 
-Result<Verifier> Verifier::from_pem(std::string public_key_pem) {
-    if (public_key_pem.find("-----BEGIN PUBLIC KEY-----") == std::string::npos)
-        return invalid_argument("public_key", "the public key is not in PEM (\"BEGIN PUBLIC KEY\")");
-    return Verifier(std::move(public_key_pem));
+Result<Verifier> Verifier::from_pem(const std::string& public_keys_pem) {
+    Verifier verifier(std::make_shared<Shared>());
+    ATOLL_RETURN_IF_ERROR(verifier.replace_keys(public_keys_pem));
+    return verifier;
+}
+
+Status Verifier::replace_keys(const std::string& public_keys_pem) {
+    ATOLL_TRY(std::vector<std::string> keys, split_keys(public_keys_pem));
+    const std::lock_guard lock(shared_->mutex);
+    shared_->keys = std::move(keys);
+    shared_->remembered.clear();
+    return {};
+}
+
+void Verifier::replace_revoked(std::unordered_set<std::string> token_ids) {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->revoked = std::move(token_ids);
 }
 
 Result<Principal> Verifier::verify(std::string_view token) const {
-    jwt_t* raw = nullptr;
     const std::string text(token);
-    const int failed = jwt_decode(&raw, text.c_str(), unsigned_bytes(pem_), static_cast<int>(pem_.size()));
-    const Token decoded(raw, &jwt_free);
-    // jwt_decode believes the token's own "alg": HS256 "signed" with our public key would pass it.
-    if (failed != 0 || !decoded || jwt_get_alg(decoded.get()) != JWT_ALG_ES256)
-        return unauthenticated("the token is not valid");
-    const CString claims(jwt_get_grants_json(decoded.get(), nullptr), &std::free);
-    if (!claims) return unauthenticated("the token has no claims");
-    auto principal = parse_claims(claims.get());
-    if (!principal.ok()) return unauthenticated("the token is not valid: " + describe(principal.error()));
-    if (principal->expires_unix_s <= std::time(nullptr)) return unauthenticated("the token has expired");
+    std::unique_lock lock(shared_->mutex);
+    auto known = shared_->remembered.find(text);
+    if (known == shared_->remembered.end()) {
+        const std::vector<std::string> keys = shared_->keys;
+        lock.unlock();
+        Result<Principal> decoded = unauthenticated("the token is not valid");
+        for (auto key = keys.begin(); !decoded.ok() && key != keys.end(); ++key) decoded = decode(text, *key);
+        if (!decoded.ok()) return decoded;
+        lock.lock();
+        if (shared_->keys != keys) return unauthenticated("the keys have changed meanwhile");
+        if (shared_->remembered.size() >= kRememberedMax) shared_->remembered.clear();
+        known = shared_->remembered.emplace(text, std::move(decoded).value()).first;
+    }
+    const Principal& principal = known->second;
+    if (principal.expires_unix_s <= std::time(nullptr)) return unauthenticated("the token has expired");
+    if (shared_->revoked.contains(principal.token_id)) return unauthenticated("the token was revoked");
     return principal;
 }
 

@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -29,10 +31,16 @@ struct TaskScope {
     std::int64_t round = 0;                  // of the job, that its update is for
 };
 
+// The id of all tokens of an attempt, so that they end together.
+inline std::string attempt_token_id(const std::string& task, const std::string& attempt) {
+    return task + "/" + attempt;
+}
+
 struct Principal {
-    std::string subject;  // "admin", "dispatch", "leonardo", …
+    std::string token_id = {};  // JWT's "jti", by which the token is revoked
+    std::string subject = {};   // "admin", "dispatch", "leonardo", …
     Role role = Role::kViewer;
-    std::optional<TaskScope> scope;  // always set for kFacility
+    std::optional<TaskScope> scope = {};  // always set for kFacility
     std::int64_t expires_unix_s = 0;
 };
 
@@ -46,7 +54,8 @@ class Issuer {
   public:
     // The PEM text of an EC P-256 private key.
     static Result<Issuer> from_pem(std::string private_key_pem);
-    // `principal.expires_unix_s` is set from lifetime.
+    // `principal.expires_unix_s` is set from lifetime, and its token_id where it has none: its attempt's, else a new
+    // one.
     Result<std::string> issue(Principal principal, std::chrono::seconds lifetime) const;
 
   private:
@@ -54,15 +63,23 @@ class Issuer {
     std::string pem_;
 };
 
-// Thread-safe. kUnauthenticated for everything that is not a valid, unexpired token of ours (alg none included).
+// Thread-safe; copies know the same, so that who holds one can tell all of new keys and of revoked tokens.
 class Verifier {
   public:
-    static Result<Verifier> from_pem(std::string public_key_pem);
+    // Public keys in PEM, one after the other: while a key is replaced, tokens of the one before hold as well.
+    static Result<Verifier> from_pem(const std::string& public_keys_pem);
+    // kUnauthenticated for everything that is not a valid, unexpired token of ours (alg none included), or is revoked.
+    // A token whose signature was right is remembered, and only its time and the revoked ones are looked at again.
     Result<Principal> verify(std::string_view token) const;
 
+    Status replace_keys(const std::string& public_keys_pem);
+    // The ids of all tokens that hold no longer, in place of those that were.
+    void replace_revoked(std::unordered_set<std::string> token_ids);
+
   private:
-    explicit Verifier(std::string pem) : pem_(std::move(pem)) {}
-    std::string pem_;
+    struct Shared;
+    explicit Verifier(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    std::shared_ptr<Shared> shared_;
 };
 
 struct KeyPair {

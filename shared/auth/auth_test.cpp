@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <ctime>
+#include <thread>
 
 #include "shared/json/json.h"
 
@@ -35,7 +36,7 @@ std::string sign(jwt_alg_t algorithm, const std::string& key, const json::Json& 
 
 json::Json admin_claims() {
     const std::int64_t now = std::time(nullptr);
-    return {{"iss", "atoll"}, {"sub", "ann"}, {"role", "admin"}, {"iat", now}, {"exp", now + 600}};
+    return {{"iss", "atoll"}, {"jti", "t1"}, {"sub", "ann"}, {"role", "admin"}, {"iat", now}, {"exp", now + 600}};
 }
 
 void expect_refused(const std::string& token) {
@@ -47,7 +48,7 @@ void expect_refused(const std::string& token) {
 
 Principal facility_principal() {
     TaskScope scope{"leonardo", "job1", "task1", "1", {"aa", "bb"}, "model", 3};
-    return {.subject = "leonardo", .role = Role::kFacility, .scope = scope, .expires_unix_s = 0};
+    return {.subject = "leonardo", .role = Role::kFacility, .scope = scope};
 }
 
 TEST(AuthTest, AnIssuedTokenNamesItsSubjectRoleAndScope) {
@@ -108,11 +109,10 @@ TEST(AuthTest, AnUnknownRoleOrClaimIsRefused) {
 }
 
 TEST(AuthTest, ATamperedPayloadIsRefused) {
-    const std::string viewer =
-        Issuer::from_pem(keys().private_pem)
-            .value()
-            .issue({.subject = "v", .role = Role::kViewer, .scope = {}, .expires_unix_s = 0}, seconds(60))
-            .value();
+    const std::string viewer = Issuer::from_pem(keys().private_pem)
+                                   .value()
+                                   .issue({.subject = "v", .role = Role::kViewer}, seconds(60))
+                                   .value();
     const std::string admin = sign(JWT_ALG_ES256, generate_keys().value().private_pem, admin_claims());
     const auto second_dot = [](const std::string& token) { return token.find('.', token.find('.') + 1); };
     expect_refused(admin.substr(0, second_dot(admin)) + viewer.substr(second_dot(viewer)));
@@ -126,6 +126,55 @@ TEST(AuthTest, AFacilityTokenWithoutAScopeIsRefused) {
 
 TEST(AuthTest, GarbageIsRefused) {
     for (const char* token : {"", ".", "..", "a.b.c", "eyJhbGciOiJFUzI1NiJ9..", "Bearer x"}) expect_refused(token);
+}
+
+std::string viewers_token(const KeyPair& pair, seconds lifetime) {
+    return Issuer::from_pem(pair.private_pem).value().issue({.subject = "v", .role = Role::kViewer}, lifetime).value();
+}
+
+TEST(AuthTest, ARevokedTokenIsRefusedAlsoWhereItWasSeenBefore) {
+    auto verifier = Verifier::from_pem(keys().public_pem).value();
+    const Verifier copy = verifier;
+    const std::string token = viewers_token(keys(), seconds(600)), other = viewers_token(keys(), seconds(600));
+    const auto principal = copy.verify(token);
+    ASSERT_TRUE(principal.ok());
+    verifier.replace_revoked({principal->token_id, "another"});
+    EXPECT_EQ(copy.verify(token).error().code, ErrorCode::kUnauthenticated);
+    EXPECT_TRUE(copy.verify(other).ok());
+    verifier.replace_revoked({});
+    EXPECT_TRUE(copy.verify(token).ok());
+}
+
+TEST(AuthTest, AnAttemptsTokensHaveItsName) {
+    const auto issuer = Issuer::from_pem(keys().private_pem).value();
+    const auto verifier = Verifier::from_pem(keys().public_pem).value();
+    EXPECT_EQ(verifier.verify(issuer.issue(facility_principal(), seconds(60)).value())->token_id, "task1/1");
+}
+
+TEST(AuthTest, ATokenEndsWithItsTimeAlsoWhereItWasSeenBefore) {
+    const auto verifier = Verifier::from_pem(keys().public_pem).value();
+    const std::string token = viewers_token(keys(), seconds(2));
+    ASSERT_TRUE(verifier.verify(token).ok());
+    const auto deadline = std::chrono::steady_clock::now() + seconds(30);
+    while (verifier.verify(token).ok() && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(verifier.verify(token).ok());
+}
+
+TEST(AuthTest, TokensOfTwoKeysHoldWhileOneIsReplaced) {
+    const KeyPair next = generate_keys().value();
+    auto verifier = Verifier::from_pem(keys().public_pem).value();
+    const std::string before = viewers_token(keys(), seconds(600)), after = viewers_token(next, seconds(600));
+    EXPECT_TRUE(verifier.verify(before).ok());
+    EXPECT_FALSE(verifier.verify(after).ok());
+    ASSERT_TRUE(verifier.replace_keys(next.public_pem + keys().public_pem).ok());
+    EXPECT_TRUE(verifier.verify(before).ok());
+    EXPECT_TRUE(verifier.verify(after).ok());
+    ASSERT_TRUE(verifier.replace_keys(next.public_pem).ok());
+    EXPECT_FALSE(verifier.verify(before).ok());
+    EXPECT_TRUE(verifier.verify(after).ok());
+    EXPECT_FALSE(verifier.replace_keys("not a key").ok());
+    EXPECT_TRUE(verifier.verify(after).ok());
 }
 
 TEST(AuthTest, AFacilityTokenIsNotIssuedWithoutAScope) {

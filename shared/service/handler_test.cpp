@@ -52,8 +52,7 @@ class AnswerOnceTest : public pg::DatabaseTest {
         request.path = "/v1/things";
         request.body = body;
         request.headers["idempotency-key"] = key;
-        request.principal =
-            auth::Principal{.subject = subject, .role = auth::Role::kAdmin, .scope = {}, .expires_unix_s = 0};
+        request.principal = auth::Principal{.subject = subject, .role = auth::Role::kAdmin};
         return request;
     }
 

@@ -17,6 +17,7 @@
 #include "shared/base/file.h"
 #include "shared/log/log.h"
 #include "shared/service/readiness.h"
+#include "shared/service/revocations.h"
 #include "shared/service/routes.h"
 #include "shared/service/settings.h"
 
@@ -61,6 +62,7 @@ void raise_open_files_limit() {
 
 Status migrate(const Settings& settings, const Definition& definition) {
     ATOLL_TRY(pg::Connection connection, pg::connect(settings.postgres));
+    ATOLL_RETURN_IF_ERROR(migrate_revocations(connection));
     return pg::migrate(connection, definition.name, definition.migrations);
 }
 
@@ -174,6 +176,7 @@ Status serve(const Settings& settings, const Definition& definition, const StopS
     ATOLL_TRY(const bool prepared, prepare_database(settings, definition, stop));
     if (!prepared) return {};
     pg::Pool pool(settings.postgres, definition.name, settings.postgres_connections);
+    ATOLL_TRY(const auto token_watch, TokenWatch::start(pool, verifier, settings.public_key_file));
     metrics::Registry metrics;
     metrics.gauge("atoll_build_info", "Always 1.", {{"service", definition.name}, {"version", ATOLL_VERSION}}).Set(1);
     // `running` is declared first: the server, whose handlers use it, goes first.

@@ -96,8 +96,7 @@ class ServiceTest : public StackTest {
         if (with_token)
             options.token = auth::Issuer::from_pem(keys_.private_pem)
                                 .value()
-                                .issue({.subject = "v", .role = auth::Role::kViewer, .scope = {}, .expires_unix_s = 0},
-                                       std::chrono::hours(1))
+                                .issue({.subject = "v", .role = auth::Role::kViewer}, std::chrono::hours(1))
                                 .value();
         return http::Client(options);
     }

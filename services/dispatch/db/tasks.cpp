@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "services/dispatch/db/sql.h"
+#include "services/dispatch/db/tokens.h"
 
 namespace atl::dispatch {
 namespace {
@@ -78,7 +79,7 @@ Status save_attempt(pg::Transaction& transaction, const Task& task) {
         "finished_at = CASE WHEN $4 IN ('done', 'failed', 'cancelled') THEN now() END",
         {task.id, attempt.number, batch_job_name(task), to_string(attempt.step), attempt.batch_id, attempt.exit_code,
          attempt.error, progress_json(attempt)}));
-    return {};
+    return is_finished(attempt.step) ? revoke_attempt_tokens(transaction, task.id, attempt.number) : Status();
 }
 
 }  // namespace

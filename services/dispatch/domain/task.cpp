@@ -66,6 +66,10 @@ bool is_finished(TaskState state) {
     return state != TaskState::kPending && state != TaskState::kRunning;
 }
 
+bool is_finished(Step step) {
+    return step == Step::kDone || step == Step::kFailed || step == Step::kCancelled;
+}
+
 bool is_finished(JobState state) {
     return state != JobState::kRunning && state != JobState::kPaused;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,6 +31,10 @@ Result<RoundState> parse_round_state(const std::string& word);
 
 bool is_finished(TaskState state);
 bool is_finished(JobState state);
+bool is_finished(Step step);
+
+// How long a token of an attempt lives: longer than a transfer may take. It is revoked when the attempt ends.
+inline constexpr std::chrono::hours kAttemptTokenLife{2};
 
 // One try of a task: at most one batch submission, under the name batch_job_name().
 struct Attempt {

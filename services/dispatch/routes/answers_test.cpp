@@ -29,12 +29,14 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
                     .query("INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', "
                            "'t', 'k', '{}', 'why')")
                     .ok());
+    ASSERT_TRUE(client().post_json("/v1/tokens", {{"subject", "ada"}, {"role", "viewer"}}).ok());
     for (const std::string& list :
          {std::string("/v1/facilities"), std::string("/v1/preparations"), std::string("/v1/jobs"),
           "/v1/jobs/" + job + "/rounds", "/v1/jobs/" + job + "/events", "/v1/jobs/" + job + "/logs?format=json",
-          std::string("/v1/dead-letters")})
+          std::string("/v1/dead-letters"), std::string("/v1/tokens")})
         EXPECT_FALSE(get(list).at("items").empty()) << list;
     get("/v1/facilities/leonardo");
+    get("/v1/own-token");
     const std::string text = "/v1/jobs/" + job + "/logs";
     EXPECT_EQ(answers_.faults(Method::kGet, text, client().call(Method::kGet, text).value()),
               std::vector<std::string>());

@@ -141,10 +141,20 @@ Status resume(Routing&, pg::Transaction& transaction, const std::string& id) {
     return set_paused(transaction, id, false);
 }
 
+// A job is changed by who submitted it, or by an admin.
+Status require_owner(pg::Connection& connection, const Request& request) {
+    if (request.principal->role == auth::Role::kAdmin) return {};
+    ATOLL_TRY(const Json job, job_view(connection, request.param("id")));
+    const std::string owner = job.value("created_by", "");
+    if (owner == request.principal->subject) return {};
+    return permission_denied("the job is of " + owner + "; only " + owner + " or an admin may change it");
+}
+
 // A change of a job's state; safe to repeat.
 template <Status (*change)(Routing&, pg::Transaction&, const std::string&)>
 Result<Response> change_job(Routing& routing, const Request& request) {
     auto response = service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_RETURN_IF_ERROR(require_owner(transaction.connection(), request));
         ATOLL_RETURN_IF_ERROR(change(routing, transaction, request.param("id")));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);

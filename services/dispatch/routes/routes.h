@@ -18,6 +18,7 @@ struct Routing {
     const Topics& topics;
     AttemptRunner& runner;
     EventFeed& feed;
+    auth::Issuer issuer;
     std::function<void()> wake;  // there is new work for the workers
 };
 
@@ -25,5 +26,6 @@ void add_facility_routes(http::Server& server, Routing& routing);
 void add_preparation_routes(http::Server& server, Routing& routing);
 void add_job_routes(http::Server& server, Routing& routing);
 void add_job_reading_routes(http::Server& server, Routing& routing);
+void add_token_routes(http::Server& server, Routing& routing);
 
 }  // namespace atl::dispatch

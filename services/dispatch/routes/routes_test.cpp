@@ -17,6 +17,12 @@ class RoutesTest : public DispatchServiceTest {
         for (const std::string& fault : answers_.faults(Method::kPost, path, answer)) ADD_FAILURE() << fault;
         return answer;
     }
+    http::Client client_with(const std::string& token) {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.token = token;
+        return http::Client(options);
+    }
     std::int64_t count(const std::string& table) {
         auto connection = connect();
         return connection.query("SELECT count(*) AS n FROM " + table)->integer(0, "n");
@@ -385,6 +391,58 @@ TEST_F(RoutesTest, OnlyTheRightRolesMayActAndRead) {
     http::ClientOptions without_token;
     without_token.base_url = base_url_;
     EXPECT_EQ(http::Client(without_token).call(Method::kGet, "/v1/jobs")->status, 401);
+}
+
+TEST_F(RoutesTest, AnIssuedTokenIsListedWithoutItselfAndRevoked) {
+    const auto issued = post("/v1/tokens", {{"subject", "ada"}, {"role", "operator"}, {"days", 3}});
+    ASSERT_EQ(issued.status, 201) << issued.body;
+    const Json token = issued.json().value();
+    auto ada = client_with(token.at("token"));
+    EXPECT_EQ(ada.get_json("/v1/own-token")->at("id"), token.at("id"));
+    EXPECT_EQ(ada.get_json("/v1/own-token")->at("subject"), "ada");
+    EXPECT_EQ(ada.call(Method::kGet, "/v1/tokens")->status, 403);
+    EXPECT_EQ(ada.call(Method::kPost, "/v1/tokens", R"({"subject": "eve", "role": "admin"})")->status, 403);
+    const Json listed = get("/v1/tokens").at("items").at(0);
+    EXPECT_FALSE(listed.contains("token"));
+    EXPECT_TRUE(listed.at("revoked_at").is_null());
+    EXPECT_EQ(listed.at("id"), token.at("id"));
+    for (int i = 0; i < 2; ++i)  // safe to repeat
+        EXPECT_EQ(client().call(Method::kDelete, "/v1/tokens/" + listed.at("id").get<std::string>())->status, 204);
+    EXPECT_TRUE(get("/v1/tokens").at("items").at(0).at("revoked_at").is_string());
+    auto connection = connect();
+    EXPECT_EQ(connection.query("SELECT token_id FROM auth.revocations")->text(0, "token_id"), listed.at("id"));
+}
+
+TEST_F(RoutesTest, AWrongOrderForATokenIsRefusedByFieldAndChangesNothing) {
+    for (const auto& [field, order] : std::vector<std::pair<std::string, Json>>{
+             {"subject", {{"role", "viewer"}}},
+             {"subject", {{"role", "viewer"}, {"subject", "Ada Byron"}}},
+             {"role", {{"role", "facility"}, {"subject", "leonardo"}}},
+             {"days", {{"role", "viewer"}, {"subject", "ada"}, {"days", 366}}},
+             {"scope", {{"role", "viewer"}, {"subject", "ada"}, {"scope", Json::object()}}}}) {
+        const auto answer = post("/v1/tokens", order);
+        EXPECT_EQ(answer.status, 422) << answer.body;
+        EXPECT_EQ(Json::parse(answer.body).value("field", ""), field) << answer.body;
+    }
+    EXPECT_EQ(count("tokens"), 0);
+}
+
+TEST_F(RoutesTest, AJobIsChangedByWhoSubmittedItOrAnAdmin) {
+    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+    const auto operators_client = [this](const char* subject) {
+        const Json issued = post("/v1/tokens", {{"subject", subject}, {"role", "operator"}}).json().value();
+        return client_with(issued.at("token"));
+    };
+    auto ada = operators_client("ada"), eve = operators_client("eve");
+    const Json job = ada.post_json("/v1/jobs", job_request(1)).value();
+    const std::string path = "/v1/jobs/" + job.at("id").get<std::string>();
+    for (const char* change : {"/pause", "/resume", "/cancel"})
+        EXPECT_EQ(eve.call(Method::kPost, path + change)->status, 403) << change;
+    EXPECT_EQ(get(path).at("state"), "running");
+    EXPECT_EQ(ada.call(Method::kPost, path + "/pause")->status, 200);
+    EXPECT_EQ(client().call(Method::kPost, path + "/resume")->status, 200) << "an admin";
+    EXPECT_EQ(ada.call(Method::kPost, path + "/cancel")->status, 200);
+    std::filesystem::remove(fake("stage.waits"));
 }
 
 TEST_F(RoutesTest, ARepeatedSubmissionMakesOneJob) {

@@ -120,3 +120,14 @@ CREATE TABLE job_events (
     data jsonb NOT NULL,
     PRIMARY KEY (job_id, number)
 );
+
+-- Tokens that were issued to people and programs; what ends them is in auth.revocations, which all services read.
+CREATE TABLE tokens (
+    id text PRIMARY KEY,
+    subject text NOT NULL,
+    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer')),
+    issued_by text NOT NULL,
+    issued_at timestamptz NOT NULL DEFAULT now(),
+    expires_at timestamptz NOT NULL,
+    revoked_at timestamptz
+);

@@ -7,6 +7,7 @@
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"
 #include "shared/log/log.h"
+#include "shared/service/revocations.h"
 
 namespace atl::dispatch {
 
@@ -252,6 +253,7 @@ void DispatchTest::begin(WorkerSeams seams, const std::string& brokers) {
 
 void DispatchTest::make_schema() {
     auto connection = pg::connect(conninfo_).value();
+    ASSERT_TRUE(service::migrate_revocations(connection).ok());
     const auto migrated = pg::migrate(connection, "dispatch", definition().migrations);
     ASSERT_TRUE(migrated.ok()) << migrated.error().message;
 }

@@ -12,7 +12,6 @@ namespace {
 
 using json::Json;
 
-constexpr std::chrono::hours kTokenLife{2};      // longer than a transfer may take
 constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
 constexpr std::size_t kFailureBytesMax = 500;
 
@@ -148,7 +147,7 @@ Result<std::string> AttemptRunner::issue_token(const Task& task, std::vector<std
     scope.read_versions = std::move(read_versions);
     if (const auto* train = std::get_if<TrainParams>(&task.params)) scope.write_model = train->output_model;
     principal.scope = std::move(scope);
-    return issuer_.issue(std::move(principal), kTokenLife);
+    return issuer_.issue(std::move(principal), kAttemptTokenLife);
 }
 
 Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {

@@ -28,7 +28,7 @@ std::string TestServer::url() const {
 }
 
 std::string TestServer::token(auth::Role role) const {
-    auth::Principal principal{.subject = "tester", .role = role, .scope = {}, .expires_unix_s = 0};
+    auth::Principal principal{.subject = "tester", .role = role};
     if (role == auth::Role::kFacility) principal.scope = auth::TaskScope{"here", "job", "task", "1", {}, "model"};
     return token(principal);
 }

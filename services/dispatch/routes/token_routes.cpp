@@ -1,0 +1,80 @@
+#include "services/dispatch/db/tokens.h"
+#include "services/dispatch/routes/routes.h"
+#include "shared/base/id.h"
+#include "shared/service/names.h"
+#include "shared/service/routes.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+constexpr std::int64_t kDays = 90;
+constexpr std::int64_t kDaysMax = 365;
+
+struct TokenOrder {
+    auth::Principal principal;
+    std::chrono::hours life{};
+};
+
+Result<TokenOrder> parse_order(const Json& body) {
+    json::ObjectReader reader(body);
+    TokenOrder order;
+    order.principal.token_id = new_id();
+    order.principal.subject = reader.required_string("subject");
+    const std::string role = reader.required_string("role");
+    order.life = std::chrono::hours(24) * reader.integer_or("days", kDays, 1, kDaysMax);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_RETURN_IF_ERROR(service::check_name(order.principal.subject, "subject"));
+    ATOLL_TRY(order.principal.role, auth::parse_role(role));
+    if (order.principal.role == auth::Role::kFacility)
+        return invalid_argument("role", "must be admin, operator or viewer: dispatch gives each attempt its own token");
+    return order;
+}
+
+// Takes no Idempotency-Key: under one the answer would be kept, and the token with it.
+Result<Response> post_token(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const TokenOrder order, parse_order(body));
+    ATOLL_TRY(const std::string token, routing.issuer.issue(order.principal, order.life));
+    return service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
+        ATOLL_TRY(Json issued, insert_token(transaction, order.principal, order.life, request.principal->subject));
+        issued["token"] = token;
+        return Response::json(201, issued);
+    });
+}
+
+Result<Response> get_tokens(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const http::Page page, http::parse_page(request));
+    ATOLL_TRY(auto items, list_tokens(transaction.connection(), page.after, page.limit + 1));
+    return service::list(std::move(items), page, "id");
+}
+
+Result<Response> revoke_token(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(revoke_issued_token(transaction, request.param("id")));
+    return Response::empty(204);
+}
+
+// Whose token it is that asks.
+Result<Response> get_own_token(Routing&, const Request& request) {
+    const auth::Principal& asking = *request.principal;
+    return Response::json(200, {{"id", asking.token_id},
+                                {"subject", asking.subject},
+                                {"role", auth::to_string(asking.role)},
+                                {"expires_unix_s", asking.expires_unix_s}});
+}
+
+}  // namespace
+
+void add_token_routes(http::Server& server, Routing& routing) {
+    const service::Routes routes(server, routing);
+    routes.add(Method::kPost, "/v1/tokens", service::admins(), post_token);
+    routes.add(Method::kGet, "/v1/tokens", service::admins(), get_tokens);
+    routes.add(Method::kDelete, "/v1/tokens/:id", service::admins(), revoke_token);
+    routes.add(Method::kGet, "/v1/own-token", service::readers(), get_own_token);
+}
+
+}  // namespace atl::dispatch
