@@ -120,7 +120,7 @@ TEST_F(KafkaTest, WithoutTheCredentialsNothingIsReadListedOrWritten) {
     ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
     for (const std::string& cluster :
          {address, with_credentials(address, others), with_credentials(address, trusting)}) {
-        EXPECT_FALSE(reachable(cluster, milliseconds(2000))) << cluster;
+        EXPECT_FALSE(Probe(cluster).is_reachable(milliseconds(2000))) << cluster;
         auto stranger = Producer::create(cluster, "test").value();
         EXPECT_FALSE(stranger.send({{.topic = topic_, .key = "k", .value = "w"}}, milliseconds(2000)).ok()) << cluster;
         auto reader = Consumer::create(cluster, stack().unique("group"), {topic_}).value();

@@ -85,6 +85,13 @@ http::Response show_readiness(const Status& status, const std::string& request_i
     return http::Response::problem(unavailable(describe(status.error())), request_id);
 }
 
+http::Response show_token(const auth::Principal& principal) {
+    return http::Response::json(200, {{"id", principal.token_id},
+                                      {"subject", principal.subject},
+                                      {"role", auth::to_string(principal.role)},
+                                      {"expires_unix_s", principal.expires_unix_s}});
+}
+
 // `readiness` is there when the server starts.
 void add_common_routes(http::Server& server, metrics::Registry& metrics, std::string_view openapi,
                        const std::optional<Readiness>& readiness) {
@@ -99,9 +106,9 @@ void add_common_routes(http::Server& server, metrics::Registry& metrics, std::st
     };
     server.route(Method::kGet, "/metrics", open, expose);  // inside the coordinator's network alone
     server.route(Method::kGet, "/v1/metrics", readers(), expose);
-    // The gateway asks this before it takes a body.
+    // The gateway asks this before it takes a body; people ask whose token it is.
     server.route(Method::kGet, "/v1/token", readers_and_facilities(),
-                 [](const http::Request&) { return http::Response::empty(); });
+                 [](const http::Request& request) { return show_token(*request.principal); });
     server.route(Method::kGet, "/openapi.json", open, [openapi](const http::Request&) {
         return http::Response::text(200, std::string(openapi), "application/json");
     });

@@ -121,6 +121,7 @@ TEST_F(ServiceTest, AServiceBecomesReadyAnswersAndEndsOnSigterm) {
     ASSERT_TRUE(write_file_atomic(directory_.path() / "ready", "").ok());
     EXPECT_TRUE(eventually([&] { return unready().status == 200; }));
     EXPECT_EQ(open.get_json("/openapi.json").value()["openapi"], "3.1.0");
+    EXPECT_EQ(client(true).get_json("/v1/token").value()["subject"], "v");
     EXPECT_NE(open.call(http::Method::kGet, "/metrics").value().body.find("atoll_build_info{service=\"probe\""),
               std::string::npos);
     EXPECT_EQ(open.call(http::Method::kGet, "/v1/count").value().status, 401);

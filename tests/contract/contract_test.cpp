@@ -81,7 +81,6 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"POST /v1/tokens", "a"},
       {"GET /v1/tokens", "a"},
       {"DELETE /v1/tokens/{id}", "a"},
-      {"GET /v1/own-token", "aov"},
       {"GET /v1/dead-letters", "aov"},
       {"POST /v1/dead-letters/{id}/replay", "ao"}}},
     {"aggregation",

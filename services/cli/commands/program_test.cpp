@@ -82,7 +82,7 @@ class CliProgramTest : public testing::Test {
             return Response::json(200, {{"digest", "3f6c0000aa11"}, {"model", "llama"}, {"kind", "base"}});
         });
         const auto received = [this](const Request& request) {
-            posted_ = request.json().value();
+            set(posted_, request.json().value());
             return Response::json(201, {{"id", "job2"}});
         };
         server.route(Method::kPost, "/dispatch/v1/facilities", anyone, received);
@@ -90,7 +90,7 @@ class CliProgramTest : public testing::Test {
         server.route(Method::kPost, "/store/v1/models", anyone,
                      [](const Request&) { return Response::problem(conflict("it exists")); });
         server.route(Method::kPatch, "/dispatch/v1/facilities/:name", anyone, [this](const Request& request) {
-            patch_ = request;
+            set(patch_, request);
             Json patched = kFacility;
             patched.merge_patch(request.json().value());
             return Response::json(200, patched);
@@ -113,7 +113,7 @@ class CliProgramTest : public testing::Test {
                 200, {{"id", request.param("id")}, {"name", "italian"}, {"state", "running"}, {"tasks", tasks}});
         });
         server.route(Method::kPost, "/dispatch/v1/jobs/:id/cancel", anyone, [this](const Request& request) {
-            cancelled_ = request.param("id");
+            set(cancelled_, request.param("id"));
             return Response::json(200, {{"id", request.param("id")}, {"state", "cancelled"}});
         });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/logs", anyone, [](const Request& request) {
@@ -139,6 +139,19 @@ class CliProgramTest : public testing::Test {
         return state.string();
     }
 
+    // What the server's threads leave for the test's.
+    template <class T, class Value>
+    void set(T& kept, Value&& value) {
+        const std::lock_guard lock(mutex_);
+        kept = std::forward<Value>(value);
+    }
+    template <class T>
+    T get(const T& kept) {
+        const std::lock_guard lock(mutex_);
+        return kept;
+    }
+
+    std::mutex mutex_;
     Request patch_;
     Json posted_;
     std::string cancelled_;
@@ -157,8 +170,8 @@ class CliProgramTest : public testing::Test {
 TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
     const CommandResult result = run({"facility", "set", "leonardo", "--programs", "/opt/bin", "--slots", "4"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(patch_.json().value(), (Json{{"programs", "/opt/bin"}, {"batch", {{"slots", 4}}}}));
-    EXPECT_EQ(patch_.header("if-match"), "\"3\"");
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"programs", "/opt/bin"}, {"batch", {{"slots", 4}}}}));
+    EXPECT_EQ(get(patch_).header("if-match"), "\"3\"");
     EXPECT_TRUE(result.out.starts_with("name: leonardo\ntransport: ssh login\nbatch: local, 4 at once\n"))
         << result.out;
     EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
@@ -252,10 +265,10 @@ TEST_F(CliProgramTest, AStackWithJobsUnderWayIsDeletedOnlyWhenTheyAreCancelledFi
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_NE(refused.err.find("job1  italian, running"), std::string::npos) << refused.err;
     EXPECT_TRUE(std::filesystem::exists(state + "/stack.json"));
-    EXPECT_EQ(cancelled_, "");
+    EXPECT_EQ(get(cancelled_), "");
     const CommandResult deleted = run({"down", "--delete", "--yes", "--cancel-jobs", "--state", state});
     EXPECT_EQ(deleted.exit_code, 0) << deleted.err;
-    EXPECT_EQ(cancelled_, "job1");
+    EXPECT_EQ(get(cancelled_), "job1");
     EXPECT_LE(looks_until_the_end_, 0) << "its tasks had not ended yet";
     EXPECT_FALSE(std::filesystem::exists(state + "/stack.json"));
 }
@@ -266,7 +279,7 @@ TEST_F(CliProgramTest, DownNamesTheJobsThatGoOnWithoutIt) {
     std::filesystem::create_directories(state + "/logs");
     const Json answer = Json::parse(run({"down", "--json", "--state", state}).out);
     EXPECT_EQ(answer.at("unfinished_jobs").at(0).at("id"), "job1") << answer;
-    EXPECT_EQ(cancelled_, "");
+    EXPECT_EQ(get(cancelled_), "");
 }
 
 TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {
@@ -345,27 +358,27 @@ TEST_F(CliProgramTest, FlagsOfAFacilityWinOverItsFile) {
                          {"batch", batch},
                          {"work_dir", "/scratch"},
                          {"environment", {{"A", "1"}}}};
-    EXPECT_EQ(posted_, wanted);
+    EXPECT_EQ(get(posted_), wanted);
     const CommandResult changed = run({"facility", "set", "leonardo", "--file", file, "--work-dir", "/other"});
     EXPECT_EQ(changed.exit_code, 0) << changed.err;
-    EXPECT_EQ(patch_.json()->at("work_dir"), "/other");
-    EXPECT_EQ(patch_.json()->at("batch").at("slots"), 1);
+    EXPECT_EQ(get(patch_).json()->at("work_dir"), "/other");
+    EXPECT_EQ(get(patch_).json()->at("batch").at("slots"), 1);
 }
 
 TEST_F(CliProgramTest, AnEmptyTextTakesAFacilitysFieldAway) {
     const CommandResult result = run({"facility", "set", "leonardo", "--launcher", "", "--programs", ""});
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(patch_.json().value(), (Json{{"launcher", nullptr}, {"programs", nullptr}}));
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"launcher", nullptr}, {"programs", nullptr}}));
 }
 
 TEST_F(CliProgramTest, AJobOnStandardInputIsYamlOrJson) {
     for (const char* text : {"name: italian\nrounds: 3\n", R"({"name": "italian", "rounds": 3})"}) {
-        posted_ = nullptr;
+        set(posted_, nullptr);
         CommandOptions options;
         options.input = text;
         const CommandResult result = run_command(command({"job", "submit", "-"}), options).value();
         EXPECT_EQ(result.exit_code, 0) << result.err;
-        EXPECT_EQ(posted_, (Json{{"name", "italian"}, {"rounds", 3}}));
+        EXPECT_EQ(get(posted_), (Json{{"name", "italian"}, {"rounds", 3}}));
     }
     for (const char* text : {"{\"name\": 1,", "name: [1"}) {
         CommandOptions options;

@@ -61,7 +61,7 @@ Status run_list(const Context& context) {
 
 Status run_show(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json token, client.get_json("/v1/own-token"));
+    ATOLL_TRY(const json token, client.get_json("/v1/token"));
     return context.json ? print_json(token) : print_members(token, {"id", "subject", "role"});
 }
 

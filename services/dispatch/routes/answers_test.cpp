@@ -36,7 +36,6 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
           std::string("/v1/dead-letters"), std::string("/v1/tokens")})
         EXPECT_FALSE(get(list).at("items").empty()) << list;
     get("/v1/facilities/leonardo");
-    get("/v1/own-token");
     const std::string text = "/v1/jobs/" + job + "/logs";
     EXPECT_EQ(answers_.faults(Method::kGet, text, client().call(Method::kGet, text).value()),
               std::vector<std::string>());

@@ -58,15 +58,6 @@ Result<Response> revoke_token(Routing&, pg::Transaction& transaction, const Requ
     return Response::empty(204);
 }
 
-// Whose token it is that asks.
-Result<Response> get_own_token(Routing&, const Request& request) {
-    const auth::Principal& asking = *request.principal;
-    return Response::json(200, {{"id", asking.token_id},
-                                {"subject", asking.subject},
-                                {"role", auth::to_string(asking.role)},
-                                {"expires_unix_s", asking.expires_unix_s}});
-}
-
 }  // namespace
 
 void add_token_routes(http::Server& server, Routing& routing) {
@@ -74,7 +65,6 @@ void add_token_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPost, "/v1/tokens", service::admins(), post_token);
     routes.add(Method::kGet, "/v1/tokens", service::admins(), get_tokens);
     routes.add(Method::kDelete, "/v1/tokens/:id", service::admins(), revoke_token);
-    routes.add(Method::kGet, "/v1/own-token", service::readers(), get_own_token);
 }
 
 }  // namespace atl::dispatch
