@@ -34,7 +34,7 @@ class NoiseTest : public DispatchSchemaTest {
                        .value();
         auto transaction = begin();
         ASSERT_TRUE(insert_facility(transaction, parse_facility(facility).value()).ok());
-        ASSERT_TRUE(insert_job(transaction, topics_, job, "tester", 0).ok());
+        ASSERT_TRUE(insert_job(transaction, topics_, job, "tester").ok());
         ASSERT_TRUE(transaction.commit().ok());
         for (Task& task : load_tasks(*connection_, "t.job_id = $1", {"j1"}).value())
             (task.kind() == TaskKind::kTrain ? train_ : evaluate_) = std::move(task);
@@ -114,7 +114,7 @@ TEST_F(NoiseTest, WhateverARowHoldsTheJobGoesOnOrFailsWithAReason) {
         SCOPED_TRACE("seed " + std::to_string(kNoiseSeed) + ", " + where + " = " +
                      bent.dump(-1, ' ', true, Json::error_handler_t::replace));
         ASSERT_NO_THROW((void)lock_job(transaction, "j1"));
-        const Status advanced = advance_job(transaction, topics_, "j1", 0);
+        const Status advanced = advance_job(transaction, topics_, "j1");
         ASSERT_TRUE(advanced.ok()) << describe(advanced.error());
         const auto job = transaction.query("SELECT state, error FROM jobs WHERE id = 'j1'");
         ASSERT_EQ(job->text(0, "state") == "failed", job->text(0, "error") != "");
