@@ -46,6 +46,7 @@ lr_round_schedule: cosine             # constant, linear, cosine: that rate fall
 attempts_max: 3                       # of a task, before its round fails
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
 # quorum: 1                           # updates that are enough then; default: all
+# quarantine_after: 2                 # refused updates of a facility, which then trains no more for this job
 )";
 
 constexpr int kTailLinesMax = 10000;  // of one answer of dispatch
@@ -93,7 +94,8 @@ Status list_jobs(const Context& context) {
 
 Status show_job(const Context& context, http::Client& client, const std::string& id) {
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
-    return context.json ? print_json(job) : print_members(job, {"id", "name", "state", "error", "round", "rounds"});
+    return context.json ? print_json(job)
+                        : print_members(job, {"id", "name", "state", "error", "round", "rounds", "participants"});
 }
 
 Status run_verb(const Context& context, http::Client& client, const std::string& id, const std::string& verb) {

@@ -62,12 +62,21 @@ std::string JobProgress::apply(const json& event) {
     if (what == "round.closed") enter(Phase::kAggregating, event);
     if (what == "round.aggregated") enter(Phase::kEvaluating, event);
     if (what.rfind("round.", 0) == 0) return apply_round(what.substr(6), data);
+    if (what == "participant.quarantined") return apply_quarantine(data);
     if (what.rfind("job.", 0) != 0) return {};
     if (what == "job.submitted") evaluations_.begin(0);
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
         return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
     return apply_end(what.substr(4));
+}
+
+// It is no more among those that are waited for.
+std::string JobProgress::apply_quarantine(const json& data) {
+    const std::string facility = text(data, "facility");
+    std::erase(participants_, facility);
+    return fmt::format("round {}  {} trains in no later round: {} of its updates were refused, at last as {}",
+                       integer(data, "round"), facility, integer(data, "refusals"), text(data, "error"));
 }
 
 std::string JobProgress::apply_round(const std::string& what, const json& data) {

@@ -215,6 +215,18 @@ TEST(JobProgressTest, ThePictureOfALongJobStaysSmall) {
     EXPECT_EQ(picture.find("round 49 leonardo"), std::string::npos) << picture;
 }
 
+TEST(JobProgressTest, WhoIsInQuarantineIsToldAndNoMoreWaitedFor) {
+    JobProgress progress = demo_progress();
+    progress.apply(event("atoll.round.opened.v1", {{"round", 2}}));
+    const std::string line =
+        progress.apply(event("atoll.participant.quarantined.v1",
+                             {{"round", 2}, {"facility", "karolina"}, {"refusals", 2}, {"error", "it holds NaN"}}));
+    for (const char* said : {"karolina", "2 of its updates", "it holds NaN"})
+        EXPECT_NE(line.find(said), std::string::npos) << line;
+    progress.apply(event("atoll.round.opened.v1", {{"round", 3}}));
+    EXPECT_EQ(progress.picture().find("karolina"), std::string::npos) << progress.picture();
+}
+
 TEST(JobProgressTest, AFailedJobEndsWithItsReason) {
     JobProgress progress = demo_progress();
     EXPECT_FALSE(progress.ended());

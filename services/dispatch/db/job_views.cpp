@@ -13,7 +13,7 @@ namespace {
 using json::Json;
 
 const std::string kJobQuery =
-    "SELECT j.id, j.name, j.spec, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
+    "SELECT j.id, j.name, j.spec, j.records, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
     pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
     "ORDER BY number DESC LIMIT 1), '') AS version FROM jobs j ";
@@ -50,6 +50,26 @@ Json read_job(const pg::Rows& rows, int row) {
             {"created_by", rows.text(row, "created_by")},
             {"created_at", rows.text(row, "created_at")},
             {"finished_at", text_or_null(rows, row, "finished_at")}};
+}
+
+// Who trains for the job, and who no more; none where the row has been damaged.
+Json participants_view(const pg::Rows& rows, const std::string& id) {
+    JobView job;
+    auto spec = read_job_spec(rows, id);
+    auto records = read_records(rows, 0);
+    if (!spec.ok() || !records.ok()) return Json::array();
+    job.spec = std::move(spec).value();
+    job.records = std::move(records).value();
+    Json participants = Json::array();
+    for (const auto& participant : job.spec.participants) {
+        const std::string& facility = participant.data.facility;
+        const Record record = job.records[facility];
+        participants.push_back({{"facility", facility},
+                                {"state", is_quarantined(job, facility) ? "quarantined" : "active"},
+                                {"refusals", record.refusals},
+                                {"reason", record.reason}});
+    }
+    return participants;
 }
 
 // {"train": {"done": 2, …}, …} over the job's rounds; cleaning up is not shown.
@@ -174,6 +194,7 @@ Result<Json> job_view(pg::Connection& connection, const std::string& id) {
     if (rows.empty()) return not_found("no job " + id);
     Json view = read_job(rows, 0);
     view["spec"] = rows.json(0, "spec");
+    view["participants"] = participants_view(rows, id);
     ATOLL_TRY(view["tasks"], task_summary(connection, id));
     return view;
 }

@@ -94,6 +94,27 @@ Result<std::vector<Refusal>> read_refusals(const pg::Rows& rows, int row) {
     return refusals;
 }
 
+Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row) {
+    const json::Json column = rows.json(row, "records");
+    std::map<std::string, Record> records;
+    for (const auto& [facility, value] : column.items()) {
+        json::ObjectReader reader(value, "records." + facility);
+        Record& record = records[facility];
+        record.refusals = reader.required_integer("refusals", 0, INT64_MAX);
+        record.reason = reader.required_string("reason");
+        if (const Status read = reader.finish(); !read.ok())
+            return internal_error("the job cannot be read: " + describe(read.error()));
+    }
+    return records;
+}
+
+Status record_refusal(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                      const std::string& facility, const std::string& reason) {
+    const auto job = lock_job(transaction, id);
+    if (!job.ok()) return job.error().code == ErrorCode::kInternal ? Status() : Status(job.error());
+    return apply_decision(transaction, topics, *job, count_refused_update(*job, facility, reason));
+}
+
 Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (rows.empty()) return not_found("there is no job " + id, "id");
@@ -101,15 +122,16 @@ Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string&
 }
 
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        transaction.query("SELECT spec, state, base_digest, current_round FROM jobs WHERE id = $1 FOR UPDATE", {id}));
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  "SELECT spec, state, base_digest, current_round, records FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (rows.empty()) return not_found("no job " + id);
     JobView job;
     job.id = id;
     ATOLL_TRY(job.spec, read_job_spec(rows, id));
     ATOLL_TRY(job.state, parse_job_state(rows.text(0, "state")));
     job.base = rows.text(0, "base_digest");
+    ATOLL_TRY(job.records, read_records(rows, 0));
     ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));
     std::vector<std::string> rounds{std::to_string(job.round.number)};
     for (const Round& round : job.closed) rounds.push_back(std::to_string(round.number));
@@ -130,6 +152,10 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
         ATOLL_RETURN_IF_ERROR(
             transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
                               {job.id, to_string(*decision.job_state), decision.job_error}));
+    for (const auto& [facility, record] : decision.records)
+        ATOLL_RETURN_IF_ERROR(transaction.query(
+            "UPDATE jobs SET records = records || $2 WHERE id = $1",
+            {job.id, json::Json{{facility, {{"refusals", record.refusals}, {"reason", record.reason}}}}}));
     for (const auto& round : decision.rounds) ATOLL_RETURN_IF_ERROR(save_round(transaction, job.id, round));
     std::vector<Task> tasks = decision.new_tasks;
     for (Task& task : tasks) {

@@ -33,6 +33,13 @@ Status advance_job(pg::Transaction& transaction, const Topics& topics, const std
 Status fail_unreadable_job(pg::Transaction& transaction, const Topics& topics, const std::string& id,
                            const std::string& why);
 
+// Counts an update of a facility that was refused. A job that cannot be read is left to advance_job().
+Status record_refusal(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                      const std::string& facility, const std::string& reason);
+
+// What the column `records` of a job's row says. kInternal: it has been damaged.
+Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row);
+
 // Keeps the model for the job that this transaction inserts. kConflict: a job that has not ended writes it.
 Status claim_output_model(pg::Transaction& transaction, const std::string& model);
 

@@ -92,8 +92,9 @@ TEST_F(NoiseTest, WhateverARowHoldsTheJobGoesOnOrFailsWithAReason) {
         ASSERT_TRUE(transaction.commit().ok());
     }
     const std::pair<const char*, const char*> places[] = {
-        {"jobs", "spec"},    {"rounds", "accepted"},   {"rounds", "refused"}, {"tasks", "params"},
-        {"tasks", "result"}, {"attempts", "progress"}, {"attempts", "step"},  {"rounds", "version_digest"}};
+        {"jobs", "spec"},         {"jobs", "records"},  {"rounds", "accepted"},
+        {"rounds", "refused"},    {"tasks", "params"},  {"tasks", "result"},
+        {"attempts", "progress"}, {"attempts", "step"}, {"rounds", "version_digest"}};
     std::map<std::string, int> ends;
     Noise noise(kNoiseSeed);
     for (int i = 0; i < 3'000; ++i) {

@@ -172,6 +172,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
     spec.round_deadline_s = reader.integer_or("round_deadline_s", kRoundDeadline_s, 1, 100'000'000);
     spec.quorum = optional_integer(reader, "quorum", 1'000'000);
+    spec.quarantine_after = reader.integer_or("quarantine_after", 2, 1, 1'000'000);
     ATOLL_RETURN_IF_ERROR(reader.finish());
 
     ATOLL_RETURN_IF_ERROR(parse_model(model, spec));
@@ -207,7 +208,8 @@ Json to_json(const JobSpec& spec) {
                   {"lr_round_schedule", to_string(spec.lr_round_schedule)},
                   {"evaluation", {{"at", std::move(copies)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
                   {"attempts_max", spec.attempts_max},
-                  {"round_deadline_s", spec.round_deadline_s}};
+                  {"round_deadline_s", spec.round_deadline_s},
+                  {"quarantine_after", spec.quarantine_after}};
     if (spec.quorum) value["quorum"] = *spec.quorum;
     return value;
 }

@@ -57,6 +57,7 @@ struct JobSpec {
     // ever.
     std::int64_t round_deadline_s = kRoundDeadline_s;
     std::optional<std::int64_t> quorum;  // updates that close a round; unset: all
+    std::int64_t quarantine_after = 2;   // refused updates of a facility, which trains no more for this job then
 
     std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
 };

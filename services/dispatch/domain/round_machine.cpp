@@ -71,6 +71,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     decision.rounds.push_back(round);
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i) {
         const Participant& participant = job.spec.participants[i];
+        if (is_quarantined(job, participant.data.facility)) continue;
         Task task;
         task.round = number;
         task.facility = participant.data.facility;
@@ -206,8 +207,38 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
     return all;
 }
 
+void count_refusal(JobDecision& decision, JobView& job, const std::string& facility, const std::string& reason) {
+    Record& record = job.records[facility];
+    ++record.refusals;
+    record.reason = reason;
+    decision.records[facility] = record;
+    if (record.refusals != job.spec.quarantine_after) return;
+    add_event(decision, job, "atoll.participant.quarantined.v1",
+              {{"round", job.round.number}, {"facility", facility}, {"refusals", record.refusals}, {"error", reason}});
+}
+
+// Why no further round can get the updates that it needs.
+std::optional<std::string> lack_of_participants(const JobView& job) {
+    std::int64_t left = 0;
+    std::string why;
+    for (const auto& participant : job.spec.participants) {
+        const std::string& facility = participant.data.facility;
+        if (!is_quarantined(job, facility)) {
+            ++left;
+            continue;
+        }
+        const Record& record = job.records.at(facility);
+        why += "; " + facility + " is in quarantine after " + std::to_string(record.refusals) +
+               " refused updates: " + record.reason;
+    }
+    if (left >= job.spec.updates_needed()) return std::nullopt;
+    return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(job.spec.updates_needed()) +
+           " updates and can get " + std::to_string(left) + why;
+}
+
 // Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
-void refuse_updates(JobDecision& decision, const JobView& job, Round& round, const std::vector<Refusal>& refused) {
+void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refusal>& refused) {
+    Round& round = job.round;
     for (const Task* task : handed_in_updates(job)) {
         const auto why = std::find_if(refused.begin(), refused.end(),
                                       [&](const Refusal& update) { return update.task == task->id; });
@@ -220,6 +251,7 @@ void refuse_updates(JobDecision& decision, const JobView& job, Round& round, con
                    {"facility", task->facility},
                    {"version", task->result.at("version")},
                    {"error", why->reason}});
+        count_refusal(decision, job, task->facility, why->reason);
     }
 }
 
@@ -234,6 +266,17 @@ Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& 
         ATOLL_RETURN_IF_ERROR(reader.finish());
     }
     return refused;
+}
+
+bool is_quarantined(const JobView& job, const std::string& facility) {
+    const auto record = job.records.find(facility);
+    return record != job.records.end() && record->second.refusals >= job.spec.quarantine_after;
+}
+
+JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason) {
+    JobDecision decision;
+    if (!is_finished(job.state)) count_refusal(decision, job, facility, reason);
+    return decision;
 }
 
 JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
@@ -265,7 +308,7 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
         !is_finished(job.state) && job.round.number == result.round && job.round.state == RoundState::kAggregating;
     if (!expected) return decision;
     JobView now = job;
-    refuse_updates(decision, job, now.round, result.refused);
+    refuse_updates(decision, now, result.refused);
     if (result.version.empty()) {
         fail_round(decision, now, "aggregation of round " + std::to_string(result.round) + " failed: " + result.error);
         return decision;
@@ -277,7 +320,14 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
     std::vector<EvaluatedModel> models = {{result.version, "global"}};
     if (job.spec.evaluate_updates)
         for (const Task* task : accepted_updates(now)) models.push_back({task->result.at("version"), task->facility});
-    if (round.number < job.spec.rounds) open_round(decision, job, round.number + 1, result.version, now_ms);
+    const auto lack = round.number < job.spec.rounds ? lack_of_participants(now) : std::nullopt;
+    if (lack) {
+        round.evaluated = true;  // nobody waits for that any more
+        decision.rounds.push_back(round);
+        end_job(decision, now, JobState::kFailed, *lack);
+        return decision;
+    }
+    if (round.number < job.spec.rounds) open_round(decision, now, round.number + 1, result.version, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
     if (round.number == job.spec.rounds && job.spec.evaluation_copies.empty()) {
         end_job(decision, now, JobState::kCompleted, "");

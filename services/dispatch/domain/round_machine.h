@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,21 +45,32 @@ struct Round {
 // round once, so asking too often costs nothing but a message.
 constexpr std::int64_t kAggregationPatience_s = 10 * 60;
 
+// What a job's facility has had refused, by the store or the aggregation. With quarantine_after refusals it is in
+// quarantine: it trains in no later round.
+struct Record {
+    std::int64_t refusals = 0;
+    std::string reason;  // of the newest
+};
+
 struct JobView {
     std::int64_t now_ms = 0;  // when it was read, by the database's clock
     std::string id;
     JobSpec spec;
     JobState state = JobState::kRunning;
-    std::string base;           // the base model's digest
-    Round round;                // the current one
-    std::vector<Round> closed;  // earlier or equal rounds whose evaluations are not all finished
-    std::vector<Task> tasks;    // all that are not finished, and every one of those rounds
+    std::string base;                       // the base model's digest
+    Round round;                            // the current one
+    std::vector<Round> closed;              // earlier or equal rounds whose evaluations are not all finished
+    std::vector<Task> tasks;                // all that are not finished, and every one of those rounds
+    std::map<std::string, Record> records;  // by facility; without one nothing was refused
 };
+
+bool is_quarantined(const JobView& job, const std::string& facility);
 
 struct JobDecision {
     std::optional<JobState> job_state;
     std::string job_error;
-    std::vector<Round> rounds;  // new or changed
+    std::vector<Round> rounds;              // new or changed
+    std::map<std::string, Record> records;  // new or changed
     std::vector<Task> new_tasks;
     std::vector<std::string> cancelled_tasks;
     std::vector<DomainEvent> events;
@@ -79,5 +91,7 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms);
 // A second result for the same round, or one for a finished job, changes nothing.
 JobDecision apply_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms);
 JobDecision cancel_job(const JobView& job);
+// After an attempt of a facility has ended with an update that was refused.
+JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason);
 
 }  // namespace atl::dispatch

@@ -23,6 +23,7 @@ JobView new_job() {
 // Plays the database: applies what was decided.
 void take(JobView& job, const JobDecision& decision) {
     if (decision.job_state) job.state = *decision.job_state;
+    for (const auto& [facility, record] : decision.records) job.records[facility] = record;
     for (const auto& round : decision.rounds) {
         std::erase_if(job.closed, [&](const Round& r) { return r.number == round.number; });
         if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
@@ -51,6 +52,11 @@ std::vector<std::string> evaluated_models(JobView& job, std::int64_t round, cons
     for (const auto& model : std::get<EvaluateParams>(task_of(job, TaskKind::kEvaluate, round, facility).params).models)
         models.push_back(model.digest + " " + model.which);
     return models;
+}
+
+AggregationResult refusing(JobView& job, std::int64_t round, const std::string& facility) {
+    return {
+        round, "g" + std::to_string(round), "", {{task_of(job, TaskKind::kTrain, round, facility).id, "it holds NaN"}}};
 }
 
 void train(JobView& job, std::int64_t round, const std::string& facility) {
@@ -359,6 +365,54 @@ TEST(RoundMachineTest, CancellingEndsEverythingThatRuns) {
     EXPECT_EQ(decision.cancelled_tasks.size(), 3U) << "one training and two evaluations";
     take(job, decision);
     EXPECT_FALSE(cancel_job(job).job_state) << "once is enough";
+}
+
+std::vector<std::string> trained_by(const JobDecision& decision) {
+    std::vector<std::string> facilities;
+    for (const Task& task : decision.new_tasks)
+        if (task.kind() == TaskKind::kTrain) facilities.push_back(task.facility);
+    return facilities;
+}
+
+TEST(RoundMachineTest, AFacilityWhoseUpdatesAreRefusedTrainsNoMore) {
+    JobView job = new_job();
+    job.spec.rounds = 3;
+    job.spec.quorum = 1;
+    take(job, submit_job(job, 0));
+    for (const std::int64_t round : {1, 2}) {
+        for (const char* facility : {"a", "b"}) train(job, round, facility);
+        take(job, advance_job(job, 0));
+        const JobDecision closed = apply_aggregation(job, refusing(job, round, "a"), 0);
+        const bool is_told = std::any_of(closed.events.begin(), closed.events.end(), [](const DomainEvent& event) {
+            return event.type == "atoll.participant.quarantined.v1" && event.data.at("facility") == "a" &&
+                   event.data.at("refusals") == 2 && event.data.at("error") == "it holds NaN";
+        });
+        EXPECT_EQ(is_told, round == 2);
+        EXPECT_EQ(trained_by(closed),
+                  round == 1 ? (std::vector<std::string>{"a", "b"}) : std::vector<std::string>{"b"});
+        take(job, closed);
+        EXPECT_EQ(is_quarantined(job, "a"), round == 2);
+    }
+    train(job, 3, "b");
+    take(job, advance_job(job, 0));
+    EXPECT_EQ(job.round.state, RoundState::kAggregating) << "nobody waits for a";
+}
+
+TEST(RoundMachineTest, AJobFailsWhereTheQuarantineLeavesTooFew) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.quarantine_after = 1;
+    take(job, submit_job(job, 0));
+    const JobDecision counted = count_refused_update(job, "b", "another's version");
+    EXPECT_EQ(counted.events.at(0).type, "atoll.participant.quarantined.v1");
+    take(job, counted);
+    for (const char* facility : {"a", "b"}) train(job, 1, facility);
+    take(job, advance_job(job, 0));
+    const JobDecision closed = apply_aggregation(job, refusing(job, 1, "a"), 0);
+    EXPECT_EQ(closed.job_state, JobState::kFailed);
+    for (const char* said : {"a is in quarantine", "it holds NaN", "b is in quarantine", "another's version"})
+        EXPECT_NE(closed.job_error.find(said), std::string::npos) << closed.job_error;
+    EXPECT_TRUE(trained_by(closed).empty());
 }
 
 }  // namespace

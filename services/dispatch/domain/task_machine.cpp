@@ -295,6 +295,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                           },
                           [&](const Rejected& rejected) {
                               attempt.error = rejected.why;
+                              if (rejected.ends_attempt) change.refusal = rejected.why;
                               if (rejected.is_permanent || rejected.ends_attempt ||
                                   ++attempt.step_failures >= poll_policy.step_failures_max)
                                   return fail_attempt(change, rejected.why, rejected.is_permanent, poll_policy);

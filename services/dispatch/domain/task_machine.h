@@ -67,7 +67,8 @@ struct TaskChange {
     Task task;
     std::vector<DomainEvent> events;
     std::int64_t next_in_ms = 0;
-    bool is_news = false;  // more changed than the timing and the counters of the attempt
+    bool is_news = false;      // more changed than the timing and the counters of the attempt
+    std::string refusal = {};  // why the update that the attempt was to hand in was refused, if it was
 };
 
 // The next attempt of a pending task; it must be written down before its first step.

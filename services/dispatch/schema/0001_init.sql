@@ -18,6 +18,7 @@ CREATE TABLE jobs (
     base_digest text NOT NULL,
     state text NOT NULL CHECK (state IN ('running', 'paused', 'completed', 'failed', 'cancelled')),
     current_round integer NOT NULL,
+    records jsonb NOT NULL DEFAULT '{}', -- {facility: {refusals, reason}} of those whose updates were refused
     error text NOT NULL DEFAULT '',
     created_by text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),

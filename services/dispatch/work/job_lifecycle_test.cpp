@@ -262,7 +262,7 @@ TEST_F(JobLifecycleTest, ARoundWhoseClosingGotLostIsToldAgain) {
 TEST_F(JobLifecycleTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReasonAndTheJobGoesOn) {
     begin();
     aggregation_->set_refused("karolina");
-    Json request = job_request(2);
+    Json request = job_request(3);
     request["quorum"] = 1;
     const std::string job = submit(request);
     ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
@@ -279,6 +279,12 @@ TEST_F(JobLifecycleTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReason
         }
     }
     EXPECT_EQ(count(event_types(job), "atoll.task.refused.v1"), 2U);
+    EXPECT_EQ(trainings().size(), 5U) << "in the third round it trains no more";
+    const Json participants = get("/v1/jobs/" + job).at("participants");
+    EXPECT_EQ(participants[0].at("state"), "active") << participants;
+    EXPECT_EQ(participants[1].at("state"), "quarantined") << participants;
+    EXPECT_EQ(participants[1].at("reason"), "tensor \"w\" holds NaN");
+    EXPECT_EQ(count(event_types(job), "atoll.participant.quarantined.v1"), 1U);
 }
 
 TEST_F(JobLifecycleTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {

@@ -111,6 +111,10 @@ TEST_F(LyingSiteTest, AnUpdateCountsOnlyForTheAttemptThatHasHandedItIn) {
          {foreign, std::string("was not handed in by this attempt"), std::string("attempt 2")})
         EXPECT_NE(error_of(job).find(said), std::string::npos) << error_of(job);
     EXPECT_EQ(aggregation_->closed_rounds().size(), 1U);
+    const Json participants = get("/v1/jobs/" + job).at("participants");
+    EXPECT_TRUE(std::any_of(participants.begin(), participants.end(), [](const Json& participant) {
+        return participant.at("refusals") == 2 && participant.at("state") == "quarantined";
+    })) << participants;
 }
 
 TEST_F(LyingSiteTest, ADamagedJobKeepsNoOtherFromItsDeadline) {

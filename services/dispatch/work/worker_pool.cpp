@@ -188,6 +188,8 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
         if (task.kind() == TaskKind::kPrepare && task.state == TaskState::kFailed)
             ATOLL_RETURN_IF_ERROR(insert_task(transaction, cleaning_after(task)));
+        if (job_goes_on && !change.refusal.empty())
+            ATOLL_RETURN_IF_ERROR(record_refusal(transaction, topics_, task.job, task.facility, change.refusal));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
         if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
