@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <future>
@@ -155,7 +156,7 @@ class CliProgramTest : public testing::Test {
     Request patch_;
     Json posted_;
     std::string cancelled_;
-    int looks_until_the_end_ = 0;
+    std::atomic<int> looks_until_the_end_ = 0;
     std::promise<pid_t> watcher_is_;
     std::shared_future<pid_t> watcher_ = watcher_is_.get_future().share();
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
