@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using json::Json;
 
-// So large that most kills hit the writing of a blob, which the page cache makes quick.
-constexpr std::size_t kBlobBytes = 60U << 20;
-constexpr int kBlobs = 3;
+// As large as they may be: most kills hit the writing of a blob, which the page cache makes quick.
+constexpr std::size_t kBlobBytes = 16U << 20;
+constexpr int kBlobs = 9;
 constexpr int kKills = 2;
 
 class StoreKillTest : public StackTest {
@@ -38,7 +38,7 @@ class StoreKillTest : public StackTest {
         config_ = {{"postgres", stack().create_database()},
                    {"kafka_brokers", stack().kafka()},
                    {"public_key_file", (directory_.path() / "public.pem").string()},
-                   {"request_bytes_max", 65 << 20},
+                   {"request_bytes_max", 17 << 20},
                    {"port", port},
                    {"store", {{"root", root().string()}, {"topic_prefix", stack().unique("t") + "."}}}};
         transfer_.store.base_url = "http://127.0.0.1:" + std::to_string(port);

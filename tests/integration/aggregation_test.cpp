@@ -75,7 +75,7 @@ class AggregationProcessTest : public StackTest {
         return {{"postgres", conninfo_},
                 {"kafka_brokers", stack_kafka()},
                 {"public_key_file", (root() / "public.pem").string()},
-                {"request_bytes_max", 65 << 20}};
+                {"request_bytes_max", 17 << 20}};
     }
     std::string stack_kafka() const { return const_cast<AggregationProcessTest*>(this)->stack().kafka(); }
     Json aggregation_config(Json own) const {

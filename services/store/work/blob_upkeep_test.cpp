@@ -19,10 +19,9 @@ TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
         const std::string body(bytes, letter);
         return call(site, Method::kPut, "/v1/blobs/" + digest::sha256(body), body);
     };
-    constexpr std::size_t kHalf = 32U << 20;  // of what an attempt has beside four times its base
-    EXPECT_EQ(upload('a', kHalf).status, 201);
-    EXPECT_EQ(upload('b', kHalf).status, 201);
-    EXPECT_EQ(upload('a', kHalf).status, 200) << "what is there costs nothing";
+    constexpr std::size_t kQuarter = 16U << 20;  // of what an attempt has beside four times its base
+    for (const char letter : {'w', 'x', 'y', 'z'}) EXPECT_EQ(upload(letter, kQuarter).status, 201);
+    EXPECT_EQ(upload('w', kQuarter).status, 200) << "what is there costs nothing";
     EXPECT_EQ(upload('c', 24).status, 201) << "four times the base";
     const auto refused = upload('d', 1);
     EXPECT_EQ(refused.status, 413);
@@ -38,25 +37,29 @@ TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {
     create_model("base");
     const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
     auto blobs = BlobStore::open(temporary_.path() / "full").value();
-    blobs->set_write_hook([left = 3]() mutable { return left-- > 0 ? ENOSPC : 0; });
+    blobs->set_write_hook([left = 5]() mutable { return left-- > 0 ? ENOSPC : 0; });
     metrics::Registry metrics;
     const Settings settings{.root = temporary_.path() / "full", .accel_prefix = "", .topic_prefix = ""};
     Routing routing(store_->pool(), *blobs, settings, metrics);
     http::ServerOptions server_options;
-    server_options.request_bytes_max = 65U << 20;
+    server_options.request_bytes_max = 17U << 20;
     http::TestServer server([&](http::Server& to) { add_blob_routes(to, routing); }, server_options);
     http::Client site = facility(server, {base}, "out");
     const auto upload = [&](const std::string& body, const std::string& name) {
         return call(site, Method::kPut, "/v1/blobs/" + name, body).status;
     };
-    const std::string body(40U << 20, 'a');  // more than half of what the attempt may upload
+    const std::string body(16U << 20, 'a');  // a quarter of what the attempt may upload
     const std::string name = digest::sha256(body);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(upload(body, name), 507) << "the disk is full";
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(upload(body, name), 507) << "the disk is full";
     EXPECT_EQ(upload(body, digest::sha256("other")), 422);
     EXPECT_EQ(upload(body, name), 201);
     EXPECT_EQ(upload(body, name), 200);
-    const std::string more(40U << 20, 'b');
-    EXPECT_EQ(upload(more, digest::sha256(more)), 413) << "this one would be too much";
+    for (const char letter : {'b', 'c', 'd'}) {
+        const std::string more(16U << 20, letter);
+        EXPECT_EQ(upload(more, digest::sha256(more)), 201);
+    }
+    const std::string last(16U << 20, 'e');
+    EXPECT_EQ(upload(last, digest::sha256(last)), 413) << "this one would be too much";
 }
 
 TEST_F(StoreTest, BlobsThatNoVersionNeedsGoWhenTheyAreOld) {
