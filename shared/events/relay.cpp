@@ -1,5 +1,6 @@
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -11,7 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kIdleWait{250};     // also how long stopping may take
+constexpr milliseconds kStopWait{250};     // how long stopping may take
+constexpr milliseconds kIdleWait{2000};    // a notification tells of new rows; none tells that another relay has died
 constexpr milliseconds kHeldBackWait{20};  // rows wait for an older transaction to end, which notifies nobody
 constexpr std::chrono::seconds kLagInterval{2};
 constexpr milliseconds kSendTimeout{20000};  // below the limit of idle transactions
@@ -53,6 +55,7 @@ class RelayLoop {
             [this](const Error& error) {
                 spdlog::warn("outbox of {}: {}", schema_, describe(error));
                 failures_.Increment();
+                next_look_ = {};
                 listener_.reset();
                 producer_.reset();      // a new one keeps the order, see kafka::Producer::send
                 known_topics_.clear();  // one may have been deleted
@@ -66,8 +69,14 @@ class RelayLoop {
             ATOLL_RETURN_IF_ERROR(listener_->query("LISTEN " + outbox_channel(schema_)));
         }
         ATOLL_RETURN_IF_ERROR(measure_lag());
-        ATOLL_TRY(const milliseconds wait, move_batch());
-        if (wait > milliseconds(0)) ATOLL_RETURN_IF_ERROR(listener_->wait_for_notifications(wait));
+        if (std::chrono::steady_clock::now() >= next_look_) {
+            ATOLL_TRY(const milliseconds pause, move_batch());
+            next_look_ = std::chrono::steady_clock::now() + pause;
+            if (pause == milliseconds(0)) return {};
+        }
+        const auto left = std::chrono::ceil<milliseconds>(next_look_ - std::chrono::steady_clock::now());
+        ATOLL_TRY(const auto told, listener_->wait_for_notifications(std::clamp(left, milliseconds(0), kStopWait)));
+        if (!told.empty()) next_look_ = {};
         return {};
     }
 
@@ -135,6 +144,7 @@ class RelayLoop {
     prometheus::Gauge& lag_s_;
     prometheus::Counter& failures_;
     std::chrono::steady_clock::time_point next_lag_;
+    std::chrono::steady_clock::time_point next_look_;
     std::optional<pg::Connection> listener_;
     std::optional<kafka::Producer> producer_;
     std::set<std::string> known_topics_;

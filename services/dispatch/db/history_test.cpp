@@ -107,7 +107,7 @@ TEST_F(HistoryTest, WhatIsDoneOftenReadsNoFinishedTasks) {
     for (const char* job : {"j1", "j40"})
         EXPECT_LT(rows_read_by(
                       [&](pg::Transaction& transaction) { EXPECT_TRUE(job_view(transaction.connection(), job).ok()); }),
-                  kUnfinished + 100)
+                  kUnfinished + 200)
             << job;
     EXPECT_LT(rows_read_by([](pg::Transaction& transaction) {
                   EXPECT_TRUE(lease_task(transaction.connection(), {std::chrono::seconds(60)}).value());

@@ -13,7 +13,8 @@ namespace {
 using json::Json;
 
 const std::string kJobQuery =
-    "SELECT j.id, j.name, j.spec, j.records, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
+    "SELECT j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS "
+    "shown, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
     pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
     "ORDER BY number DESC LIMIT 1), '') AS version FROM jobs j ";
@@ -31,7 +32,7 @@ const Json& find_member(const Json& object, const char* key) {
 
 // A job whose specification cannot be read is shown too, with the reason as its error.
 Json read_job(const pg::Rows& rows, int row) {
-    const Json spec = rows.json(row, "spec");
+    const Json spec = rows.json(row, "shown");
     json::ObjectReader reader(spec);
     const std::int64_t rounds = reader.required_integer("rounds", 0, INT64_MAX);
     std::string output_model = reader.required_string("output_model");
@@ -193,8 +194,9 @@ Result<Json> job_view(pg::Connection& connection, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, connection.query(kJobQuery + "WHERE j.id = $1", {id}));
     if (rows.empty()) return not_found("no job " + id);
     Json view = read_job(rows, 0);
-    view["spec"] = rows.json(0, "spec");
-    view["participants"] = participants_view(rows, id);
+    ATOLL_TRY(const pg::Rows whole, connection.query("SELECT spec, records FROM jobs WHERE id = $1", {id}));
+    view["spec"] = whole.json(0, "spec");
+    view["participants"] = participants_view(whole, id);
     ATOLL_TRY(view["tasks"], task_summary(connection, id));
     return view;
 }
