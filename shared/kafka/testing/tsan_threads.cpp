@@ -37,6 +37,10 @@ void* run(void* pointer) {
 
 extern "C" {
 
+const char* __tsan_default_suppressions() {  // NOLINT: the name is the sanitizer's
+    return "race:librdkafka.so\n";
+}
+
 int thrd_create(thrd_t* thread, thrd_start_t function, void* argument) {
     auto start = std::make_unique<Start>(Start{function, argument});
     const int error = pthread_create(thread, nullptr, run, start.get());
