@@ -243,20 +243,20 @@ TEST_F(CliProgramTest, TheTokenOfAStackGoesToItsOwnGatewayAlone) {
     EXPECT_EQ(list_at(server_.url()).exit_code, 0);
     EXPECT_EQ(list_at(server_.url() + "/").exit_code, 0);
     std::string received = "no call";
-    const http::TestServer other([&received](http::Server& server) {
-        server.route(Method::kGet, "/dispatch/v1/jobs", Access::open(), [&received](const Request& request) {
-            received = request.header("authorization");
+    const http::TestServer other([&](http::Server& server) {
+        server.route(Method::kGet, "/dispatch/v1/jobs", Access::open(), [&](const Request& request) {
+            set(received, request.header("authorization"));
             return Response::json(200, kJobs);
         });
     });
     const CommandResult refused = list_at(other.url());
-    EXPECT_EQ(received, "no call");
+    EXPECT_EQ(get(received), "no call");
     EXPECT_EQ(refused.exit_code, 1) << refused.out;
     for (const std::string& named : {other.url(), state, server_.url(), std::string("--token-file")})
         EXPECT_NE(refused.err.find(named), std::string::npos) << refused.err;
     options.environment["ATOLL_TOKEN"] = "given";
     EXPECT_EQ(list_at(other.url()).exit_code, 0);
-    EXPECT_EQ(received, "Bearer given");
+    EXPECT_EQ(get(received), "Bearer given");
 }
 
 TEST_F(CliProgramTest, AStackWithJobsUnderWayIsDeletedOnlyWhenTheyAreCancelledFirst) {
