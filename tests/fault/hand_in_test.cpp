@@ -100,7 +100,7 @@ TEST_F(HandInTest, AStoreThatAnswers500ForAWhileCostsWaitingAndNoTraining) {
 TEST_F(HandInTest, AGatewayThatTakesNoTokenOrIsDownCostsWaitingAndNoTraining) {
     refuse_writes(401);
     const std::string job = submit("broken-gateway");
-    EXPECT_TRUE(both_meet(job, "401")) << trainings(job).dump(2);
+    EXPECT_TRUE(both_meet(job, "send a token")) << trainings(job).dump(2);  // the gateway's words of a 401
     refuse_writes(403);
     EXPECT_TRUE(both_meet(job, "403")) << trainings(job).dump(2);
     ASSERT_TRUE(federation_->kill_component("gateway").ok());

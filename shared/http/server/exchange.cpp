@@ -44,10 +44,14 @@ const char* reason_phrase(int status) {
             return "Range Not Satisfiable";
         case 422:
             return "Unprocessable Content";
+        case 429:
+            return "Too Many Requests";
         case 500:
             return "Internal Server Error";
         case 503:
             return "Service Unavailable";
+        case 507:
+            return "Insufficient Storage";
         default:
             return status < 400 ? "OK" : "Error";
     }
