@@ -5,6 +5,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "shared/json/printable.h"
+
 namespace atl::http {
 namespace {
 
@@ -19,32 +21,6 @@ int hex_digit(char c) {
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
     return -1;
-}
-
-// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
-bool is_utf8(std::string_view text) {
-    std::size_t at = 0;
-    while (at < text.size()) {
-        const auto lead = static_cast<unsigned char>(text[at]);
-        const std::size_t length = lead < 0x80   ? 1
-                                   : lead < 0xC2 ? 0
-                                   : lead < 0xE0 ? 2
-                                   : lead < 0xF0 ? 3
-                                   : lead < 0xF5 ? 4
-                                                 : 0;
-        if (length == 0 || at + length > text.size()) return false;
-        char32_t letter = length == 1 ? lead : lead & (0x7FU >> length);
-        for (std::size_t i = 1; i < length; ++i) {
-            const auto byte = static_cast<unsigned char>(text[at + i]);
-            if ((byte & 0xC0U) != 0x80U) return false;
-            letter = letter << 6U | (byte & 0x3FU);
-        }
-        const bool is_surrogate = letter >= 0xD800 && letter < 0xE000;
-        if (is_surrogate || letter > 0x10FFFF || (length == 3 && letter < 0x800) || (length == 4 && letter < 0x10000))
-            return false;
-        at += length;
-    }
-    return true;
 }
 
 constexpr std::string_view kProblemPrefix = "urn:atoll:problem:";
@@ -229,7 +205,7 @@ Result<std::string> percent_decode(std::string_view text) {
         decoded.push_back(static_cast<char>(high * 16 + low));
         i += 2;
     }
-    if (decoded.find('\0') != std::string::npos || !is_utf8(decoded))
+    if (decoded.find('\0') != std::string::npos || !json::is_utf8(decoded))
         return invalid_argument("", "the address must be UTF-8 without NUL");
     return decoded;
 }

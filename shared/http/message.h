@@ -59,6 +59,9 @@ struct Page {
 };
 Result<Page> parse_page(const Request& request);
 
+// Before the path of a unix socket, where otherwise an address stands.
+inline constexpr std::string_view kUnixPrefix = "unix:";
+
 std::string percent_encode(std::string_view text);
 // kInvalidArgument also for what is then no UTF-8, or holds a NUL.
 Result<std::string> percent_decode(std::string_view text);

@@ -12,4 +12,11 @@ std::string printable(std::string_view bytes) {
     return text;
 }
 
+bool is_utf8(std::string_view bytes) try {
+    static_cast<void>(Json(std::string(bytes)).dump());  // of nlohmann's two ways to dump the one that throws
+    return true;
+} catch (const Json::type_error&) {
+    return false;
+}
+
 }  // namespace atl::json

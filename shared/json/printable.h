@@ -9,4 +9,7 @@ namespace atl::json {
 // says goes through it before it is kept, as the database takes nothing else.
 std::string printable(std::string_view bytes);
 
+// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+bool is_utf8(std::string_view bytes);
+
 }  // namespace atl::json

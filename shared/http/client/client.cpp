@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBackoffMax{5000};
 constexpr std::chrono::seconds kRetryAfterMax{30};
-constexpr std::string_view kUnixPrefix = "unix:";
 
 struct CurlDeleter {
     void operator()(CURL* handle) const { curl_easy_cleanup(handle); }

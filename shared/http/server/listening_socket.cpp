@@ -16,7 +16,6 @@ namespace {
 
 // A full backlog of a unix socket refuses at once, where TCP has the client try again: room for all who watch.
 constexpr int kBacklog = 4096;
-constexpr std::string_view kUnixPrefix = "unix:";
 
 UniqueFd listen_at(const addrinfo& where) {
     UniqueFd fd(::socket(where.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
