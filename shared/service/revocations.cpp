@@ -1,9 +1,6 @@
 #include "shared/service/revocations.h"
 
-#include <condition_variable>
-#include <mutex>
-
-#include "shared/base/contained.h"
+#include "shared/base/backoff.h"
 #include "shared/base/file.h"
 #include "shared/log/log.h"
 
@@ -41,10 +38,7 @@ Result<std::unique_ptr<TokenWatch>> TokenWatch::start(pg::Pool& pool, auth::Veri
     std::unique_ptr<TokenWatch> watch(new TokenWatch(pool, std::move(verifier), std::move(key_file)));
     ATOLL_RETURN_IF_ERROR(watch->renew());
     watch->thread_ = std::jthread([self = watch.get()](const std::stop_token& stop) {
-        std::mutex mutex;
-        std::condition_variable_any wake;
-        std::unique_lock lock(mutex);
-        while (!wake.wait_for(lock, stop, kRenewal, [&] { return stop.stop_requested(); }))
+        while (wait_unless_stopped(stop, kRenewal))
             if (const Status status = contained([&] { return self->renew(); }); !status.ok())
                 spdlog::warn("keys and revoked tokens stay as they were: {}", describe(status.error()));
     });

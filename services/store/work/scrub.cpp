@@ -1,11 +1,10 @@
 #include "services/store/work/scrub.h"
 
-#include <condition_variable>
 #include <cstdio>
 #include <exception>
-#include <mutex>
 
 #include "services/store/db/retention.h"
+#include "shared/base/backoff.h"
 #include "shared/log/log.h"
 
 namespace atl::store {
@@ -34,18 +33,17 @@ Status keep_place(pg::Pool& pool, const std::string& directory) {
     return set_last_scrubbed(*connection, directory);
 }
 
-// False when it is to stop. `wait` waits so long, or until then.
-template <class Wait>
+// False when it is to stop.
 bool scrub_directory(pg::Pool& pool, BlobStore& blobs, const std::string& directory, std::chrono::milliseconds pace,
-                     prometheus::Counter& looked_at, const Wait& wait) {
+                     prometheus::Counter& looked_at, const std::stop_token& stop) {
     const auto names = blobs.older_than(directory, std::chrono::seconds(0));
     for (const std::string& sha256 : names) {
         if (const Status status = scrub_blob(pool, blobs, sha256); !status.ok())
             spdlog::warn("looking at blob {}: {}", sha256, describe(status.error()));
         looked_at.Increment();
-        if (wait(pace / static_cast<std::int64_t>(names.size()))) return false;
+        if (!wait_unless_stopped(stop, pace / static_cast<std::int64_t>(names.size()))) return false;
     }
-    if (names.empty()) return !wait(pace);
+    if (names.empty()) return wait_unless_stopped(stop, pace);
     if (const Status kept = keep_place(pool, directory); !kept.ok())
         spdlog::warn("noting how far blobs were looked at: {}", describe(kept.error()));
     return true;
@@ -90,17 +88,11 @@ Scrubber::Scrubber(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds cycle,
     auto& damaged = metrics.gauge("atoll_store_blobs_damaged", "Blobs that are no longer what their name says");
     auto& looked_at = metrics.counter("atoll_store_blobs_scrubbed_total", "Blobs compared with their names");
     thread_ = std::jthread([&pool, &blobs, &looked_at, &damaged, cycle](const std::stop_token& stop) {
-        std::mutex mutex;
-        std::unique_lock lock(mutex);
-        std::condition_variable_any stopped;
-        const auto wait = [&](std::chrono::milliseconds time) {
-            return stopped.wait_for(lock, stop, time, [&stop] { return stop.stop_requested(); });
-        };
         const auto pace = std::chrono::duration_cast<std::chrono::milliseconds>(cycle) / kDirectories;
-        if (wait(pace)) return;
+        if (!wait_unless_stopped(stop, pace)) return;
         unsigned directory = next_directory(pool);
         try {
-            while (scrub_directory(pool, blobs, directory_name(directory), pace, looked_at, wait)) {
+            while (scrub_directory(pool, blobs, directory_name(directory), pace, looked_at, stop)) {
                 directory = (directory + 1) % kDirectories;
                 damaged.Set(static_cast<double>(blobs.damaged_count()));
             }

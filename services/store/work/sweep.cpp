@@ -1,13 +1,12 @@
 #include "services/store/work/sweep.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
 #include <iterator>
-#include <mutex>
 
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
+#include "shared/base/backoff.h"
 #include "shared/log/log.h"
 
 namespace atl::store {
@@ -95,14 +94,9 @@ Sweeper::Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, std
                  metrics::Registry& metrics, std::chrono::seconds grace) {
     auto& swept = metrics.counter("atoll_store_blobs_swept_total", "Blobs removed because no version needs them");
     thread_ = std::jthread([&pool, &blobs, &swept, age, rounds, grace](const std::stop_token& stop) {
-        std::mutex mutex;
-        std::unique_lock lock(mutex);
-        std::condition_variable_any stopped;
         std::chrono::seconds wait = grace;
-        while (!stopped.wait_for(lock, stop, wait, [&stop] { return stop.stop_requested(); })) {
-            wait = kSweepInterval;
+        for (; wait_unless_stopped(stop, wait); wait = kSweepInterval)
             swept.Increment(static_cast<double>(sweep_once(pool, blobs, age, rounds)));
-        }
     });
 }
 
