@@ -115,6 +115,12 @@ Status record_refusal(pg::Transaction& transaction, const Topics& topics, const 
     return apply_decision(transaction, topics, *job, count_refused_update(*job, facility, reason));
 }
 
+Result<std::string> job_owner(pg::Connection& connection, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT created_by FROM jobs WHERE id = $1", {id}));
+    if (rows.empty()) return not_found("no job " + id);
+    return rows.text(0, "created_by");
+}
+
 Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (rows.empty()) return not_found("there is no job " + id, "id");

@@ -19,6 +19,8 @@ Result<std::vector<Refusal>> read_refusals(const pg::Rows& rows, int row);
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
 
 // Locks the job's row as well, where its state is all that is asked.
+// Who submitted a job. kNotFound: there is none.
+Result<std::string> job_owner(pg::Connection& connection, const std::string& id);
 Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id);
 
 // Writes a decision of the round machine with its events.

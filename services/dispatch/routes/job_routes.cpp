@@ -144,8 +144,7 @@ Status resume(Routing&, pg::Transaction& transaction, const std::string& id) {
 // A job is changed by who submitted it, or by an admin.
 Status require_owner(pg::Connection& connection, const Request& request) {
     if (request.principal->role == auth::Role::kAdmin) return {};
-    ATOLL_TRY(const Json job, job_view(connection, request.param("id")));
-    const std::string owner = job.value("created_by", "");
+    ATOLL_TRY(const std::string owner, job_owner(connection, request.param("id")));
     if (owner == request.principal->subject) return {};
     return permission_denied("the job is of " + owner + "; only " + owner + " or an admin may change it");
 }
