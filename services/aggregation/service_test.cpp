@@ -418,12 +418,16 @@ struct SmallStore {
     }};
 };
 
+// A closed round of what that store holds.
+events::Event round_of(const SmallStore& store, events::Event closed) {
+    closed.data["base"] = store.base;
+    closed.data["updates"][0]["version"] = store.update;
+    return closed;
+}
+
 TEST_F(AggregationTest, TroubleOfTheStoreIsWaitedForAndRefusesNoUpdate) {
     SmallStore store(2);
-    auto event = closed(1);
-    event.data["base"] = store.base;
-    event.data["updates"][0]["version"] = store.update;
-    ASSERT_TRUE(take(event).ok());
+    ASSERT_TRUE(take(round_of(store, closed(1))).ok());
     const auto work = [&] {
         ASSERT_TRUE(work_once(store.server).ok());
         query("UPDATE aggregations SET lease_until = '-infinity'");
@@ -450,10 +454,7 @@ TEST_F(AggregationTest, TroubleOfTheStoreIsWaitedForAndRefusesNoUpdate) {
 
 TEST_F(AggregationTest, ABlobThatIsGoneIsAskedForAgainBeforeItsUpdateIsRefused) {
     SmallStore store(2);
-    auto event = closed(1);
-    event.data["base"] = store.base;
-    event.data["updates"][0]["version"] = store.update;
-    ASSERT_TRUE(take(event).ok());
+    ASSERT_TRUE(take(round_of(store, closed(1))).ok());
     store.blobs.erase(store.blob_of(store.update));
     for (int attempt = 1; attempt <= 10; ++attempt) {
         EXPECT_EQ(get("/v1/aggregations/j1/1").value()["state"], "planning") << attempt;

@@ -5,10 +5,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
-#include <memory>
 #include <thread>
 
-#include "tests/e2e/small_federation.h"
+#include "tests/e2e/federation_fixture.h"
 
 namespace atl {
 namespace {
@@ -20,15 +19,8 @@ using Clock = std::chrono::steady_clock;
 // Longer than a step that is refused is repeated.
 constexpr std::chrono::seconds kOutage{10};
 
-class HandInTest : public testing::Test {
+class HandInTest : public e2e::FederationTest {
   protected:
-    static void SetUpTestSuite() {
-        federation_ = std::make_unique<e2e::SmallFederation>();
-        const Status status = federation_->set_up();
-        ASSERT_TRUE(status.ok()) << status.error().message;
-    }
-    static void TearDownTestSuite() { federation_.reset(); }
-
     // A job of one round whose trainings may fail never.
     static std::string submit(const std::string& name) {
         Json spec = federation_->job_spec(name, 1);
@@ -77,11 +69,7 @@ class HandInTest : public testing::Test {
         ASSERT_GT(pid, 1);
         ASSERT_EQ(::kill(pid, SIGHUP), 0);
     }
-
-    static std::unique_ptr<e2e::SmallFederation> federation_;
 };
-
-std::unique_ptr<e2e::SmallFederation> HandInTest::federation_;
 
 TEST_F(HandInTest, AStoreThatAnswers500ForAWhileCostsWaitingAndNoTraining) {
     const fs::path store = federation_->path("stack") / "store";

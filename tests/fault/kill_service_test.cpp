@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <memory>
-
-#include "tests/e2e/small_federation.h"
+#include "tests/e2e/federation_fixture.h"
 
 namespace atl {
 namespace {
@@ -20,19 +18,7 @@ struct Death {
 constexpr char kTraining[] = "atoll.round.opened.v1";
 constexpr char kAggregating[] = "atoll.round.closed.v1";
 
-class KillServiceTest : public testing::TestWithParam<Death> {
-  protected:
-    static void SetUpTestSuite() {
-        federation_ = std::make_unique<e2e::SmallFederation>();
-        const Status status = federation_->set_up();
-        ASSERT_TRUE(status.ok()) << status.error().message;
-    }
-    static void TearDownTestSuite() { federation_.reset(); }
-
-    static std::unique_ptr<e2e::SmallFederation> federation_;
-};
-
-std::unique_ptr<e2e::SmallFederation> KillServiceTest::federation_;
+class KillServiceTest : public e2e::FederationTest, public testing::WithParamInterface<Death> {};
 
 TEST_P(KillServiceTest, AJobSurvivesItsDeathInARoundAndCountsEveryUpdateOnce) {
     e2e::SmallFederation& federation = *federation_;
