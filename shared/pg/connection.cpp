@@ -52,6 +52,29 @@ Param::Param(double value) {
     text_ = std::string(text.data(), end.ptr);
 }
 
+ResultHandle Connection::Impl::run(const std::string& sql, const std::vector<const char*>& values) {
+    constexpr std::size_t kPreparedMax = 256;  // a plan takes some 50 KiB of the server's memory
+    const int count = static_cast<int>(values.size());
+    auto known = prepared_.find(sql);
+    if (known == prepared_.end()) {
+        // BEGIN and its like have no plan; statements that are made anew each time must not fill the memory.
+        if (count > 0 && prepared_.size() < kPreparedMax) prepared_.emplace(sql, "");
+        return ResultHandle(PQexecParams(handle.get(), sql.c_str(), count, nullptr, values.data(), nullptr, nullptr,
+                                         /*resultFormat=*/0));
+    }
+    if (known->second.empty()) {
+        const std::string name = "s" + std::to_string(++names_);
+        ResultHandle made(PQprepare(handle.get(), name.c_str(), sql.c_str(), count, nullptr));
+        if (!succeeded(made.get())) return made;
+        known->second = name;
+    }
+    ResultHandle result(PQexecPrepared(handle.get(), known->second.c_str(), count, values.data(), nullptr, nullptr,
+                                       /*resultFormat=*/0));
+    const std::string state = error_field(result.get(), PG_DIAG_SQLSTATE);
+    if (state == kPlanChanged || state == kStatementGone) prepared_.erase(known);  // the next time plans anew
+    return result;
+}
+
 Connection::Connection(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Connection::~Connection() = default;
 Connection::Connection(Connection&&) noexcept = default;
@@ -65,8 +88,7 @@ Result<Rows> Connection::query(const std::string& sql, const std::vector<Param>&
         values.push_back(param.text() ? param.text()->c_str() : nullptr);
     }
     auto rows = std::make_shared<Rows::Impl>();
-    rows->result.reset(PQexecParams(impl_->handle.get(), sql.c_str(), static_cast<int>(values.size()), nullptr,
-                                    values.data(), nullptr, nullptr, /*resultFormat=*/0));
+    rows->result = impl_->run(sql, values);
     if (!succeeded(rows->result.get())) return make_error(impl_->handle.get(), rows->result.get());
     return Rows(std::move(rows));
 }

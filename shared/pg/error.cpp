@@ -6,11 +6,6 @@
 namespace atl::pg {
 namespace {
 
-std::string error_field(const PGresult* result, int which) {
-    const char* text = result != nullptr ? PQresultErrorField(result, which) : nullptr;
-    return text != nullptr ? text : "";
-}
-
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 ErrorCode error_code(std::string_view sqlstate) {
     if (sqlstate.empty()) return ErrorCode::kUnavailable;  // no answer: the connection broke
@@ -20,10 +15,16 @@ ErrorCode error_code(std::string_view sqlstate) {
     for (const std::string_view passing : {"08", "40", "53", "57"})  // connection, rollback, resources, shutdown
         if (sqlstate.starts_with(passing)) return ErrorCode::kUnavailable;
     if (sqlstate == "55P03" || sqlstate == "25P03" || sqlstate == "25P04") return ErrorCode::kUnavailable;
+    if (sqlstate == kPlanChanged || sqlstate == kStatementGone) return ErrorCode::kUnavailable;
     return ErrorCode::kInternal;
 }
 
 }  // namespace
+
+std::string error_field(const PGresult* result, int which) {
+    const char* text = result != nullptr ? PQresultErrorField(result, which) : nullptr;
+    return text != nullptr ? text : "";
+}
 
 Error make_error(PGconn* connection, const PGresult* result) {
     const std::string sqlstate = error_field(result, PG_DIAG_SQLSTATE);

@@ -66,6 +66,31 @@ TEST_F(PgTest, ErrorsCarryACodeAndTheConstraint) {
     EXPECT_EQ(error_of("SELECT pg_sleep(60)").code, ErrorCode::kUnavailable);
 }
 
+TEST_F(PgTest, AStatementThatComesAgainIsPreparedOnce) {
+    ASSERT_TRUE(connection_->script("CREATE TABLE a (name text PRIMARY KEY)").ok());
+    const auto count = [&] { return query("SELECT count(*) AS n FROM pg_prepared_statements").integer(0, "n"); };
+    for (int i = 0; i < 5; ++i) query("SELECT $1::int AS i", {i});
+    EXPECT_EQ(count(), 1);
+    query("INSERT INTO a VALUES ($1)", {"x"});
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(error_of("INSERT INTO a VALUES ($1)", {"x"}).code, ErrorCode::kConflict);
+    EXPECT_EQ(count(), 2);
+    for (int i = 0; i < 600; ++i) query("SELECT $1::int AS i" + std::to_string(i / 2), {i});
+    EXPECT_LE(count(), 256) << "statements that are made anew each time must not fill the server's memory";
+}
+
+TEST_F(PgTest, AChangedTableCostsOneUnavailableAnswer) {
+    ASSERT_TRUE(connection_->script("CREATE TABLE a (n int); INSERT INTO a VALUES (1)").ok());
+    const std::string sql = "SELECT * FROM a WHERE n = $1";
+    for (int i = 0; i < 2; ++i) query(sql, {1});
+    ASSERT_TRUE(connection_->script("ALTER TABLE a ADD COLUMN more int DEFAULT 7").ok());
+    EXPECT_EQ(error_of(sql, {1}).code, ErrorCode::kUnavailable);
+    EXPECT_EQ(query(sql, {1}).integer(0, "more"), 7);
+    query(sql, {1});
+    ASSERT_TRUE(connection_->script("DEALLOCATE ALL").ok());
+    EXPECT_EQ(error_of(sql, {1}).code, ErrorCode::kUnavailable);
+    EXPECT_EQ(query(sql, {1}).integer(0, "n"), 1);
+}
+
 TEST_F(PgTest, AnUnreachableServerIsUnavailable) {
     const auto result = connect("host=127.0.0.1 port=1 dbname=x");
     ASSERT_FALSE(result.ok());
