@@ -12,12 +12,21 @@ namespace {
 
 using json::Json;
 
-const std::string kJobQuery =
-    "SELECT j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS "
-    "shown, j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
+// What a list shows of a job; of the specification, which may be long, two members.
+const std::string kJobColumns =
+    "j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS shown, "
+    "j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
     pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
-    "ORDER BY number DESC LIMIT 1), '') AS version FROM jobs j ";
+    "ORDER BY number DESC LIMIT 1), '') AS version";
+// One job whole, with its tasks over all rounds as {"train": {"done": 2, …}, …}; cleaning up is not shown. One
+// statement, so that it is one state of the job.
+const std::string kJobQuery =
+    "SELECT j.spec, j.records, " + kJobColumns +
+    ", (SELECT jsonb_object_agg(kind, states) FROM (SELECT kind, jsonb_object_agg(state, n) AS states FROM "
+    "(SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = j.id AND state IN ('pending', 'running') AND kind "
+    "<> 'clean' GROUP BY kind, state UNION ALL SELECT kind, state, count FROM ended_tasks WHERE owner = j.id AND kind "
+    "<> 'clean') AS counts GROUP BY kind) AS kinds) AS tasks FROM jobs j WHERE j.id = $1";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
     return rows.is_null(row, column) ? Json() : Json(rows.text(row, column));
@@ -54,12 +63,12 @@ Json read_job(const pg::Rows& rows, int row) {
 }
 
 // Who trains for the job, and who no more; none where the row has been damaged.
-Json participants_view(const pg::Rows& rows, const std::string& id) {
+Json participants_view(const pg::Rows& rows, const Json& spec) {
     JobView job;
-    auto spec = read_job_spec(rows, id);
+    auto parsed = parse_job_spec(spec, JobSource::kDatabase);
     auto records = read_records(rows, 0);
-    if (!spec.ok() || !records.ok()) return Json::array();
-    job.spec = std::move(spec).value();
+    if (!parsed.ok() || !records.ok()) return Json::array();
+    job.spec = std::move(parsed).value();
     job.records = std::move(records).value();
     Json participants = Json::array();
     for (const auto& participant : job.spec.participants) {
@@ -71,19 +80,6 @@ Json participants_view(const pg::Rows& rows, const std::string& id) {
                                 {"reason", record.reason}});
     }
     return participants;
-}
-
-// {"train": {"done": 2, …}, …} over the job's rounds; cleaning up is not shown.
-Result<Json> task_summary(pg::Connection& connection, const std::string& job) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        connection.query("SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = $1 AND state IN "
-                         "('pending', 'running') AND kind <> 'clean' GROUP BY kind, state UNION ALL SELECT kind, "
-                         "state, count FROM ended_tasks WHERE owner = $1 AND kind <> 'clean' ORDER BY kind, state",
-                         {job}));
-    Json summary = Json::object();
-    for (int i = 0; i < rows.size(); ++i) summary[rows.text(i, "kind")][rows.text(i, "state")] = rows.integer(i, "n");
-    return summary;
 }
 
 Json task_view(const Task& task) {
@@ -191,19 +187,21 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
 }  // namespace
 
 Result<Json> job_view(pg::Connection& connection, const std::string& id) {
-    ATOLL_TRY(const pg::Rows rows, connection.query(kJobQuery + "WHERE j.id = $1", {id}));
+    ATOLL_TRY(const pg::Rows rows, connection.query(kJobQuery, {id}));
     if (rows.empty()) return not_found("no job " + id);
+    Json spec = rows.json(0, "spec");
     Json view = read_job(rows, 0);
-    ATOLL_TRY(const pg::Rows whole, connection.query("SELECT spec, records FROM jobs WHERE id = $1", {id}));
-    view["spec"] = whole.json(0, "spec");
-    view["participants"] = participants_view(whole, id);
-    ATOLL_TRY(view["tasks"], task_summary(connection, id));
+    view["participants"] = participants_view(rows, spec);
+    view["spec"] = std::move(spec);
+    view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");
     return view;
 }
 
 Result<std::vector<Json>> job_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
     ATOLL_TRY(const pg::Rows rows,
-              connection.query(kJobQuery + "WHERE $1 = '' OR j.id < $1 ORDER BY j.id DESC LIMIT $2", {after, limit}));
+              connection.query(
+                  "SELECT " + kJobColumns + " FROM jobs j WHERE $1 = '' OR j.id < $1 ORDER BY j.id DESC LIMIT $2",
+                  {after, limit}));
     std::vector<Json> jobs;
     for (int i = 0; i < rows.size(); ++i) jobs.push_back(read_job(rows, i));
     return jobs;
