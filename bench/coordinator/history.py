@@ -8,82 +8,13 @@ facility is worked with: theirs is a directory of this machine that may not be u
 spread of each request through the gateway and the CPU time of the idle services and their database.
 """
 import argparse
-import http.client
-import json
 import os
 import statistics
-import struct
-import subprocess
-import sys
 import time
-import urllib.parse
+
+from stack import Stack, prepare, submit
 
 SITES = 128
-
-
-class Stack:
-    def __init__(self, options):
-        self.atoll = os.path.join(options.bin, "atoll")
-        self.state = options.state
-        subprocess.run([self.atoll, "up", "--port-base", "0", "--state", self.state], check=True)
-        with open(os.path.join(self.state, "stack.json")) as file:
-            self.description = json.load(file)
-        with open(os.path.join(self.state, "tokens", "admin.token")) as file:
-            self.token = file.read().strip()
-        self.gateway = http.client.HTTPConnection(urllib.parse.urlparse(self.description["gateway"]).netloc)
-
-    def call(self, method, path, body=None):
-        headers = {"Authorization": "Bearer " + self.token, "Content-Type": "application/json"}
-        self.gateway.request(method, path, json.dumps(body) if body is not None else None, headers)
-        answer = self.gateway.getresponse()
-        text = answer.read()
-        if answer.status >= 300:
-            sys.exit(f"{method} {path}: {answer.status} {text.decode()}")
-        return json.loads(text)
-
-    def sql(self, script):
-        command = ["psql", "-qAt", "-v", "ON_ERROR_STOP=1", self.description["postgres"]]
-        environment = dict(os.environ, PGOPTIONS="-c search_path=dispatch")
-        return subprocess.run(command, input=script, env=environment, text=True, check=True, capture_output=True).stdout
-
-    def down(self):
-        subprocess.run([self.atoll, "down", "--delete", "--yes", "--cancel-jobs", "--state", self.state], check=True)
-
-
-def make_model(directory):
-    os.makedirs(directory, exist_ok=True)
-    with open(os.path.join(directory, "config.json"), "w") as file:
-        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 2048}, file)
-    head = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
-    with open(os.path.join(directory, "model.safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head + bytes(16))
-
-
-def prepare(stack):
-    make_model(os.path.join(stack.state, "model"))
-    with_token = dict(os.environ, ATOLL_STATE=stack.state)
-    subprocess.run([stack.atoll, "model", "push", "tiny", os.path.join(stack.state, "model"), "--tag", "base", "--state",
-                    stack.state], env=with_token, check=True, stdout=subprocess.DEVNULL)
-    stack.call("POST", "/registry/v1/datasets",
-               {"name": "it", "language": "it", "license": "CC0-1.0", "template": "{{text}}"})
-    counts = {"documents": 10, "rows": 100, "tokens": 5000}
-    for i in range(SITES):
-        name = f"site-{i}"
-        stack.call("POST", "/dispatch/v1/facilities",
-                   {"name": name, "transport": {"kind": "local"}, "batch": {"kind": "local"},
-                    "work_dir": os.path.join(stack.state, "sites", name)})
-        version = stack.call("POST", "/registry/v1/datasets/it/versions",
-                             {"tokenizer_sha256": "b" * 64, "seq_len": 128, "batching": "packing", "train": counts,
-                              "validation": counts, "fingerprint": f"{i:064x}"})["version"]
-        stack.call("PUT", f"/registry/v1/datasets/it/versions/{version}/copies/{name}", {"path": f"datasets/it/{i}"})
-    stack.sql("UPDATE facilities SET retry_at = now() + interval '1 hour'")
-
-
-def submit(stack, name):
-    return stack.call("POST", "/dispatch/v1/jobs",
-                      {"name": name, "model": {"name": "tiny", "version": "base"}, "output_model": name,
-                       "participants": [{"facility": f"site-{i}", "dataset": "it"} for i in range(SITES)],
-                       "rounds": 2, "training": {"steps": 3}})["id"]
 
 
 def add_history(stack, tasks):
@@ -153,7 +84,7 @@ def show(what, times):
 def measure(stack, label, idle_s):
     print(f"\n{label}\n\n| request | median ms | min–max |\n|---|---|---|")
     ids = []
-    show(f"POST a job of {SITES} participants", timed(lambda i: ids.append(submit(stack, f"{label.split()[0].lower()}-{i}")), 5))
+    show(f"POST a job of {SITES} participants", timed(lambda i: ids.append(submit(stack, f"{label.split()[0].lower()}-{i}", SITES)), 5))
     show("GET the newest job", timed(lambda _: stack.call("GET", f"/dispatch/v1/jobs/{ids[-1]}"), 50))
     if label.startswith("With "):
         show("GET a job of 25,000 ended tasks", timed(lambda _: stack.call("GET", "/dispatch/v1/jobs/h1"), 50))
@@ -174,9 +105,9 @@ def main():
     parser.add_argument("--idle", type=int, default=20)
     parser.add_argument("--keep", action="store_true", help="leaves the stack running")
     options = parser.parse_args()
-    stack = Stack(options)
+    stack = Stack(options.bin, options.state)
     try:
-        prepare(stack)
+        prepare(stack, SITES)
         measure(stack, "Without history", options.idle)
         add_history(stack, options.tasks)
         measure(stack, f"With {options.tasks} finished tasks", options.idle)
