@@ -114,6 +114,39 @@ TEST_F(StoreTest, TheMeanOfOneUpdateMakesThatUpdateTheGlobalModel) {
     EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/versions/" + base).body).at("kind"), "base");
 }
 
+TEST_F(StoreTest, WhatARoundHasMadeIsListedAsItsOwnThoughAnotherMadeTheSameBytes) {
+    create_model("out");
+    const std::string base = create_version("out", stored({{"f", "base"}}));
+    const Json manifest = stored({{"f", "update"}});
+    const auto post = [&](const std::string& kind, const std::string& job, int round) {
+        const Json version = {{"manifest", manifest}, {"kind", kind},
+                              {"parents", {base}},    {"job", job},
+                              {"round", round},       {"contributions", {{{"facility", job}, {"version", base}}}}};
+        return call(Method::kPost, "/v1/models/out/versions", version).status;
+    };
+    EXPECT_EQ(post("update", "first", 1), 201);
+    EXPECT_EQ(post("global", "first", 1), 201) << "of one update";
+    EXPECT_EQ(post("update", "again", 2), 200);
+    EXPECT_EQ(post("update", "again", 2), 200);
+    const auto made = [&](const std::string& query) {
+        return Json::parse(call(Method::kGet, "/v1/models/out/versions?" + query).body).at("items");
+    };
+    EXPECT_EQ(made("job=first&round=1").size(), 2U);
+    EXPECT_EQ(made("job=first&round=1&kind=global").size(), 1U);
+    EXPECT_EQ(made("job=again&round=2&kind=global").size(), 0U);
+    EXPECT_EQ(made("job=again&round=1").size(), 0U);
+    const Json again = made("job=again&round=2");
+    ASSERT_EQ(again.size(), 1U);
+    EXPECT_EQ(again[0].at("digest"), made("job=first&round=1")[0].at("digest"));
+    EXPECT_EQ(again[0].at("kind"), "update");
+    EXPECT_EQ(again[0].at("round"), 2);
+    EXPECT_EQ(again[0].at("contributions")[0].at("facility"), "again");
+    EXPECT_EQ(made("kind=update").size(), 0U) << "it is a global model by now";
+    for (const auto& [query, field] : std::map<std::string, std::string>{
+             {"job=first", "round"}, {"round=1", "job"}, {"job=first&round=x", "round"}, {"kind=x", "kind"}})
+        EXPECT_EQ(problem_field(call(Method::kGet, "/v1/models/out/versions?" + query)), field) << query;
+}
+
 TEST_F(StoreTest, LineageIsKeptAndParentsMustExist) {
     create_model("llama");
     const std::string base = create_version("llama", stored({{"config.json", "{}"}}));

@@ -28,14 +28,19 @@ Json read_model(const pg::Rows& rows, int row) {
             {"created_at", rows.text(row, "created_at")}};
 }
 
-std::string version_query(bool with_manifest, const std::string& rest) {
+// The versions of rounds as these made them: another round may have been the first to make the same bytes.
+constexpr const char* kOfRounds =
+    "(SELECT sequence, model, digest, r.kind, r.parents, r.job, r.round, r.contributions, metrics, created_by,"
+    " created_at FROM versions JOIN round_versions r USING (model, digest)) v";
+
+std::string version_query(bool with_manifest, const std::string& rest, const char* from = "versions v") {
     return "SELECT sequence, model, v.digest AS digest, kind, parents, job, round, contributions, metrics, "
            "created_by, " +
            time_column("created_at") + ", size_bytes, file_count, " + (with_manifest ? "body" : "NULL AS body") +
            ", (SELECT coalesce(jsonb_agg(tag ORDER BY tag), '[]') FROM tags t"
            " WHERE t.model = v.model AND t.digest = v.digest) AS tags"
-           " FROM versions v JOIN manifests m ON m.digest = v.digest " +
-           rest;
+           " FROM " +
+           from + " JOIN manifests m ON m.digest = v.digest " + rest;
 }
 
 Json read_version(const pg::Rows& rows, int row) {
@@ -147,6 +152,12 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
                           " metrics = excluded.metrics WHERE versions.kind = 'update' AND excluded.kind = 'global'",
                           {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
                            version.round, version.contributions, version.metrics, subject}));
+    if (version.job && version.round)
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("INSERT INTO round_versions (job, round, kind, model, digest, parents, contributions)"
+                              " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+                              {version.job, version.round, to_string(version.kind), model, version.digest,
+                               Json(version.parents), version.contributions}));
     ATOLL_TRY(const auto rows,
               transaction.query(version_query(false, "WHERE v.model = $1 AND v.digest = $2"), {model, version.digest}));
     return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
@@ -169,7 +180,7 @@ Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const st
     return read_stored_version(rows);
 }
 
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const std::string& kind,
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
                            const http::Page& page) {
     ATOLL_RETURN_IF_ERROR(find_model(connection, model));
     std::int64_t after = 0;
@@ -181,8 +192,10 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
     ATOLL_TRY(const auto rows,
               connection.query(version_query(false,
                                              "WHERE v.model = $1 AND sequence > $2 AND ($4 = '' OR v.kind = $4)"
-                                             " ORDER BY sequence LIMIT $3"),
-                               {model, after, page.limit + 1, kind}));
+                                             " AND ($5 = '' OR (v.job = $5 AND v.round = $6))"
+                                             " ORDER BY sequence LIMIT $3",
+                                             filter.job.empty() ? "versions v" : kOfRounds),
+                               {model, after, page.limit + 1, filter.kind, filter.job, filter.round}));
     return make_page(rows, page, "sequence", read_version);
 }
 

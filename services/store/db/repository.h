@@ -38,8 +38,8 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
 Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest);
-// Only those of that kind, unless it is empty.
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const std::string& kind,
+// Those of a round as it made them: with its kind, parents, job, round and contributions.
+Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
                            const http::Page& page);
 
 // {"model","tag","digest","updated_at"}; kNotFound if the model has no such version.

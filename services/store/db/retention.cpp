@@ -72,10 +72,11 @@ Status delete_version(pg::Transaction& transaction, const std::string& model, co
     ATOLL_RETURN_IF_ERROR(check_untagged(transaction, " AND digest = $2", {model, digest}, what));
     ATOLL_RETURN_IF_ERROR(check_others(transaction, "v.model = $1 AND v.digest = $2", "true", {model, digest}, what));
     ATOLL_TRY(const auto newest,
-              transaction.query(std::string("SELECT job FROM versions v WHERE model = $1 AND digest = $2 AND NOT ") +
+              transaction.query(std::string("SELECT v.job FROM round_versions v WHERE model = $1 AND digest = $2"
+                                            " AND NOT ") +
                                     kIsElsewhere +
-                                    " AND kind = 'global' AND round >= (SELECT max(round) FROM versions o"
-                                    " WHERE o.job = v.job AND o.kind = 'global')",
+                                    " AND kind = 'global' AND round >= (SELECT max(round) FROM round_versions o"
+                                    " WHERE o.job = v.job AND o.kind = 'global') ORDER BY v.job LIMIT 1",
                                 {model, digest}));
     if (!newest.empty()) return needed(what, "it is the newest model of job " + newest.text(0, "job"));
     ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
@@ -102,19 +103,22 @@ Status delete_tag(pg::Transaction& transaction, const std::string& model, const 
 
 Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const std::string& model,
                                             std::int64_t count_max) {
-    ATOLL_TRY(const auto rows,
-              connection.query("SELECT v.model AS model, v.digest AS digest, v.kind AS kind, v.job AS job,"
-                               " v.round AS round, m.size_bytes AS size FROM versions v"
-                               " JOIN manifests m ON m.digest = v.digest"
-                               " JOIN (SELECT job, max(round) AS round FROM versions WHERE job IS NOT NULL"
-                               " AND kind IN ('update', 'global') GROUP BY job) newest ON newest.job = v.job"
-                               " WHERE v.kind IN ('update', 'optimizer_state') AND v.round <= newest.round - $1::int"
-                               " AND ($2 = '' OR v.model = $2)"
-                               " AND (v.read_at IS NULL OR v.read_at < now() - interval '1 day')"
-                               " AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.model = v.model AND t.digest = v.digest)"
-                               " AND NOT EXISTS (SELECT 1 FROM versions c WHERE c.parents->>0 = v.digest"
-                               " AND c.digest <> v.digest) ORDER BY v.sequence LIMIT $3",
-                               {rounds, model, count_max}));
+    ATOLL_TRY(
+        const auto rows,
+        connection.query("WITH newest AS MATERIALIZED (SELECT job, max(round) AS round FROM round_versions"
+                         " WHERE kind IN ('update', 'global') GROUP BY job)"
+                         " SELECT v.model AS model, v.digest AS digest, v.kind AS kind, v.job AS job,"
+                         " v.round AS round, m.size_bytes AS size FROM versions v"
+                         " JOIN manifests m ON m.digest = v.digest"
+                         " WHERE v.kind IN ('update', 'optimizer_state') AND v.job IS NOT NULL AND v.round IS NOT NULL"
+                         " AND NOT EXISTS (SELECT 1 FROM round_versions r JOIN newest ON newest.job = r.job"
+                         " WHERE r.model = v.model AND r.digest = v.digest AND r.round > newest.round - $1::int)"
+                         " AND ($2 = '' OR v.model = $2)"
+                         " AND (v.read_at IS NULL OR v.read_at < now() - interval '1 day')"
+                         " AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.model = v.model AND t.digest = v.digest)"
+                         " AND NOT EXISTS (SELECT 1 FROM versions c WHERE c.parents->>0 = v.digest"
+                         " AND c.digest <> v.digest) ORDER BY v.sequence LIMIT $3",
+                         {rounds, model, count_max}));
     std::vector<Json> outdated;
     for (int row = 0; row < rows.size(); ++row)
         outdated.push_back({{"model", rows.text(row, "model")},

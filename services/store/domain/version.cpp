@@ -1,6 +1,7 @@
 #include "services/store/domain/version.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
@@ -17,6 +18,7 @@ constexpr std::size_t kDigestsMax = 4096;
 constexpr std::size_t kDescriptionBytesMax = 4096;
 constexpr std::size_t kMetricsBytesMax = 64U << 10;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 53;
+constexpr std::int64_t kRoundMax = 1'000'000;
 constexpr std::int64_t kUploadFactor = 4;
 constexpr std::int64_t kManifestFactor = 4;
 constexpr std::int64_t kManifestAllowanceBytes = std::int64_t{512} << 10;
@@ -93,10 +95,19 @@ const char* to_string(Kind kind) {
     return "base";
 }
 
-Status check_kind_filter(const std::string& kind) {
-    for (const Kind candidate : {Kind::kBase, Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState})
-        if (kind.empty() || kind == to_string(candidate)) return {};
-    return invalid_argument("kind", "must be base, update, global or optimizer_state");
+Result<VersionFilter> parse_version_filter(const std::string& kind, const std::string& job, const std::string& round) {
+    const auto is_kind = [&](Kind candidate) { return kind == to_string(candidate); };
+    constexpr Kind kAll[] = {Kind::kBase, Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState};
+    if (!kind.empty() && std::none_of(std::begin(kAll), std::end(kAll), is_kind))
+        return invalid_argument("kind", "must be base, update, global or optimizer_state");
+    VersionFilter filter{kind, job, 0};
+    const char* end = round.data() + round.size();
+    const auto [parsed, error] = std::from_chars(round.data(), end, filter.round);
+    if (!round.empty() && (error != std::errc() || parsed != end || filter.round < 0 || filter.round > kRoundMax))
+        return invalid_argument("round", "must be a whole number from 0 to " + std::to_string(kRoundMax));
+    if (job.empty() != round.empty())
+        return invalid_argument(job.empty() ? "job" : "round", "job and round are given together or not at all");
+    return filter;
 }
 
 Result<NewModel> parse_new_model(const Json& body) {
@@ -119,7 +130,7 @@ Result<NewVersion> parse_new_version(const Json& body) {
     const Json& contributions = reader.array_or_null("contributions");
     const Json& metrics = reader.object_or_null("metrics");
     const std::string job = reader.string_or("job", "");
-    const std::int64_t round = reader.integer_or("round", -1, 0, 1'000'000);
+    const std::int64_t round = reader.integer_or("round", -1, 0, kRoundMax);
     version.kind = parse_kind(reader);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(version.manifest, store_client::parse_manifest(manifest));

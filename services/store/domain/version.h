@@ -21,8 +21,15 @@ struct NewModel {
 
 enum class Kind { kBase, kUpdate, kGlobal, kOptimizerState };
 const char* to_string(Kind kind);
-// Of a list; "" is none.
-Status check_kind_filter(const std::string& kind);
+
+// Which versions of a model are listed.
+struct VersionFilter {
+    std::string kind;  // empty: all
+    std::string job;   // empty: of all; else those that this round of the job has made
+    std::int64_t round = 0;
+};
+// From a list's query, "" what is not there. kInvalidArgument names what is wrong.
+Result<VersionFilter> parse_version_filter(const std::string& kind, const std::string& job, const std::string& round);
 
 struct NewVersion {
     store_client::Manifest manifest;

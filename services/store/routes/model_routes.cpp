@@ -181,10 +181,12 @@ Result<Response> post_version(Routing& routing, const Request& request) {
 
 Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    const auto wanted = request.query.find("kind");
-    const std::string kind = wanted == request.query.end() ? "" : wanted->second;
-    ATOLL_RETURN_IF_ERROR(check_kind_filter(kind));
-    ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), kind, page));
+    const auto wanted = [&](const char* key) {
+        const auto found = request.query.find(key);
+        return found == request.query.end() ? "" : found->second;
+    };
+    ATOLL_TRY(const VersionFilter filter, parse_version_filter(wanted("kind"), wanted("job"), wanted("round")));
+    ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), filter, page));
     return Response::json(200, versions);
 }
 

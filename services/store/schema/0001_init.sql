@@ -46,6 +46,21 @@ CREATE INDEX versions_digest ON versions (digest);
 CREATE INDEX versions_listing ON versions (model, sequence);
 CREATE INDEX versions_bases ON versions (model, sequence) WHERE kind = 'base';
 
+-- What each round of a job has made. Equal bytes are one version, whoever makes them: a job that is run again makes the
+-- versions of the first one, and an update may be a global model as well.
+CREATE TABLE round_versions (
+    job           text NOT NULL,
+    round         integer NOT NULL,
+    kind          text NOT NULL,
+    model         text NOT NULL,
+    digest        text NOT NULL,
+    parents       jsonb NOT NULL,
+    contributions jsonb NOT NULL,
+    PRIMARY KEY (job, round, kind, model, digest),
+    CONSTRAINT round_versions_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest) ON DELETE CASCADE
+);
+CREATE INDEX round_versions_digest ON round_versions (model, digest);
+
 CREATE TABLE tags (
     model      text NOT NULL,
     tag        text NOT NULL,

@@ -20,11 +20,14 @@ class RetentionTest : public StoreTest {
     // A version of one file, which no other has.
     std::string make(const std::string& model, const std::string& kind, const std::vector<std::string>& parents,
                      int round) {
-        Json version = {
-            {"manifest", stored({{"config.json", std::to_string(++count_)}})}, {"kind", kind}, {"parents", parents}};
-        if (round > 0) version.update({{"job", "job1"}, {"round", round}});
+        return make_of(stored({{"config.json", std::to_string(++count_)}}), model, kind, parents, "job1", round);
+    }
+    std::string make_of(const Json& manifest, const std::string& model, const std::string& kind,
+                        const std::vector<std::string>& parents, const std::string& job, int round) {
+        Json version = {{"manifest", manifest}, {"kind", kind}, {"parents", parents}};
+        if (round > 0) version.update({{"job", job}, {"round", round}});
         const auto made = call(Method::kPost, "/v1/models/" + model + "/versions", version);
-        EXPECT_EQ(made.status, 201) << made.body;
+        EXPECT_TRUE(made.ok()) << made.body;
         return Json::parse(made.body).at("digest");
     }
     // Why it stays; empty: it is gone.
@@ -116,6 +119,22 @@ TEST_F(RetentionTest, UpdatesOfOldRoundsGoAndNothingElse) {
     EXPECT_TRUE(is_there(fetched));
     EXPECT_EQ(prune({{"keep_updates_rounds", 1}}).at("versions").size(), 2U);
     EXPECT_EQ(problem_field(call(Method::kPost, "/v1/prune", {{"keep_updates_rounds", 0}})), "keep_updates_rounds");
+}
+
+TEST_F(RetentionTest, WhatAJobThatIsRunAgainHasMadeAgainStaysAsIfItWereNew) {
+    const Json manifest = stored({{"config.json", "update"}}), mean = stored({{"config.json", "global"}});
+    const std::string update = make_of(manifest, "out", "update", {base_}, "job1", 1);
+    const std::string global = make_of(mean, "out", "global", {base_}, "job1", 1);
+    make("out", "global", {base_}, 9);
+    ASSERT_EQ(make_of(manifest, "out", "update", {base_}, "job2", 1), update);
+    ASSERT_EQ(make_of(mean, "out", "global", {base_}, "job2", 1), global);
+    EXPECT_EQ(prune({{"keep_updates_rounds", 2}}).at("versions").size(), 0U) << "the second job's round is new";
+    EXPECT_TRUE(names(remove("out/versions/" + global), "job2"));
+    make_of(stored({{"config.json", "next"}}), "out", "global", {base_}, "job2", 3);
+    EXPECT_EQ(prune({{"keep_updates_rounds", 2}}).at("versions").size(), 1U);
+    EXPECT_FALSE(is_there(update));
+    EXPECT_EQ(row_count("round_versions WHERE digest = '" + update + "'"), 0);
+    EXPECT_EQ(remove("out/versions/" + global), "");
 }
 
 TEST_F(RetentionTest, ARottenBlobIsNamedWithItsVersionsAndHealsWhenItIsSentAgain) {
