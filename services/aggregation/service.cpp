@@ -20,8 +20,8 @@ class RunningAggregation final : public service::Running {
           inbox_(
               context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
               {rounds_topic(settings.topic_prefix)},
-              [prefix = settings.topic_prefix](pg::Transaction& transaction, const events::Event& event) {
-                  return apply_event(transaction, event, prefix);
+              [settings](pg::Transaction& transaction, const events::Event& event) {
+                  return apply_event(transaction, event, settings);
               },
               context.metrics, service::instance_name(context.settings)),
           routing_{context.pool} {

@@ -8,6 +8,7 @@
 #include "services/aggregation/db/repository.h"
 #include "services/aggregation/events/events.h"
 #include "services/aggregation/routes/routes.h"
+#include "services/aggregation/testing/fake_dispatch.h"
 #include "services/aggregation/work/worker.h"
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
@@ -58,11 +59,24 @@ class AggregationTest : public service::RoutesFixture {
         event.data["quorum"] = 1;
         return event;
     }
+    // Of a round that dispatch knows as the event says it.
     Status take(const events::Event& event) {
+        dispatch_.add(event.data);
+        return hear(event);
+    }
+    // Whatever dispatch knows.
+    Status hear(const events::Event& event) {
+        Settings settings;
+        settings.dispatch_url = dispatch_.url();
+        settings.token_file = make_token();
         auto lease = pool_->acquire().value();
         auto transaction = pg::Transaction::begin(*lease).value();
-        ATOLL_RETURN_IF_ERROR(apply_event(transaction, event, ""));
+        ATOLL_RETURN_IF_ERROR(apply_event(transaction, event, settings));
         return transaction.commit();
+    }
+    std::filesystem::path make_token() {
+        EXPECT_TRUE(write_file_atomic(directory_.path() / "token", "token").ok());
+        return directory_.path() / "token";
     }
     Claim claim(const std::string& worker = "w") {
         return claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), worker}).value().value();
@@ -79,8 +93,7 @@ class AggregationTest : public service::RoutesFixture {
     Settings settings_of(const http::TestServer& store) {
         Settings settings;
         settings.store_url = store.url();
-        settings.token_file = directory_.path() / "token";
-        EXPECT_TRUE(write_file_atomic(settings.token_file, "token").ok());
+        settings.token_file = make_token();
         return settings;
     }
     // Has a worker do what is due, with that store.
@@ -94,6 +107,7 @@ class AggregationTest : public service::RoutesFixture {
 
     std::optional<Routing> routing_;
     TemporaryDirectory directory_;
+    FakeDispatch dispatch_;
     pg::HeldLeases held_;
 };
 
@@ -173,7 +187,39 @@ TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddr
     EXPECT_EQ(rows.json(0, "event")["data"]["round"], 1);
     EXPECT_NE(rows.json(0, "event")["data"]["error"].get<std::string>().find("strategy.name"), std::string::npos);
     event.data.erase("job");
-    EXPECT_FALSE(take(event).ok());
+    EXPECT_EQ(hear(event).error().field, "data.job");
+}
+
+TEST_F(AggregationTest, OfAClosedRoundOnlyWhatDispatchSaysIsBelieved) {
+    auto forged = closed(1);
+    EXPECT_EQ(hear(forged).error().code, ErrorCode::kNotFound) << "dispatch has no such round";
+    dispatch_.set_refusal(conflict("round 1 waits for no aggregation", "round"));
+    EXPECT_EQ(hear(forged).error().message, "round 1 waits for no aggregation");
+    dispatch_.set_refusal(conflict("the job is cancelled", "id"));
+    EXPECT_TRUE(hear(forged).ok()) << "it was closed, and nobody waits any more";
+    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 0);
+    dispatch_.set_refusal({});
+    dispatch_.add(closed(1).data);
+    forged.data.update({{"base", std::string(64, 'f')}, {"model", "victim"}, {"updates", Json::array()}});
+    ASSERT_TRUE(hear(forged).ok());
+    const Json known = get("/v1/aggregations/j1/1").value();
+    for (const char* member : {"base", "model", "updates"}) EXPECT_EQ(known[member], closed(1).data[member]) << member;
+    EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0);
+}
+
+TEST_F(AggregationTest, AClosedRoundWaitsForADispatchInTrouble) {
+    dispatch_.add(closed(1).data);
+    for (const int status : {500, 401, 403, 404, 409, 429, 503}) {
+        dispatch_.set_trouble(status);
+        EXPECT_EQ(hear(closed(1)).error().code, ErrorCode::kUnavailable) << status;
+    }
+    dispatch_.set_trouble(0);
+    dispatch_.set("j1/1", closed(2).data);
+    EXPECT_EQ(hear(closed(1)).error().code, ErrorCode::kUnavailable) << "it told of another round";
+    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 0);
+    dispatch_.add(closed(1).data);
+    EXPECT_TRUE(hear(closed(1)).ok());
+    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 1);
 }
 
 TEST_F(AggregationTest, ARoundThatIsAskedForAgainIsAnsweredAgainOnceItHasAnAnswer) {

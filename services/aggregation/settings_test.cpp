@@ -11,11 +11,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-const Json kLeast = {{"store_url", "http://127.0.0.1:7400/store"}, {"token_file", "/t"}};
+const Json kLeast = {{"store_url", "http://127.0.0.1:7400/store"},
+                     {"dispatch_url", "http://127.0.0.1:7400/dispatch"},
+                     {"token_file", "/t"}};
 
 TEST(AggregationSettingsTest, WhatIsNotGivenHasItsDefault) {
     const Settings settings = parse_settings(kLeast).value();
     EXPECT_EQ(settings.store_url, kLeast["store_url"].get<std::string>());
+    EXPECT_EQ(settings.dispatch_url, kLeast["dispatch_url"].get<std::string>());
     EXPECT_EQ(settings.workers, 2);
     EXPECT_EQ(settings.part_bytes, 8 << 20);
     EXPECT_EQ(settings.lease_s, 15);
@@ -25,6 +28,8 @@ TEST(AggregationSettingsTest, EachWrongKeyIsNamedInFull) {
     service::expect_wrong_keys_are_named(parse_settings, "aggregation", kLeast,
                                          {{"store_url", nullptr},
                                           {"store_url", "127.0.0.1:7400"},
+                                          {"dispatch_url", nullptr},
+                                          {"dispatch_url", "127.0.0.1:7400"},
                                           {"token_file", nullptr},
                                           {"workers", 0},
                                           {"part_bytes", 1},

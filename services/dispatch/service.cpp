@@ -47,7 +47,7 @@ class Service : public service::Running {
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
-                  const Status status = apply_aggregation_event(transaction, topics_, event);
+                  const Status status = apply_aggregation_event(transaction, catalog_, topics_, event);
                   workers_.wake();
                   return status;
               },

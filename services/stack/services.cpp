@@ -21,7 +21,7 @@ struct TokenKind {
     const char* name;
     auth::Role role;
 };
-// People's three roles, and what the aggregation service shows to the store.
+// People's three roles, and what the aggregation service shows to the store and to dispatch.
 constexpr TokenKind kTokens[] = {{"admin", auth::Role::kAdmin},
                                  {"operator", auth::Role::kOperator},
                                  {"viewer", auth::Role::kViewer},
@@ -67,7 +67,9 @@ json own_settings(const Stack& stack, const std::string& service) {
                 {"store_url", gateway + "/store"},
                 {"store_url_for_sites", (stack.address.url.empty() ? gateway : stack.address.url) + "/store"}};
     if (service == "aggregation")
-        return {{"store_url", gateway + "/store"}, {"token_file", stack.layout.token("aggregation").string()}};
+        return {{"store_url", gateway + "/store"},
+                {"dispatch_url", gateway + "/dispatch"},
+                {"token_file", stack.layout.token("aggregation").string()}};
     return nullptr;
 }
 

@@ -16,7 +16,7 @@ const std::vector<std::pair<std::string, Json>> kOwn = {
     {"registry", Json::object()},
     {"store", {{"root", "/blobs"}}},
     {"dispatch", {{"private_key_file", "/k"}, {"registry_url", "http://a/registry"}, {"store_url", "http://a/store"}}},
-    {"aggregation", {{"store_url", "http://a/store"}, {"token_file", "/t"}}}};
+    {"aggregation", {{"store_url", "http://a/store"}, {"dispatch_url", "http://a/dispatch"}, {"token_file", "/t"}}}};
 
 class CheckConfigTest : public testing::Test {
   protected:

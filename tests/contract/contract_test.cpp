@@ -73,6 +73,7 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"POST /v1/jobs", "ao"},
       {"GET /v1/jobs/{id}", "aov"},
       {"GET /v1/jobs/{id}/rounds", "aov"},
+      {"GET /v1/jobs/{id}/rounds/{round}/updates", "aov"},
       {"GET /v1/jobs/{id}/events", "aov"},
       {"GET /v1/jobs/{id}/logs", "ao"},
       {"POST /v1/jobs/{id}/cancel", "ao"},

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "services/aggregation/testing/fake_dispatch.h"
 #include "shared/aggregate/files.h"
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
@@ -68,6 +69,7 @@ class AggregationProcessTest : public StackTest {
         http::Client client(transfer_.store);
         ASSERT_TRUE(client.post_json("/v1/models", {{"name", "demo"}}, "model").ok());
         consumer_.emplace(make_consumer());
+        dispatch_.emplace();
     }
 
     fs::path root() const { return directory_.path(); }
@@ -79,8 +81,10 @@ class AggregationProcessTest : public StackTest {
     }
     std::string stack_kafka() const { return const_cast<AggregationProcessTest*>(this)->stack().kafka(); }
     Json aggregation_config(Json own) const {
-        own.update(
-            {{"store_url", store_->url()}, {"token_file", (root() / "token").string()}, {"topic_prefix", prefix_}});
+        own.update({{"store_url", store_->url()},
+                    {"dispatch_url", dispatch_->url()},
+                    {"token_file", (root() / "token").string()},
+                    {"topic_prefix", prefix_}});
         Json config = common_config();
         config["aggregation"] = std::move(own);
         return config;
@@ -119,7 +123,12 @@ class AggregationProcessTest : public StackTest {
                      {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
                      {"updates", updates}};
         data.update(changes);
-        const Json event = {{"specversion", "1.0"}, {"id", "closed-" + data["round"].dump()},
+        dispatch_->add(data);
+        tell_closed(data, "closed-" + data["round"].dump());
+    }
+    // On Kafka alone, whatever dispatch knows.
+    void tell_closed(const Json& data, const std::string& id) {
+        const Json event = {{"specversion", "1.0"}, {"id", id},
                             {"source", "/test"},    {"type", "atoll.round.closed.v1"},
                             {"data", data},         {"subject", "jobs/j1"}};
         auto producer = kafka::Producer::create(stack().kafka(), "test").value();
@@ -190,6 +199,7 @@ class AggregationProcessTest : public StackTest {
     store_client::TransferOptions transfer_;
     std::optional<ServiceProcess> store_;
     std::optional<kafka::Consumer> consumer_;
+    std::optional<aggregation::FakeDispatch> dispatch_;
 };
 
 TEST_F(AggregationProcessTest, AClosedRoundBecomesTheWeightedMeanOfItsUpdates) {
@@ -209,6 +219,35 @@ TEST_F(AggregationProcessTest, AClosedRoundBecomesTheWeightedMeanOfItsUpdates) {
     EXPECT_EQ(version["contributions"][1]["facility"], "leonardo");
     EXPECT_EQ(version["contributions"][1]["weight"], 2.0 / 3);
     EXPECT_GT(version["contributions"][0]["norm"], 0);
+}
+
+TEST_F(AggregationProcessTest, AForgedClosedRoundChangesNothingAndTheGenuineOneIsAggregated) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    const Json karolina = store_update("karolina", {.offset = 1}, 100);
+    const Json leonardo = store_update("leonardo", {.offset = 4}, 200);
+    tell_closed({{"job", "j1"},
+                 {"round", 1},
+                 {"model", "victim"},
+                 {"base", karolina["version"]},
+                 {"strategy", {{"name", "fedavg"}}},
+                 {"updates", {karolina}}},
+                "forged");
+    http::ClientOptions options = transfer_.store;
+    options.base_url = service.url();
+    http::Client client(options);
+    Json letters;
+    ASSERT_TRUE(eventually([&] {
+        letters = client.get_json("/v1/dead-letters").value().at("items");
+        return letters.size() == 1;
+    })) << service.log();
+    EXPECT_EQ(letters[0]["id"], "forged");
+    EXPECT_EQ(letters[0]["error"], "id: there is no such round");
+    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 0);
+    close_round({leonardo, karolina});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    EXPECT_EQ(event["data"]["model"], "demo");
+    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
 }
 
 TEST_F(AggregationProcessTest, ASiteThatRenamesItsFilesCountsAndTheResultHasTheBases) {

@@ -3,6 +3,8 @@
 #include <spdlog/spdlog.h>
 
 #include "services/aggregation/db/repository.h"
+#include "shared/http/client/client.h"
+#include "shared/json/json.h"
 
 namespace atl::aggregation {
 namespace {
@@ -17,13 +19,36 @@ events::Event make_event(const char* type, const std::string& job, std::int64_t 
 }
 
 // Dispatch asks a second time when no answer came: an answer that was given may have been lost as well.
-Status answer_again(pg::Transaction& transaction, ClosedRound round, const std::string& topic_prefix) {
-    ATOLL_TRY(const nlohmann::json known, find_aggregation(transaction, round.job, round.round));
+Status answer_again(pg::Transaction& transaction, const nlohmann::json& known, const std::string& topic_prefix) {
+    spdlog::info("round {} of job {}: known already", known.at("round").dump(), known.at("job").dump());
+    ATOLL_TRY(ClosedRound round, parse_closed_round(known));
     ATOLL_RETURN_IF_ERROR(leave_out(round, known.at("refused")));
     if (known.at("state") == "completed") return add_completed(transaction, topic_prefix, round, known.at("version"));
     if (known.at("state") == "failed")
         return add_failed(transaction, topic_prefix, round.job, round.round, known.at("error"), round.refused);
     return {};
+}
+
+// What a closed round is made of; nothing where its job has ended since.
+Result<std::optional<nlohmann::json>> ask_dispatch(const Settings& settings, const std::string& job,
+                                                   std::int64_t round) {
+    http::ClientOptions options;
+    options.base_url = settings.dispatch_url;
+    ATOLL_TRY(options.token, read_token(settings));
+    options.timeout = std::chrono::seconds(15);
+    options.attempts_max = 1;  // the inbox tries again
+    auto closed =
+        http::Client(std::move(options))
+            .get_json("/v1/jobs/" + http::percent_encode(job) + "/rounds/" + std::to_string(round) + "/updates");
+    if (closed.ok()) return std::optional(std::move(closed).value());
+    const Error& error = closed.error();
+    // Dispatch's own word names a field, and is not the 404 of something that stands in its place.
+    const bool is_answer =
+        (error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict) && !error.field.empty();
+    if (!is_answer) return unavailable("dispatch: " + describe(error));
+    if (error.code == ErrorCode::kNotFound || error.field != "id") return error;
+    spdlog::info("round {} of job {} is not aggregated: {}", round, job, error.message);
+    return std::optional<nlohmann::json>();
 }
 
 }  // namespace
@@ -36,21 +61,25 @@ std::string results_topic(const std::string& topic_prefix) {
     return topic_prefix + "atoll.aggregations";
 }
 
-Status apply_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix) {
+Status apply_event(pg::Transaction& transaction, const events::Event& event, const Settings& settings) {
     if (event.type != "atoll.round.closed.v1") return {};
-    auto round = parse_closed_round(event.data);
-    if (!round.ok()) {
-        // Dispatch waits for an answer; only where it cannot be addressed does the event become a dead letter.
-        const bool addressed = event.data.is_object() && event.data.contains("job") && event.data["job"].is_string() &&
-                               event.data.contains("round") && event.data["round"].is_number_integer();
-        if (!addressed) return round.error();
-        return add_failed(transaction, topic_prefix, event.data["job"].get<std::string>(),
-                          event.data["round"].get<std::int64_t>(), describe(round.error()), {});
-    }
-    ATOLL_TRY(const bool fresh, insert_aggregation(transaction, *round));
-    spdlog::info("round {} of job {}: {} updates{}", round->round, round->job, round->updates.size(),
-                 fresh ? "" : ", known already");
-    return fresh ? Status() : answer_again(transaction, std::move(*round), topic_prefix);
+    json::ObjectReader reader(event.data, "data");
+    const std::string job = reader.required_string("job");
+    const std::int64_t number = reader.required_integer("round", 1, 1'000'000);
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    const auto known = find_aggregation(transaction, job, number);
+    if (known.ok()) return answer_again(transaction, *known, settings.topic_prefix);
+    if (known.error().code != ErrorCode::kNotFound) return known.error();
+    ATOLL_TRY(const auto closed, ask_dispatch(settings, job, number));
+    if (!closed) return {};
+    auto round = parse_closed_round(*closed);
+    if (!round.ok())  // dispatch waits for an answer
+        return add_failed(transaction, settings.topic_prefix, job, number, describe(round.error()), {});
+    if (round->job != job || round->round != number) return unavailable("dispatch told of another round");
+    ATOLL_RETURN_IF_ERROR(insert_aggregation(transaction, *round));
+    spdlog::info("round {} of job {}: {} updates", number, job, round->updates.size());
+    return {};
 }
 
 Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,

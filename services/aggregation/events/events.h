@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "services/aggregation/domain/closed_round.h"
+#include "services/aggregation/settings.h"
 #include "shared/events/events.h"
 
 // What comes in from dispatch and goes out to it.
@@ -12,9 +13,11 @@ namespace atl::aggregation {
 std::string rounds_topic(const std::string& topic_prefix);
 std::string results_topic(const std::string& topic_prefix);
 
-// The handler of the rounds' topic: records a closed round as work; every other type of event is not for us. A closed
-// round that cannot be aggregated as it is written fails at once.
-Status apply_event(pg::Transaction& transaction, const events::Event& event, const std::string& topic_prefix);
+// The handler of the rounds' topic: records a closed round as work; every other type of event is not for us. Whoever
+// can write to Kafka may have sent it, so only its job and round are read: what the round is made of, dispatch is
+// asked. An error says that dispatch has no such round, or none that waits; kUnavailable while dispatch says nothing. A
+// closed round that cannot be aggregated as dispatch describes it fails at once.
+Status apply_event(pg::Transaction& transaction, const events::Event& event, const Settings& settings);
 
 // atoll.aggregation.completed.v1 {job, round, version, model, updates_refused: [{facility, task, version, reason}]}
 Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,

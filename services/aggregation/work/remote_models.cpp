@@ -26,11 +26,9 @@ Result<T> of_store(Result<T> result) {
 constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a block costs no request
 
 Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
-    auto read = read_file(settings.token_file);
-    if (!read.ok()) return unavailable("aggregation.token_file: " + describe(read.error()));  // until it is mended
     http::ClientOptions options;
     options.base_url = settings.store_url;
-    options.token = trim(*read);
+    ATOLL_TRY(options.token, read_token(settings));
     return std::make_shared<ClientPool>(std::move(options));
 }
 

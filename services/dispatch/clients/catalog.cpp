@@ -189,6 +189,21 @@ Result<Json> Catalog::model_version(const std::string& model, const std::string&
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
 }
 
+Result<Json> Catalog::global_of_round(const std::string& model, const std::string& job, std::int64_t round,
+                                      const std::string& digest) const {
+    const auto page = get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?kind=global&job=" +
+                                               http::percent_encode(job) + "&round=" + std::to_string(round));
+    // The store's own word, and not the 404 of something that stands in its place.
+    if (!page.ok() && page.error().code == ErrorCode::kNotFound && page.error().field == "model") return Json();
+    if (!page.ok()) return page.error();
+    ATOLL_TRY(const auto items, member<Json::array_t>(*page, "items"));
+    for (const Json& item : items) {
+        ATOLL_TRY(const auto made, member<std::string>(item, "digest"));
+        if (made == digest) return item;
+    }
+    return Json();
+}
+
 Result<std::string> Catalog::handed_in_version(const std::string& task, std::int64_t attempt) const {
     const auto upload =
         get(Service::kStore, "/v1/uploads/" + http::percent_encode(task) + "/" + std::to_string(attempt));

@@ -49,6 +49,10 @@ class Catalog {
     Result<DatasetShape> dataset_shape(const std::string& name, std::int64_t version) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
+    // The global model of that digest as this round of the job has made it, without its manifest; null: the store has
+    // none.
+    Result<json::Json> global_of_round(const std::string& model, const std::string& job, std::int64_t round,
+                                       const std::string& digest) const;
     // The version that an attempt has handed in, as the store knows it; empty: none.
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
     // The most tokens of a row that a version of that model can be trained with; none: unknown or no limit.

@@ -115,6 +115,14 @@ Status record_refusal(pg::Transaction& transaction, const Topics& topics, const 
     return apply_decision(transaction, topics, *job, count_refused_update(*job, facility, reason));
 }
 
+Result<std::optional<std::string>> find_output_model(pg::Connection& connection, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT state, spec->>'output_model' AS model FROM jobs WHERE id = $1", {id}));
+    if (rows.empty()) return not_found("there is no job " + id, "data.job");
+    ATOLL_TRY(const JobState state, parse_job_state(rows.text(0, "state")));
+    return is_finished(state) ? std::nullopt : std::optional(rows.text(0, "model"));
+}
+
 Result<std::string> job_owner(pg::Connection& connection, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, connection.query("SELECT created_by FROM jobs WHERE id = $1", {id}));
     if (rows.empty()) return not_found("no job " + id);
@@ -128,10 +136,15 @@ Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string&
 }
 
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
-    ATOLL_TRY(const pg::Rows rows,
-              transaction.query(
-                  "SELECT spec, state, base_digest, current_round, records FROM jobs WHERE id = $1 FOR UPDATE", {id}));
-    if (rows.empty()) return not_found("no job " + id);
+    ATOLL_RETURN_IF_ERROR(transaction.query("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", {id}));
+    return load_job(transaction, id);
+}
+
+Result<JobView> load_job(pg::Transaction& transaction, const std::string& id) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query("SELECT spec, state, base_digest, current_round, records FROM jobs WHERE id = $1", {id}));
+    if (rows.empty()) return not_found("there is no job " + id, "id");
     JobView job;
     job.id = id;
     ATOLL_TRY(job.spec, read_job_spec(rows, id));

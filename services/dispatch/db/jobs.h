@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,15 @@ Result<std::vector<Refusal>> read_refusals(const pg::Rows& rows, int row);
 // Locks the job's row and reads what a decision needs. kNotFound: no such job.
 Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
 
-// Locks the job's row as well, where its state is all that is asked.
+// The same without a lock, for who only shows it.
+Result<JobView> load_job(pg::Transaction& transaction, const std::string& id);
+
+// The model that a job writes; nothing once it has ended. kNotFound: no such job.
+Result<std::optional<std::string>> find_output_model(pg::Connection& connection, const std::string& id);
+
 // Who submitted a job. kNotFound: there is none.
 Result<std::string> job_owner(pg::Connection& connection, const std::string& id);
+// Locks the job's row as well, where its state is all that is asked.
 Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string& id);
 
 // Writes a decision of the round machine with its events.

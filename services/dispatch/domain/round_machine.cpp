@@ -122,37 +122,13 @@ std::vector<const Task*> handed_in_updates(const JobView& job) {
     return tasks;
 }
 
-// Those whose updates made the round; one that came in after it closed is not among them.
-std::vector<const Task*> accepted_updates(const JobView& job) {
-    auto tasks = handed_in_updates(job);
-    const auto& accepted = job.round.accepted;
-    std::erase_if(tasks, [&](const Task* task) {
-        return std::find(accepted.begin(), accepted.end(), task->id) == accepted.end();
-    });
-    return tasks;
-}
-
 // Has the round wait for the aggregation; what is to tell that of what the round is made.
 DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
     JobView closed = job;
     closed.round = round;
-    Json updates = Json::array();
-    for (const Task* task : accepted_updates(closed))
-        updates.push_back({{"facility", task->facility},
-                           {"task", task->id},
-                           {"version", task->result.at("version")},
-                           {"samples", task->result.at("samples")},
-                           {"tokens", task->result.at("tokens")}});
     round.ask_again_ms = now_ms + kAggregationPatience_s * 1000;
-    DomainEvent event = make_event(job, "atoll.round.closed.v1",
-                                   {{"round", round.number},
-                                    {"model", job.spec.output_model},
-                                    {"base", round.base},
-                                    {"strategy", aggregate::to_json(job.spec.strategy)},
-                                    {"quorum", job.spec.updates_needed()},
-                                    {"updates", std::move(updates)}});
     decision.rounds.push_back(std::move(round));
-    return event;
+    return {"atoll.round.closed.v1", closed_round(closed)};
 }
 
 void close_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
@@ -266,6 +242,32 @@ Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& 
         ATOLL_RETURN_IF_ERROR(reader.finish());
     }
     return refused;
+}
+
+// One that came in after the round closed is not among them.
+std::vector<const Task*> accepted_updates(const JobView& job) {
+    auto tasks = handed_in_updates(job);
+    const std::set<std::string> accepted(job.round.accepted.begin(), job.round.accepted.end());
+    std::erase_if(tasks, [&](const Task* task) { return !accepted.contains(task->id); });
+    return tasks;
+}
+
+Json closed_round(const JobView& job) {
+    Json updates = Json::array();
+    for (const Task* task : accepted_updates(job))
+        updates.push_back({{"facility", task->facility},
+                           {"task", task->id},
+                           {"version", task->result.at("version")},
+                           {"samples", task->result.at("samples")},
+                           {"tokens", task->result.at("tokens")}});
+    return {{"job", job.id},
+            {"name", job.spec.name},
+            {"round", job.round.number},
+            {"model", job.spec.output_model},
+            {"base", job.round.base},
+            {"strategy", aggregate::to_json(job.spec.strategy)},
+            {"quorum", job.spec.updates_needed()},
+            {"updates", std::move(updates)}};
 }
 
 bool is_quarantined(const JobView& job, const std::string& facility) {

@@ -66,6 +66,12 @@ struct JobView {
 
 bool is_quarantined(const JobView& job, const std::string& facility);
 
+// The training tasks whose updates make the current round, once its training has closed, in the order of the
+// participants.
+std::vector<const Task*> accepted_updates(const JobView& job);
+// What the aggregation makes that round of: the data of atoll.round.closed.v1.
+json::Json closed_round(const JobView& job);
+
 struct JobDecision {
     std::optional<JobState> job_state;
     std::string job_error;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "services/dispatch/db/jobs.h"
+#include "services/dispatch/domain/aggregation_check.h"
 #include "shared/digest/digest.h"
 
 namespace atl::dispatch {
@@ -38,12 +39,31 @@ Result<AggregationAnswer> read_answer(const events::Event& event) {
     return answer;
 }
 
+// The version that a completed round names, as the round made it.
+Result<json::Json> find_global(const Catalog& catalog, const std::string& model, const AggregationAnswer& answer) {
+    if (answer.result.version.empty()) return json::Json();
+    auto global = catalog.global_of_round(model, answer.job, answer.result.round, answer.result.version);
+    // The store's own trouble says nothing of the event.
+    if (!global.ok()) return unavailable("the store: " + describe(global.error()));
+    if (global->is_null())
+        return conflict("the store has no version " + answer.result.version + " of model " + model + " that round " +
+                            std::to_string(answer.result.round) + " of job " + answer.job + " has made",
+                        "data.version");
+    return global;
+}
+
 }  // namespace
 
-Status apply_aggregation_event(pg::Transaction& transaction, const Topics& topics, const events::Event& event) {
+Status apply_aggregation_event(pg::Transaction& transaction, const Catalog& catalog, const Topics& topics,
+                               const events::Event& event) {
     if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
     ATOLL_TRY(const AggregationAnswer answer, read_answer(event));
+    ATOLL_TRY(const auto model, find_output_model(transaction.connection(), answer.job));
+    if (!model) return {};                                                     // the job has ended meanwhile
+    ATOLL_TRY(const json::Json global, find_global(catalog, *model, answer));  // asked while the job is not locked
     ATOLL_TRY(const JobView job, lock_job(transaction, answer.job));
+    ATOLL_TRY(const bool counts, check_aggregation(job, answer.result, global));
+    if (!counts) return {};
     return apply_decision(transaction, topics, job, apply_aggregation(job, answer.result, job.now_ms));
 }
 

@@ -36,6 +36,11 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
           std::string("/v1/dead-letters"), std::string("/v1/tokens")})
         EXPECT_FALSE(get(list).at("items").empty()) << list;
     get("/v1/facilities/leonardo");
+    aggregation_->set_losing(1);
+    request["name"] = "waits";
+    const std::string waiting = submit(request);
+    ASSERT_TRUE(eventually([&] { return aggregation_->closed_rounds().size() == 2; }));
+    EXPECT_EQ(get("/v1/jobs/" + waiting + "/rounds/1/updates"), aggregation_->closed_rounds()[1]);
     const std::string text = "/v1/jobs/" + job + "/logs";
     EXPECT_EQ(answers_.faults(Method::kGet, text, client().call(Method::kGet, text).value()),
               std::vector<std::string>());

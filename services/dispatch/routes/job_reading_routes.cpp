@@ -4,6 +4,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
+#include "services/dispatch/db/jobs.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/routes/task_logs.h"
@@ -57,6 +58,17 @@ Result<Response> get_rounds(Routing&, pg::Transaction& transaction, const Reques
     ATOLL_TRY(const std::int64_t after, query_integer(request, "after", -1, INT32_MAX));
     ATOLL_TRY(const Json rounds, rounds_view(transaction.connection(), request.param("id"), after, page.limit));
     return Response::json(200, rounds);
+}
+
+Result<Response> get_updates(Routing&, pg::Transaction& transaction, const Request& request) {
+    const std::string& number = request.param("round");
+    ATOLL_TRY(const JobView job, load_job(transaction, request.param("id")));
+    if (is_finished(job.state)) return conflict(std::string("the job is ") + to_string(job.state), "id");
+    if (number != std::to_string(job.round.number) || job.round.state != RoundState::kAggregating)
+        return conflict("round " + number + " waits for no aggregation: the job is at round " +
+                            std::to_string(job.round.number) + ", which is " + to_string(job.round.state),
+                        "round");
+    return Response::json(200, closed_round(job));
 }
 
 Result<EventFeed::Query> parse_event_query(const Request& request) {
@@ -157,6 +169,7 @@ void add_job_reading_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/jobs", service::readers(), get_jobs);
     routes.add(Method::kGet, "/v1/jobs/:id", service::readers(), get_job);
     routes.add(Method::kGet, "/v1/jobs/:id/rounds", service::readers(), get_rounds);
+    routes.add(Method::kGet, "/v1/jobs/:id/rounds/:round/updates", service::readers(), get_updates);
     routes.add(Method::kGet, "/v1/jobs/:id/logs", service::writers(), get_logs);
     server.route_async(
         Method::kGet, "/v1/jobs/:id/events", service::readers(),

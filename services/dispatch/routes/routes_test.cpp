@@ -510,6 +510,22 @@ TEST_F(RoutesTest, WhatIsNotThereIsNotFound) {
         EXPECT_EQ(post(std::string("/v1/jobs/x/") + verb, Json::object()).status, 404) << verb;
 }
 
+TEST_F(RoutesTest, OnlyARoundThatWaitsForItsAggregationShowsWhatItIsMadeOf) {
+    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+    const std::string job = submit(job_request(1));
+    const auto refusal = [&](const std::string& id, const std::string& round) {
+        const std::string path = "/v1/jobs/" + id + "/rounds/" + round + "/updates";
+        const auto answer = client().call(Method::kGet, path).value();
+        for (const std::string& fault : answers_.faults(Method::kGet, path, answer)) ADD_FAILURE() << fault;
+        return std::to_string(answer.status) + " " + Json::parse(answer.body).value("field", "");
+    };
+    EXPECT_EQ(refusal("none", "1"), "404 id");
+    for (const char* round : {"0", "1", "2", "01", "one"}) EXPECT_EQ(refusal(job, round), "409 round") << round;
+    EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
+    EXPECT_EQ(refusal(job, "1"), "409 id");
+    std::filesystem::remove(fake("stage.waits"));
+}
+
 TEST_F(RoutesTest, AWrongQueryIsNamed) {
     for (const char* query : {"after=x", "wait=soon", "limit=-1"}) {
         const auto answer = client().call(Method::kGet, std::string("/v1/jobs/x/events?") + query).value();

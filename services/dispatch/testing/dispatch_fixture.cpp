@@ -1,5 +1,6 @@
 #include "services/dispatch/testing/dispatch_fixture.h"
 
+#include <algorithm>
 #include <fstream>
 
 #include "shared/base/id.h"
@@ -106,8 +107,8 @@ auth::Verifier verifier(const auth::KeyPair& keys) {
 
 }  // namespace
 
-FakeAggregation::FakeAggregation(const std::string& brokers, const std::string& topic_prefix)
-    : brokers_(brokers), prefix_(topic_prefix) {
+FakeAggregation::FakeAggregation(const std::string& brokers, const std::string& topic_prefix, FakeCatalog& catalog)
+    : brokers_(brokers), prefix_(topic_prefix), catalog_(catalog) {
     check(kafka::ensure_topics(brokers, {prefix_ + "atoll.rounds", prefix_ + "atoll.aggregations"}, 2).ok(),
           "cannot make topics");
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
@@ -128,6 +129,22 @@ Json FakeAggregation::list_refused(const Json& updates) const {
                                {"version", update["version"]},
                                {"reason", "tensor \"w\" holds NaN"}});
     return refused;
+}
+
+std::string FakeAggregation::make_global(const Json& closed, const Json& refused) {
+    Json version = {{"digest", digest::sha256(closed.at("updates").dump())},
+                    {"job", closed.at("job")},
+                    {"round", closed.at("round")},
+                    {"parents", {closed.at("base")}},
+                    {"contributions", Json::array()}};
+    for (const Json& update : closed.at("updates")) {
+        const auto same = [&](const Json& one) { return one.at("task") == update.at("task"); };
+        if (std::any_of(refused.begin(), refused.end(), same)) continue;
+        version["parents"].push_back(update.at("version"));
+        version["contributions"].push_back({{"facility", update.at("facility")}, {"version", update.at("version")}});
+    }
+    catalog_.add_global(closed.at("model"), version);
+    return version.at("digest");
 }
 
 void FakeAggregation::run(const std::stop_token& stop) {
@@ -158,7 +175,7 @@ void FakeAggregation::run(const std::stop_token& stop) {
             if (failing_)
                 answer.data["error"] = "made to fail";
             else
-                answer.data["version"] = digest::sha256(event.data["updates"].dump());
+                answer.data["version"] = make_global(event.data, answer.data["updates_refused"]);
             for (int i = 0; i < copies_; ++i) {
                 answer.id = new_id();
                 EXPECT_TRUE(producer
@@ -201,7 +218,7 @@ void DispatchTest::SetUp() {
     ASSERT_TRUE(write_file_atomic(fake("atoll"), kFakeAtoll, 0755).ok());
     ASSERT_TRUE(write_file_atomic(fake("atoll-trainer"), kFakeTrainer, 0755).ok());
     catalog_ = std::make_unique<FakeCatalog>(keys_, fake("pushed"));
-    aggregation_ = std::make_unique<FakeAggregation>(stack().kafka(), prefix_);
+    aggregation_ = std::make_unique<FakeAggregation>(stack().kafka(), prefix_, *catalog_);
 }
 
 void DispatchTest::TearDown() {

@@ -21,10 +21,11 @@
 
 namespace atl::dispatch {
 
-// Aggregation as dispatch sees it: answers each closed round; `copies` says how often.
+// Aggregation as dispatch sees it: answers each closed round and has the catalog know the version that it makes;
+// `copies` says how often.
 class FakeAggregation {
   public:
-    FakeAggregation(const std::string& brokers, const std::string& topic_prefix);
+    FakeAggregation(const std::string& brokers, const std::string& topic_prefix, FakeCatalog& catalog);
     void set_copies(int copies) { copies_ = copies; }
     void set_failing() { failing_ = true; }
     // Loses that many events of closed rounds: they are noted and not answered.
@@ -40,9 +41,12 @@ class FakeAggregation {
   private:
     void run(const std::stop_token& stop);
     json::Json list_refused(const json::Json& updates) const;
+    // Registers what a closed round comes to; its digest.
+    std::string make_global(const json::Json& closed, const json::Json& refused);
 
     std::string brokers_;
     std::string prefix_;
+    FakeCatalog& catalog_;
     std::atomic<int> copies_ = 1;
     std::atomic<bool> failing_ = false;
     std::atomic<int> losing_ = 0;

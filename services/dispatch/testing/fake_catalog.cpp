@@ -148,7 +148,13 @@ void FakeCatalog::add_store(http::Server& server) {
                    ? Response::json(200, {{"name", "tiny"}, {"tags", {{"base", kBaseDigest}}}})
                    : none();
     });
-    server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [](const Request& request) {
+    server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [this](const Request& request) {
+        const auto job = request.query.find("job");
+        if (job != request.query.end() && refusal_ != 0) return Response::empty(refusal_);
+        if (job != request.query.end())
+            return Response::json(
+                200, {{"items", find_globals(request.param("name"), job->second, request.query.at("round"))},
+                      {"next", nullptr}});
         if (request.param("name") != "tiny") return none();
         Json items = Json::array();
         const auto kind = request.query.find("kind");
@@ -174,6 +180,14 @@ void FakeCatalog::add_store(http::Server& server) {
         return request.param("sha256") == digest::sha256(text) ? Response::text(200, text, "application/octet-stream")
                                                                : none();
     });
+}
+
+Json FakeCatalog::find_globals(const std::string& model, const std::string& job, const std::string& round) {
+    const std::lock_guard lock(mutex_);
+    Json items = Json::array();
+    for (const Json& version : globals_[model])
+        if (version.at("job") == job && version.at("round").dump() == round) items.push_back(version);
+    return items;
 }
 
 void FakeCatalog::add_reading(http::Server& server, const char* path, http::Handler handler) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "shared/auth/auth.h"
 #include "shared/http/server/server.h"
@@ -34,8 +35,13 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         config_ = std::move(config);
     }
-    // From now on answers all questions about one version, of a model or a dataset, or one upload with this status; 0:
-    // as it should.
+    // Makes it a global model of the store: {"digest", "job", "round", "parents", "contributions"}.
+    void add_global(const std::string& model, json::Json version) {
+        const std::lock_guard lock(mutex_);
+        globals_[model].push_back(std::move(version));
+    }
+    // From now on answers all questions about one version, of a model or a dataset, one upload or what a round has
+    // made with this status; 0: as it should.
     void set_refusal(int status) { refusal_ = status; }
     // Called whenever a model's version is asked for.
     void set_on_model(std::function<void()> on_model) {
@@ -51,6 +57,7 @@ class FakeCatalog {
     void add_reading(http::Server& server, const char* path, http::Handler handler);
     http::Response find_upload(const std::string& task, const std::string& attempt);
     http::Response find_version(const std::string& model, const std::string& reference);
+    json::Json find_globals(const std::string& model, const std::string& job, const std::string& round);
     json::Json find_copy(const json::Json& wanted) const;  // null: none
     json::Json versions_at(const std::string& dataset, const std::string& facility) const;
 
@@ -62,7 +69,8 @@ class FakeCatalog {
     std::map<std::string, json::Json> versions_;               // by Idempotency-Key
     std::map<std::string, std::map<int, json::Json>> shapes_;  // by dataset and version
     json::Json config_ = {{"max_position_embeddings", 2048}};
-    std::map<std::string, json::Json> copies_;  // "dataset/version/facility"
+    std::map<std::string, std::vector<json::Json>> globals_;  // by model
+    std::map<std::string, json::Json> copies_;                // "dataset/version/facility"
     int versions_made_ = 0;
     std::atomic<int> refusal_ = 0;
 };
