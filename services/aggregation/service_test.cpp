@@ -5,111 +5,16 @@
 #include <optional>
 #include <set>
 
-#include "services/aggregation/db/repository.h"
-#include "services/aggregation/events/events.h"
-#include "services/aggregation/routes/routes.h"
-#include "services/aggregation/testing/fake_dispatch.h"
-#include "services/aggregation/work/worker.h"
-#include "shared/base/file.h"
+#include "services/aggregation/testing/aggregation_fixture.h"
 #include "shared/digest/digest.h"
 #include "shared/http/testing/test_server.h"
 #include "shared/safetensors/safetensors.h"
-#include "shared/service/dead_letters.h"
 #include "shared/service/testing/openapi_check.h"
-#include "shared/service/testing/routes_fixture.h"
 
 namespace atl::aggregation {
 namespace {
 
-using json::Json;
-
 const std::vector<RefusedUpdate> kNoneRefused;
-
-class AggregationTest : public service::RoutesFixture {
-  protected:
-    AggregationTest() : RoutesFixture(definition()) {}
-    void add_routes(http::Server& server) override {
-        routing_.emplace(*pool_);
-        aggregation::add_routes(server, *routing_);
-        service::add_dead_letter_routes(server, *pool_,
-                                        [](const std::string& id) -> Status { return not_found("none", id); });
-    }
-
-    static events::Event closed(std::int64_t round) {
-        events::Event event;
-        event.type = "atoll.round.closed.v1";
-        event.data = {{"job", "j1"},
-                      {"round", round},
-                      {"model", "demo"},
-                      {"base", std::string(64, '0')},
-                      {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
-                      {"updates", Json::array({{{"facility", "leonardo"},
-                                                {"task", "t1"},
-                                                {"version", std::string(64, 'a')},
-                                                {"samples", 1},
-                                                {"tokens", 2}}})}};
-        return event;
-    }
-    // Of round 1, by tasks t1 and t2, of which one is enough.
-    static events::Event closed_by_two() {
-        auto event = closed(1);
-        Json other = event.data["updates"][0];
-        other["task"] = "t2";
-        event.data["updates"].push_back(other);
-        event.data["quorum"] = 1;
-        return event;
-    }
-    // Of a round that dispatch knows as the event says it.
-    Status take(const events::Event& event) {
-        dispatch_.add(event.data);
-        return hear(event);
-    }
-    // Whatever dispatch knows.
-    Status hear(const events::Event& event) {
-        Settings settings;
-        settings.dispatch_url = dispatch_.url();
-        settings.token_file = make_token();
-        auto lease = pool_->acquire().value();
-        auto transaction = pg::Transaction::begin(*lease).value();
-        ATOLL_RETURN_IF_ERROR(apply_event(transaction, event, settings));
-        return transaction.commit();
-    }
-    std::filesystem::path make_token() {
-        EXPECT_TRUE(write_file_atomic(directory_.path() / "token", "token").ok());
-        return directory_.path() / "token";
-    }
-    Claim claim(const std::string& worker = "w") {
-        return claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), worker}).value().value();
-    }
-    // Runs one of the repository's functions in a committed transaction.
-    template <class Function, class... Arguments>
-    bool commit(Function function, const Arguments&... arguments) {
-        auto lease = pool_->acquire().value();
-        auto transaction = pg::Transaction::begin(*lease).value();
-        const bool current = function(transaction, arguments...).value();
-        EXPECT_TRUE(transaction.commit().ok());
-        return current;
-    }
-    Settings settings_of(const http::TestServer& store) {
-        Settings settings;
-        settings.store_url = store.url();
-        settings.token_file = make_token();
-        return settings;
-    }
-    // Has a worker do what is due, with that store.
-    Result<bool> work_once(const http::TestServer& store) {
-        const Settings settings = settings_of(store);
-        metrics::Registry metrics;
-        return Worker(*pool_, settings, "", held_, metrics).work_once();
-    }
-    // In the service's schema.
-    pg::Rows query(const std::string& sql) { return pool_->acquire().value()->query(sql).value(); }
-
-    std::optional<Routing> routing_;
-    TemporaryDirectory directory_;
-    FakeDispatch dispatch_;
-    pg::HeldLeases held_;
-};
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
     for (const auto& fault : service::openapi_faults(definition().openapi, server_->server())) ADD_FAILURE() << fault;
@@ -175,71 +80,6 @@ TEST_F(AggregationTest, DeadLettersAreShownAndOnlyWritersReplayThem) {
               ErrorCode::kPermissionDenied);
     auto writer = server_->client(auth::Role::kOperator);
     EXPECT_EQ(writer.post_json("/v1/dead-letters/e1/replay", Json::object()).error().field, "e1");
-}
-
-TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddressIsRefused) {
-    auto event = closed(1);
-    event.data["strategy"]["name"] = "median";
-    ASSERT_TRUE(take(event).ok());
-    const auto rows = query("SELECT event FROM outbox");
-    ASSERT_EQ(rows.size(), 1);
-    EXPECT_EQ(rows.json(0, "event")["type"], "atoll.aggregation.failed.v1");
-    EXPECT_EQ(rows.json(0, "event")["data"]["round"], 1);
-    EXPECT_NE(rows.json(0, "event")["data"]["error"].get<std::string>().find("strategy.name"), std::string::npos);
-    event.data.erase("job");
-    EXPECT_EQ(hear(event).error().field, "data.job");
-}
-
-TEST_F(AggregationTest, OfAClosedRoundOnlyWhatDispatchSaysIsBelieved) {
-    auto forged = closed(1);
-    EXPECT_EQ(hear(forged).error().code, ErrorCode::kNotFound) << "dispatch has no such round";
-    dispatch_.set_refusal(conflict("round 1 waits for no aggregation", "round"));
-    EXPECT_EQ(hear(forged).error().message, "round 1 waits for no aggregation");
-    dispatch_.set_refusal(conflict("the job is cancelled", "id"));
-    EXPECT_TRUE(hear(forged).ok()) << "it was closed, and nobody waits any more";
-    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 0);
-    dispatch_.set_refusal({});
-    dispatch_.add(closed(1).data);
-    forged.data.update({{"base", std::string(64, 'f')}, {"model", "victim"}, {"updates", Json::array()}});
-    ASSERT_TRUE(hear(forged).ok());
-    const Json known = get("/v1/aggregations/j1/1").value();
-    for (const char* member : {"base", "model", "updates"}) EXPECT_EQ(known[member], closed(1).data[member]) << member;
-    EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0);
-}
-
-TEST_F(AggregationTest, AClosedRoundWaitsForADispatchInTrouble) {
-    dispatch_.add(closed(1).data);
-    for (const int status : {500, 401, 403, 404, 409, 429, 503}) {
-        dispatch_.set_trouble(status);
-        EXPECT_EQ(hear(closed(1)).error().code, ErrorCode::kUnavailable) << status;
-    }
-    dispatch_.set_trouble(0);
-    dispatch_.set("j1/1", closed(2).data);
-    EXPECT_EQ(hear(closed(1)).error().code, ErrorCode::kUnavailable) << "it told of another round";
-    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 0);
-    dispatch_.add(closed(1).data);
-    EXPECT_TRUE(hear(closed(1)).ok());
-    EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 1);
-}
-
-TEST_F(AggregationTest, ARoundThatIsAskedForAgainIsAnsweredAgainOnceItHasAnAnswer) {
-    ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(take(closed(1)).ok());
-    EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0) << "it is still at work";
-    ASSERT_TRUE(
-        commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Measuring::kNone, Json::array()));
-    ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
-    ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), {}}));
-    ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(take(closed(2)).ok());
-    ASSERT_TRUE(commit(save_failure, claim(), "a fault", kNoneRefused));
-    ASSERT_TRUE(take(closed(2)).ok());
-    const auto rows = query("SELECT event FROM outbox ORDER BY id");
-    ASSERT_EQ(rows.size(), 2);
-    EXPECT_EQ(rows.json(0, "event")["type"], "atoll.aggregation.completed.v1");
-    EXPECT_EQ(rows.json(0, "event")["data"]["version"], std::string(64, 'e'));
-    EXPECT_EQ(rows.json(1, "event")["type"], "atoll.aggregation.failed.v1");
-    EXPECT_EQ(rows.json(1, "event")["data"]["error"], "a fault");
 }
 
 TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {

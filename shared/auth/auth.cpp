@@ -16,7 +16,7 @@ namespace atl::auth {
 namespace {
 
 constexpr const char* kIssuer = "atoll";
-constexpr std::size_t kRememberedMax = 1024;  // tokens; the longest have some 16 KiB
+constexpr std::size_t kRememberedMax = 1024;  // tokens; they have some 700 bytes
 
 using Token = std::unique_ptr<jwt_t, decltype(&jwt_free)>;
 using CString = std::unique_ptr<char, decltype(&std::free)>;
@@ -30,13 +30,15 @@ Error unauthenticated(std::string message) {
 }
 
 json::Json to_json(const TaskScope& scope) {
-    return {{"facility", scope.facility},
-            {"job", scope.job},
-            {"task", scope.task},
-            {"attempt", scope.attempt},
-            {"read_versions", scope.read_versions},
-            {"write_model", scope.write_model},
-            {"round", scope.round}};
+    json::Json value = {{"facility", scope.facility},
+                        {"job", scope.job},
+                        {"task", scope.task},
+                        {"attempt", scope.attempt},
+                        {"read_versions", scope.read_versions},
+                        {"write_model", scope.write_model},
+                        {"round", scope.round}};
+    if (scope.read_updates) value["read_updates"] = true;
+    return value;
 }
 
 json::Json make_claims(const Principal& principal, std::int64_t issued_unix_s) {
@@ -56,6 +58,7 @@ Result<TaskScope> parse_scope(const json::Json& value) {
     scope.attempt = reader.required_string("attempt");
     scope.write_model = reader.required_string("write_model");
     scope.round = reader.required_integer("round", 0, std::numeric_limits<std::int64_t>::max());
+    scope.read_updates = reader.boolean_or("read_updates", false);
     for (const json::Json& version : reader.required_array("read_versions")) {
         if (!version.is_string()) return invalid_argument("scope.read_versions", "must be strings");
         scope.read_versions.push_back(version.get<std::string>());

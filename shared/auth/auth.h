@@ -20,7 +20,8 @@ enum class Role { kAdmin, kOperator, kFacility, kViewer };
 const char* to_string(Role role);
 Result<Role> parse_role(std::string_view name);
 
-// What the token of one attempt may touch: it reads the listed model versions and hands in one update.
+// What the token of one attempt may touch: it reads the listed model versions, and the updates of its round where it
+// evaluates those, and hands in one update.
 struct TaskScope {
     std::string facility;
     std::string job;
@@ -29,6 +30,7 @@ struct TaskScope {
     std::vector<std::string> read_versions;  // version digests
     std::string write_model;                 // name of the model that its update becomes a version of
     std::int64_t round = 0;                  // of the job, that its update is for
+    bool read_updates = false;               // whether it reads all updates of that round: the store knows which
 };
 
 // The id of all tokens of an attempt, so that they end together.

@@ -61,7 +61,15 @@ TEST(AuthTest, AnIssuedTokenNamesItsSubjectRoleAndScope) {
     EXPECT_EQ(principal.scope->read_versions, (std::vector<std::string>{"aa", "bb"}));
     EXPECT_EQ(principal.scope->write_model, "model");
     EXPECT_EQ(principal.scope->round, 3);
+    EXPECT_FALSE(principal.scope->read_updates);
     EXPECT_GT(principal.expires_unix_s, std::time(nullptr));
+}
+
+TEST(AuthTest, ATokenThatReadsItsRoundsUpdatesSaysSo) {
+    auto evaluating = facility_principal();
+    evaluating.scope->read_updates = true;
+    const auto token = Issuer::from_pem(keys().private_pem)->issue(evaluating, seconds(60)).value();
+    EXPECT_TRUE(Verifier::from_pem(keys().public_pem)->verify(token)->scope->read_updates);
 }
 
 TEST(AuthTest, ATokenSignedByOurKeyThroughLibjwtIsAccepted) {

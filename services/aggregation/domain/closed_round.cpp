@@ -16,7 +16,7 @@ using json::Json;
 using json::ObjectReader;
 
 constexpr std::int64_t kCountMax = 1LL << 53;
-constexpr std::size_t kUpdatesMax = 4096;
+constexpr std::size_t kUpdatesMax = 1000;  // dispatch takes no larger job
 
 std::string required_digest(ObjectReader& reader, const char* key) {
     std::string text = reader.required_string(key);

@@ -2,7 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "services/aggregation/db/repository.h"
+#include "shared/base/text.h"
 #include "shared/http/client/client.h"
 #include "shared/json/json.h"
 
@@ -16,6 +19,19 @@ events::Event make_event(const char* type, const std::string& job, std::int64_t 
     event.subject = "jobs/" + job + "/rounds/" + std::to_string(round);
     event.data = {{"job", job}, {"round", round}};
     return event;
+}
+
+// Of many each reason is shorter, as an event has 512 KiB at most; GET /v1/aggregations/{job}/{round} has them whole.
+nlohmann::json list_refused(const std::vector<RefusedUpdate>& refused) {
+    constexpr std::size_t kListBytesMax = 500'000, kReasonBytesMax = 500;
+    nlohmann::json list = to_json(refused);
+    for (auto& one : list) one["reason"] = "";
+    const std::size_t names = std::min(list.dump().size(), kListBytesMax);
+    // In JSON a character may take two.
+    const std::size_t most = std::clamp<std::size_t>(
+        (kListBytesMax - names) / 2 / std::max<std::size_t>(refused.size(), 1), 8, kReasonBytesMax);
+    for (std::size_t i = 0; i < refused.size(); ++i) list[i]["reason"] = shorten(refused[i].reason, most);
+    return list;
 }
 
 // Dispatch asks a second time when no answer came: an answer that was given may have been lost as well.
@@ -87,7 +103,7 @@ Status add_completed(pg::Transaction& transaction, const std::string& topic_pref
     events::Event event = make_event("atoll.aggregation.completed.v1", round.job, round.round);
     event.data["version"] = version;
     event.data["model"] = round.model;
-    event.data["updates_refused"] = to_json(round.refused);
+    event.data["updates_refused"] = list_refused(round.refused);
     return events::add_to_outbox(transaction, results_topic(topic_prefix), round.job, std::move(event));
 }
 
@@ -95,7 +111,7 @@ Status add_failed(pg::Transaction& transaction, const std::string& topic_prefix,
                   std::int64_t round, const std::string& error, const std::vector<RefusedUpdate>& refused) {
     events::Event event = make_event("atoll.aggregation.failed.v1", job, round);
     event.data["error"] = error;
-    event.data["updates_refused"] = to_json(refused);
+    event.data["updates_refused"] = list_refused(refused);
     return events::add_to_outbox(transaction, results_topic(topic_prefix), job, std::move(event));
 }
 

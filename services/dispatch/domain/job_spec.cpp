@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <set>
 
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/service/names.h"
@@ -50,10 +51,10 @@ Result<std::vector<Participant>> parse_participants(const Json& list, JobSource 
         return invalid_argument("participants", "a job has at most " + std::to_string(kParticipantsMax) +
                                                     ", these are " + std::to_string(list.size()));
     std::vector<Participant> participants;
+    std::set<std::string> facilities;
     for (std::size_t i = 0; i < list.size(); ++i) {
         ATOLL_TRY(Participant participant, parse_participant(list[i], element("participants", i), source));
-        const auto same = [&](const Participant& p) { return p.data.facility == participant.data.facility; };
-        if (std::any_of(participants.begin(), participants.end(), same))
+        if (!facilities.insert(participant.data.facility).second)
             return invalid_argument(element("participants", i) + ".facility",
                                     participant.data.facility + " takes part twice");
         participants.push_back(std::move(participant));
@@ -76,16 +77,14 @@ Result<std::vector<DatasetCopy>> parse_evaluation_copies(const Json& list, JobSo
         return invalid_argument("evaluation.at", "a job evaluates at " + std::to_string(kParticipantsMax) +
                                                      " places at most, these are " + std::to_string(list.size()));
     std::vector<DatasetCopy> copies;
+    std::set<std::pair<std::string, std::string>> places;
     for (std::size_t i = 0; i < list.size(); ++i) {
         const std::string path = element("evaluation.at", i);
         ObjectReader reader(list[i], path);
         DatasetCopy copy = read_dataset_copy(reader, source);
         ATOLL_RETURN_IF_ERROR(reader.finish());
         // A result names its facility and dataset, so that those of two versions could not be told apart.
-        const auto same = [&](const DatasetCopy& s) {
-            return s.facility == copy.facility && s.dataset == copy.dataset;
-        };
-        if (std::any_of(copies.begin(), copies.end(), same))
+        if (!places.emplace(copy.facility, copy.dataset).second)
             return invalid_argument(path + ".dataset", copy.dataset + " at " + copy.facility + " stands here twice");
         copies.push_back(std::move(copy));
     }
@@ -104,7 +103,13 @@ Status parse_evaluation(const Json& value, JobSource source, JobSpec& spec) {
     ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies, source));
     if (copies.is_null())
         for (const auto& participant : spec.participants) spec.evaluation_copies.push_back(participant.data);
-    return {};
+    const std::size_t models = spec.evaluate_updates ? spec.participants.size() + 1 : 1;
+    const std::size_t most = kEvaluationsMax / models;
+    if (spec.evaluation_copies.size() <= most) return {};
+    return invalid_argument("evaluation.at", "a round has at most " + std::to_string(kEvaluationsMax) +
+                                                 " evaluations; of \"all\" its " + std::to_string(models) +
+                                                 " models it takes " + std::to_string(most) + " places, these are " +
+                                                 std::to_string(spec.evaluation_copies.size()));
 }
 
 Status parse_model(const Json& value, JobSpec& spec) {

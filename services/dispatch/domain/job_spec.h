@@ -21,9 +21,10 @@ struct DatasetCopy {
     std::string path;
 };
 
-// With "evaluation": {"models": "all"} a task's token names every update of a round, about 90 bytes each, and has to
-// fit into a header line of 16 KiB, which is what the gateway takes: 175 do (contract test).
-constexpr std::size_t kParticipantsMax = 128;
+// An event about all of them has some 300 kB; Kafka takes 1 MB.
+constexpr std::size_t kParticipantsMax = 1000;
+// Of a round: each of its models at each place. With "models": "all" that grows with the square of the participants.
+constexpr std::size_t kEvaluationsMax = 20'000;
 
 struct Participant {
     DatasetCopy data;

@@ -153,7 +153,7 @@ TEST(JobSpecTest, ARoundIsNotWaitedForForEver) {
     EXPECT_EQ(parse_job_spec(to_json(*parse_job_spec(value)), JobSource::kDatabase)->round_deadline_s, 60);
 }
 
-TEST(JobSpecTest, MoreParticipantsThanATokenCanNameAreRefusedWithTheLimit) {
+TEST(JobSpecTest, TooManyParticipantsOrEvaluationsAreRefusedWithTheLimit) {
     Json value = valid_job();
     const auto participants = [](std::size_t count) {
         Json list = Json::array();
@@ -162,12 +162,24 @@ TEST(JobSpecTest, MoreParticipantsThanATokenCanNameAreRefusedWithTheLimit) {
         return list;
     };
     value["participants"] = participants(kParticipantsMax);
+    value.erase("evaluation");
     EXPECT_TRUE(parse_job_spec(value).ok());
+    const auto refusal = [&] {
+        const auto parsed = parse_job_spec(value);
+        return parsed.ok() ? "none" : describe(parsed.error());
+    };
+    value["evaluation"] = {{"models", "all"}};
+    EXPECT_EQ(refusal(),
+              "evaluation.at: a round has at most 20000 evaluations; of \"all\" its 1001 models it takes 19 places, "
+              "these are 1000");
+    value["evaluation"]["at"] = participants(19);
+    EXPECT_EQ(refusal(), "none");
+    value["evaluation"]["at"] = participants(20);
+    EXPECT_NE(refusal(), "none");
+    value["evaluation"] = {{"at", participants(kParticipantsMax)}};
+    EXPECT_EQ(refusal(), "none") << "of the global model alone";
     value["participants"] = participants(kParticipantsMax + 1);
-    const auto refused = parse_job_spec(value);
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().field, "participants");
-    EXPECT_NE(refused.error().message.find("128"), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(refusal().starts_with("participants: a job has at most 1000,")) << refusal();
 }
 
 TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {

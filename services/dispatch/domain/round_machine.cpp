@@ -195,19 +195,23 @@ void count_refusal(JobDecision& decision, JobView& job, const std::string& facil
 
 // Why no further round can get the updates that it needs.
 std::optional<std::string> lack_of_participants(const JobView& job) {
+    constexpr int kNamedMax = 8;  // the reason has to fit into an event, and before people
     std::int64_t left = 0;
     std::string why;
+    int quarantined = 0;
     for (const auto& participant : job.spec.participants) {
         const std::string& facility = participant.data.facility;
         if (!is_quarantined(job, facility)) {
             ++left;
             continue;
         }
+        if (++quarantined > kNamedMax) continue;
         const Record& record = job.records.at(facility);
         why += "; " + facility + " is in quarantine after " + std::to_string(record.refusals) +
                " refused updates: " + record.reason;
     }
     if (left >= job.spec.updates_needed()) return std::nullopt;
+    if (quarantined > kNamedMax) why += "; and " + std::to_string(quarantined - kNamedMax) + " more";
     return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(job.spec.updates_needed()) +
            " updates and can get " + std::to_string(left) + why;
 }

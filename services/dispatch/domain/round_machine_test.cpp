@@ -331,6 +331,27 @@ TEST(RoundMachineTest, ARoundWithoutAnAnswerIsToldAgainWithTheSameUpdatesUntilTh
     EXPECT_TRUE(advance_job(job, 10000 + 9 * patience_ms).repeats.empty());
 }
 
+TEST(RoundMachineTest, OfManyInQuarantineAFewAreNamed) {
+    JobView job = new_job();
+    job.spec.quarantine_after = 1;
+    for (int i = 0; i < 18; ++i) {
+        job.spec.participants.push_back(job.spec.participants[0]);
+        job.spec.participants.back().data.facility = "more-" + std::to_string(i);
+    }
+    take(job, submit_job(job, 0));
+    AggregationResult result{1, "g1", ""};
+    for (const auto& participant : job.spec.participants) {
+        train(job, 1, participant.data.facility);
+        result.refused.push_back(
+            {task_of(job, TaskKind::kTrain, 1, participant.data.facility).id, std::string(500, 'x')});
+    }
+    take(job, advance_job(job, 0));
+    const JobDecision decision = apply_aggregation(job, result, 0);
+    EXPECT_EQ(decision.job_state, JobState::kFailed);
+    EXPECT_LT(decision.job_error.size(), 8U * 600);
+    EXPECT_TRUE(decision.job_error.ends_with("; and 12 more")) << decision.job_error;
+}
+
 TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts) {
     JobView job = new_job();
     job.spec.quorum = 1;

@@ -31,7 +31,8 @@ struct EvaluatedModel {
 struct EvaluateParams {
     std::string dataset;
     std::string path;
-    std::vector<EvaluatedModel> models;  // in the order of the trainer's results
+    // In the order of the trainer's results: the base or a round's global model, then the updates of that round.
+    std::vector<EvaluatedModel> models;
 };
 
 // Tokenises raw text at a facility and registers the result as a version of the dataset.

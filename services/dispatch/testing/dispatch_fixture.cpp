@@ -29,6 +29,7 @@ IFS= read -r token
 case $token in ey*.*.*) ;; *) echo "no token" >&2; exit 1 ;; esac
 case "$*" in *ey*.*.*) echo "the token is in the command line" >&2; exit 1 ;; esac
 echo "$*" >>"$here/$verb"
+printf '%s\n' "$token" >>"$here/tokens"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
 if [ -e "$here/$verb.breaks" ]; then cat "$here/$verb.breaks" >&2; exit 1; fi
 if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses"; exit 2; fi

@@ -134,7 +134,7 @@ Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64
     return Outcome(Unreachable{});
 }
 
-Result<std::string> AttemptRunner::issue_token(const Task& task, std::vector<std::string> read_versions) const {
+Result<std::string> AttemptRunner::issue_token(const Task& task) const {
     auth::Principal principal;
     principal.subject = task.facility;
     principal.role = auth::Role::kFacility;
@@ -144,16 +144,20 @@ Result<std::string> AttemptRunner::issue_token(const Task& task, std::vector<std
     scope.task = task.id;
     scope.attempt = std::to_string(task.attempt->number);
     scope.round = task.round;
-    scope.read_versions = std::move(read_versions);
+    scope.read_versions = needed_versions(task.params);
     if (const auto* train = std::get_if<TrainParams>(&task.params)) scope.write_model = train->output_model;
+    // Behind the first model stand the updates of its round, which are too many to be named.
+    if (std::holds_alternative<EvaluateParams>(task.params) && scope.read_versions.size() > 1) {
+        scope.read_versions.resize(1);
+        scope.read_updates = true;
+    }
     principal.scope = std::move(scope);
     return issuer_.issue(std::move(principal), kAttemptTokenLife);
 }
 
 Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
-    const std::vector<std::string> versions = needed_versions(task.params);
-    ATOLL_TRY(const std::string token, issue_token(task, versions));
-    ATOLL_RETURN_IF_ERROR(site.stage(versions, owner(task), settings_.store_url_for_sites, token));
+    ATOLL_TRY(const std::string token, issue_token(task));
+    ATOLL_RETURN_IF_ERROR(site.stage(needed_versions(task.params), owner(task), settings_.store_url_for_sites, token));
     return Outcome(Staged{});
 }
 
@@ -211,7 +215,7 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(train.dataset, train.dataset_version));
     ATOLL_TRY(const UpdateLimits limits, update_limits(train.training, train.ranks, shape.rows, shape.seq_len));
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
-    ATOLL_TRY(const std::string token, issue_token(task, {train.base}));
+    ATOLL_TRY(const std::string token, issue_token(task));
     Json metrics = update_metrics(summary);
     const Json meta = {
         {"parents", Json::array({train.base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};

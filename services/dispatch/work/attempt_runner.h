@@ -51,7 +51,7 @@ class AttemptRunner {
     Result<Outcome> push_update(const Task& task, const TrainParams& train, Site& site);
     Result<Outcome> clean(const Task& task, Site& site);
     // For the site's transfers: reads these versions and, where the task trains, writes its update.
-    Result<std::string> issue_token(const Task& task, std::vector<std::string> read_versions) const;
+    Result<std::string> issue_token(const Task& task) const;
 
     const Settings& settings_;
     const Catalog& catalog_;

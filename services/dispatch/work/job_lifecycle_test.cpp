@@ -105,23 +105,6 @@ TEST_F(JobLifecycleTest, AFinishedJobLeavesItsLogsAndNoModels) {
     EXPECT_EQ(logs.find("\"step\":1,"), std::string::npos) << "only the tail";
 }
 
-TEST_F(JobLifecycleTest, TheTokensOfAnAttemptEndWithIt) {
-    begin();
-    const std::string job = submit(job_request(1));
-    ASSERT_TRUE(reaches(job, "completed"));
-    ASSERT_TRUE(are_cleaned(2));
-    auto connection = connect();
-    const auto ended = connection.query("SELECT task_id || '/' || number AS token_id FROM attempts").value();
-    EXPECT_GE(ended.size(), 6) << "trainings, evaluations, cleanings";
-    for (int i = 0; i < ended.size(); ++i)
-        EXPECT_EQ(connection
-                      .query("SELECT 1 FROM auth.revocations WHERE token_id = $1 AND expires_at > now()",
-                             {ended.text(i, "token_id")})
-                      ->size(),
-                  1)
-            << ended.text(i, "token_id");
-}
-
 TEST_F(JobLifecycleTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) {
     begin();
     const std::string job = submit(job_request(1));

@@ -321,11 +321,20 @@ Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction
     return unneeded;
 }
 
-Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,
-                               const std::string& blob) {
-    ATOLL_TRY(const auto rows, connection.query("SELECT 1 FROM manifest_blobs WHERE blob = $1 AND manifest IN"
-                                                " (SELECT jsonb_array_elements_text($2::jsonb)) LIMIT 1",
-                                                {blob, Json(versions)}));
+Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {
+    ATOLL_TRY(const auto rows, connection.query("SELECT 1 FROM round_versions WHERE job = $1 AND round = $2"
+                                                " AND kind = 'update' AND digest = $3 LIMIT 1",
+                                                {scope.job, scope.round, digest}));
+    return !rows.empty();
+}
+
+Result<bool> reads_blob(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT 1 FROM manifest_blobs WHERE blob = $1 AND (manifest IN"
+                               " (SELECT jsonb_array_elements_text($2::jsonb)) OR ($3 AND EXISTS"
+                               " (SELECT 1 FROM round_versions WHERE job = $4 AND round = $5"
+                               " AND kind = 'update' AND digest = manifest))) LIMIT 1",
+                               {blob, Json(scope.read_versions), scope.read_updates, scope.job, scope.round}));
     return !rows.empty();
 }
 

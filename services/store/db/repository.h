@@ -78,8 +78,9 @@ Status lock_blobs_alone(pg::Transaction& transaction);
 Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
                                                     const std::vector<std::string>& blobs);
 
-// Whether one of these versions needs the blob.
-Result<bool> any_version_holds(pg::Connection& connection, const std::vector<std::string>& versions,
-                               const std::string& blob);
+// Whether the version is an update of the round that the token is of.
+Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest);
+// Whether a version that the token reads needs the blob.
+Result<bool> reads_blob(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob);
 
 }  // namespace atl::store

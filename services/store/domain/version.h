@@ -57,7 +57,8 @@ struct PruneOrder {
 };
 Result<PruneOrder> parse_prune_order(const nlohmann::json& body);
 
-// Everyone but a facility may read all; a facility's token only its scope's read_versions.
+// Everyone but a facility may read all; a facility's token its scope's read_versions, and what is_update_of_round()
+// where it reads its round's updates.
 bool reads_everything(const auth::Principal& principal);
 Status may_read_version(const auth::Principal& principal, const std::string& digest);
 // A facility stores blobs only for an update that it is to hand in.

@@ -30,7 +30,7 @@ http::Response unsatisfiable(std::uint64_t size, const Error& error, const std::
 Status may_read(Routing& routing, const auth::Principal& principal, const std::string& sha256) {
     if (reads_everything(principal)) return {};
     ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(const bool allowed, any_version_holds(*connection, principal.scope->read_versions, sha256));
+    ATOLL_TRY(const bool allowed, reads_blob(*connection, *principal.scope, sha256));
     if (!allowed) return permission_denied("this token may not read blob " + sha256);
     return {};
 }

@@ -56,7 +56,7 @@ CREATE TABLE round_versions (
     digest        text NOT NULL,
     parents       jsonb NOT NULL,
     contributions jsonb NOT NULL,
-    PRIMARY KEY (job, round, kind, model, digest),
+    PRIMARY KEY (job, round, kind, digest, model),
     CONSTRAINT round_versions_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest) ON DELETE CASCADE
 );
 CREATE INDEX round_versions_digest ON round_versions (model, digest);
