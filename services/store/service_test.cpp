@@ -236,39 +236,6 @@ TEST_F(StoreTest, AHeaderThatSpansChunksIsRead) {
         "llama", {{"schema", 1}, {"files", {{{"path", "m.safetensors"}, {"size", file.size()}, {"chunks", chunks}}}}});
 }
 
-TEST_F(StoreTest, AFacilityReadsItsBaseAndWritesItsUpdateAndNothingElse) {
-    create_model("base");
-    create_model("out");
-    const std::string base = create_version("base", stored({{"model.safetensors", safetensors_file("public")}}));
-    const std::string other = create_version("base", stored({{"model.safetensors", safetensors_file("secret")}}));
-    http::Client site = facility({base}, "out");
-    const auto status = [&](Method method, const std::string& path, const Json& body = nullptr) {
-        return call(site, method, path, body.is_null() ? "" : body.dump()).status;
-    };
-    EXPECT_EQ(status(Method::kGet, "/v1/versions/" + base), 200);
-    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256(safetensors_file("public"))), 200);
-    EXPECT_EQ(status(Method::kGet, "/v1/versions/" + other), 403);
-    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256(safetensors_file("secret"))), 403);
-    EXPECT_EQ(status(Method::kHead, "/v1/blobs/" + digest::sha256(safetensors_file("secret"))), 403);
-    EXPECT_EQ(status(Method::kGet, "/v1/blobs/" + digest::sha256("no such")), 403) << "not even whether it exists";
-    EXPECT_EQ(status(Method::kGet, "/v1/models"), 403);
-    EXPECT_EQ(status(Method::kGet, "/v1/models/base"), 403);
-    EXPECT_EQ(status(Method::kGet, "/v1/models/base/versions/" + base), 403);
-    EXPECT_EQ(status(Method::kPost, "/v1/models", {{"name", "mine"}}), 403);
-    EXPECT_EQ(status(Method::kPut, "/v1/models/out/tags/best", {{"digest", base}}), 403);
-
-    const Json update = {{"manifest", stored(site, {{"model.safetensors", safetensors_file("update")}})},
-                         {"kind", "update"},
-                         {"parents", {base}}};
-    EXPECT_EQ(status(Method::kPost, "/v1/models/base/versions", update), 403) << "another model";
-    Json global = update;
-    global["kind"] = "global";
-    EXPECT_EQ(status(Method::kPost, "/v1/models/out/versions", global), 403);
-    EXPECT_EQ(status(Method::kPost, "/v1/models/out/versions", update), 201);
-    EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/models/out/versions").body).at("items").at(0).at("created_by"),
-              "leonardo");
-}
-
 TEST_F(StoreTest, AFacilitysFirstUpdateMakesItsModel) {
     create_model("base");
     const std::string base = create_version("base", stored({{"model.safetensors", safetensors_file("public")}}));

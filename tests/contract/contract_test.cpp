@@ -6,6 +6,7 @@
 #include <memory>
 #include <regex>
 #include <set>
+#include <thread>
 
 #include "shared/base/subprocess.h"
 #include "shared/base/text.h"
@@ -311,22 +312,112 @@ TEST_P(ContractTest, TheGatewayServesNothingElse) {
         expect_problem(stack_->call("", Method::kGet, path, ""), 404, "gateway GET " + path);
 }
 
-TEST_P(ContractTest, TheTokenOfALargestJobsEvaluationPassesTheGateway) {
-    if (service() != "store") return;
-    // Dispatch takes 128 participants: each of their updates, and the global model.
-    std::vector<std::string> versions;
-    for (int i = 0; i < 128 + 1; ++i) versions.push_back(digest::sha256(std::to_string(i)));
-    const auto answer =
-        stack_->call("store", Method::kGet, "/v1/versions/" + versions[0], stack_->token_reading(versions));
-    expect_problem(answer, 404, "a version that the token names");
-    std::size_t largest = versions.size();
-    for (;; ++largest) {
-        versions.push_back(versions[0]);
-        const std::string token = stack_->token_reading(versions);
-        if (stack_->call("store", Method::kGet, "/v1/versions/" + versions[0], token).status == 400) break;
+// One tensor of four bytes.
+std::string model_file(const std::string& data) {
+    const std::string header = R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+    return std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + data;
+}
+
+Json manifest_of(const std::string& file) {
+    const Json chunk = {{"sha256", digest::sha256(file)}, {"size", file.size()}};
+    return {{"schema", 1},
+            {"files", {{{"path", "model.safetensors"}, {"size", file.size()}, {"chunks", Json::array({chunk})}}}}};
+}
+
+// The five routes of the store that take a facility's token.
+struct StoreCalls {
+    const RunningStack& stack;
+
+    http::ClientResponse get(const std::string& token, const std::string& path) const {
+        return stack.call("store", Method::kGet, path, token);
     }
-    RecordProperty("versions_max", static_cast<int>(largest));
-    EXPECT_LT(largest, 256U) << "the gateway takes longer lines than it says";
+    http::ClientResponse get_version(const std::string& token, const std::string& digest) const {
+        return get(token, "/v1/versions/" + digest);
+    }
+    http::ClientResponse get_blob(const std::string& token, const std::string& file) const {
+        return get(token, "/v1/blobs/" + digest::sha256(file));
+    }
+    http::ClientResponse put_blob(const std::string& token, const std::string& file) const {
+        return stack.call("store", Method::kPut, "/v1/blobs/" + digest::sha256(file), token, file);
+    }
+    http::ClientResponse post_missing(const std::string& token, const std::string& file) const {
+        const Json asked = {{"digests", {digest::sha256(file)}}};
+        return stack.call("store", Method::kPost, "/v1/blobs/missing", token, asked.dump());
+    }
+    http::ClientResponse post_version(const std::string& token, const std::string& model, const Json& version) const {
+        return stack.call("store", Method::kPost, "/v1/models/" + model + "/versions", token, version.dump());
+    }
+    // The digest of a version of one file that an operator makes.
+    std::string make(const std::string& model, const std::string& file, Json version) const {
+        const std::string writer = stack.token(Role::kOperator);
+        EXPECT_EQ(put_blob(writer, file).status, 201);
+        version["manifest"] = manifest_of(file);
+        return post_version(writer, model, version).json().value().at("digest");
+    }
+};
+
+// Each kind of token at each of these routes, with what belongs to the task "own".
+TEST_P(ContractTest, AFacilitysTokenOpensWhatIsItsTasksAndNothingElse) {
+    if (service() != "store") return;
+    const StoreCalls store{*stack_};
+    for (const char* model : {"bases", "results"}) {
+        const auto made = stack_->call("store", Method::kPost, "/v1/models", stack_->token(Role::kOperator),
+                                       Json{{"name", model}}.dump());
+        ASSERT_EQ(made.status, 201) << made.body;
+    }
+    const std::string base_file = model_file("base"), update_file = model_file("mine");
+    const std::string base = store.make("bases", base_file, {{"kind", "base"}});
+    const std::string other_base = store.make("bases", model_file("else"), {{"kind", "base"}});
+    const std::string global = store.make("results", model_file("mean"), {{"kind", "global"}, {"parents", {base}}});
+
+    const auth::TaskScope own{"site", "job", "own", "1", {base}, "results", 1};
+    const auth::TaskScope ended{"site", "job", "own", "2", {base}, "results", 1};
+    const auth::TaskScope evaluates{"site", "job", "evaluates", "1", {global}, "", 1, true};
+    const auth::TaskScope evaluates_global{"site", "job", "evaluates-one", "1", {global}, "", 1};
+    const auth::TaskScope evaluates_next{"site", "job", "evaluates-next", "1", {global}, "", 2, true};
+    const auth::TaskScope evaluates_elsewhere{"site", "job2", "evaluates-else", "1", {global}, "", 1, true};
+    const auth::TaskScope other_task{"site", "job2", "other", "1", {other_base}, "others", 1};
+    const auth::TaskScope other_facility{"neighbour", "job", "neighbours", "1", {base}, "results", 1};
+    const Json update = {{"manifest", manifest_of(update_file)}, {"kind", "update"}};
+    ASSERT_EQ(store.put_blob(stack_->token(own), update_file).status, 201);
+    const std::string made = store.post_version(stack_->token(own), "results", update).json().value().at("digest");
+    ASSERT_TRUE(stack_->revoke(ended).ok());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (store.get_version(stack_->token(ended), base).status != 401 && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    struct Row {
+        const char* who;
+        std::string token;
+        std::vector<int> expected;
+    };
+    // GET version: the base, the update, the global model; GET blob: of the base, of the update, one that is not there;
+    // PUT blob; POST missing; POST version: the update again.
+    const std::vector<Row> rows = {
+        {"own", stack_->token(own), {200, 403, 403, 200, 403, 403, 201, 200, 200}},
+        {"ended", stack_->token(ended), {401, 401, 401, 401, 401, 401, 401, 401, 401}},
+        {"evaluates all", stack_->token(evaluates), {403, 200, 200, 403, 200, 403, 403, 403, 403}},
+        {"evaluates the global model", stack_->token(evaluates_global), {403, 403, 200, 403, 403, 403, 403, 403, 403}},
+        {"evaluates another round", stack_->token(evaluates_next), {403, 403, 200, 403, 403, 403, 403, 403, 403}},
+        {"evaluates another job", stack_->token(evaluates_elsewhere), {403, 403, 200, 403, 403, 403, 403, 403, 403}},
+        {"other task", stack_->token(other_task), {403, 403, 403, 403, 403, 403, 201, 200, 403}},
+        {"other facility", stack_->token(other_facility), {200, 403, 403, 200, 403, 403, 201, 200, 403}},
+        {"viewer", stack_->token(Role::kViewer), {200, 200, 200, 200, 200, 404, 403, 403, 403}},
+        {"nobody", "", {401, 401, 401, 401, 401, 401, 401, 401, 401}}};
+    for (const Row& row : rows) {
+        std::vector<int> seen;
+        for (const std::string& version : {base, made, global})
+            seen.push_back(store.get_version(row.token, version).status);
+        for (const std::string& file : {base_file, update_file, std::string("nothing")})
+            seen.push_back(store.get_blob(row.token, file).status);
+        seen.push_back(store.put_blob(row.token, std::string("bytes of ") + row.who).status);
+        const auto missing = store.post_missing(row.token, update_file);
+        seen.push_back(missing.status);
+        if (missing.status == 200) {  // to another than its own it is not told that it is there
+            EXPECT_EQ(missing.json()->at("missing").size(), row.who == std::string("own") ? 0U : 1U) << row.who;
+        }
+        seen.push_back(store.post_version(row.token, "results", update).status);
+        EXPECT_EQ(seen, row.expected) << row.who;
+    }
 }
 
 // The file that `atoll job init` writes, as it is and with all that its comments offer.

@@ -3,9 +3,10 @@
 #include <cstdio>
 #include <utility>
 
-#include "shared/base/id.h"
 #include "shared/base/subprocess.h"
 #include "shared/http/testing/test_server.h"
+#include "shared/pg/pg.h"
+#include "shared/service/revocations.h"
 
 namespace atl::contract {
 namespace {
@@ -135,13 +136,20 @@ std::string RunningStack::token(auth::Role role, std::chrono::seconds life) cons
     return sign(std::move(principal), life);
 }
 
-std::string RunningStack::token_reading(const std::vector<std::string>& versions) const {
-    const std::string name(63, 'n');
+std::string RunningStack::token(const auth::TaskScope& scope) const {
     auth::Principal principal;
-    principal.subject = name;
+    principal.subject = scope.facility;
     principal.role = auth::Role::kFacility;
-    principal.scope = auth::TaskScope{name, new_id(), new_id(), "100", versions, name};
+    principal.scope = scope;
     return sign(std::move(principal), std::chrono::hours(1));
+}
+
+Status RunningStack::revoke(const auth::TaskScope& scope) const {
+    ATOLL_TRY(auto connection, pg::connect(description_.at("postgres")));
+    ATOLL_TRY(auto transaction, pg::Transaction::begin(connection));
+    ATOLL_RETURN_IF_ERROR(
+        service::revoke_token(transaction, auth::attempt_token_id(scope.task, scope.attempt), std::chrono::hours(2)));
+    return transaction.commit();
 }
 
 }  // namespace atl::contract

@@ -44,8 +44,9 @@ class RunningStack {
 
     // A token that the stack's own key signed; a facility's scope names the things of path_of_none().
     std::string token(auth::Role role, std::chrono::seconds life = std::chrono::hours(1)) const;
-    // A facility's, of a task that reads these versions; every name in it is as long as it may be.
-    std::string token_reading(const std::vector<std::string>& versions) const;
+    std::string token(const auth::TaskScope& scope) const;
+    // As the end of the attempt does. The services know it some seconds later.
+    Status revoke(const auth::TaskScope& scope) const;
 
   private:
     std::string sign(auth::Principal principal, std::chrono::seconds life) const;
