@@ -46,17 +46,15 @@ std::string copies_path(const std::string& dataset, std::int64_t version) {
     return versions_path(dataset) + "/" + std::to_string(version) + "/copies";
 }
 
-Result<DatasetShape> parse_dataset_shape(const Json& version) {
-    DatasetShape shape;
-    ATOLL_TRY(shape.seq_len, member<std::int64_t>(version, "seq_len"));
+Status read_numbers(const Json& version, DatasetCopy& data) {
+    ATOLL_TRY(data.seq_len, member<std::int64_t>(version, "seq_len"));
     ATOLL_TRY(const Json train, member<Json>(version, "train"));
-    ATOLL_TRY(shape.rows, member<std::int64_t>(train, "rows"));
-    return shape;
+    ATOLL_TRY(data.rows, member<std::int64_t>(train, "rows"));
+    return {};
 }
 
 // The facility holds no copy of the version; the error names the newest that it does.
-Error no_copy_error(const DatasetCopy& data, const std::map<std::int64_t, DatasetShape>& held,
-                    const std::string& path) {
+Error no_copy_error(const DatasetCopy& data, const std::map<std::int64_t, Json>& held, const std::string& path) {
     constexpr int kNamedMax = 8;
     const std::string facility = "facility \"" + data.facility + "\" holds ";
     const std::string dataset = " of dataset \"" + data.dataset + "\"";
@@ -179,11 +177,6 @@ Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string&
     return DatasetInfo{name, std::move(prompt_template)};
 }
 
-Result<DatasetShape> Catalog::dataset_shape(const std::string& name, std::int64_t version) const {
-    ATOLL_TRY(const Json found, get(Service::kRegistry, versions_path(name) + "/" + std::to_string(version)));
-    return parse_dataset_shape(found);
-}
-
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
     return get(Service::kStore,
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
@@ -230,19 +223,19 @@ Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& m
     return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
 }
 
-Result<std::map<std::int64_t, DatasetShape>> Catalog::versions_at(const std::string& facility,
-                                                                  const std::string& dataset) const {
-    std::map<std::int64_t, DatasetShape> versions;
+Result<std::map<std::int64_t, Json>> Catalog::versions_at(const std::string& facility,
+                                                          const std::string& dataset) const {
+    std::map<std::int64_t, Json> versions;
     const std::string list = versions_path(dataset) + "?limit=1000&facility=" + http::percent_encode(facility);
     ATOLL_RETURN_IF_ERROR(for_each_item(Service::kRegistry, list, [&](const Json& item) -> Status {
         ATOLL_TRY(const auto number, member<std::int64_t>(item, "version"));
-        ATOLL_TRY(versions[number], parse_dataset_shape(item));
+        versions[number] = item;
         return {};
     }));
     return versions;
 }
 
-Result<std::vector<DatasetShape>> Catalog::resolve(const std::vector<NamedCopy>& copies) const {
+Status Catalog::resolve(const std::vector<NamedCopy>& copies) const {
     Json wanted = Json::array();
     for (const NamedCopy& copy : copies) {
         wanted.push_back({{"dataset", copy.data->dataset}, {"facility", copy.data->facility}});
@@ -253,24 +246,21 @@ Result<std::vector<DatasetShape>> Catalog::resolve(const std::vector<NamedCopy>&
               session()->registry.take()->post_json("/v1/copies/find", {{"copies", wanted}}, new_id()));
     ATOLL_TRY(const auto items, member<Json::array_t>(answer, "items"));
     if (items.size() != copies.size()) return internal_error("the registry gave an item too many or too few");
-    std::vector<DatasetShape> shapes;
     for (std::size_t i = 0; i < items.size(); ++i) {
         DatasetCopy& data = *copies[i].data;
         if (items[i].is_null()) {
-            ATOLL_TRY(const DatasetShape shape, resolve_alone(data, copies[i].path));
-            shapes.push_back(shape);
+            ATOLL_RETURN_IF_ERROR(resolve_alone(data, copies[i].path));
             continue;
         }
         ATOLL_TRY(data.version, member<std::int64_t>(items[i], "version"));
         ATOLL_TRY(data.path, member<std::string>(items[i], "path"));
         ATOLL_RETURN_IF_ERROR(check_path(data));
-        ATOLL_TRY(const DatasetShape shape, parse_dataset_shape(items[i]));
-        shapes.push_back(shape);
+        ATOLL_RETURN_IF_ERROR(read_numbers(items[i], data));
     }
-    return shapes;
+    return {};
 }
 
-Result<DatasetShape> Catalog::resolve_alone(DatasetCopy& data, const std::string& path) const {
+Status Catalog::resolve_alone(DatasetCopy& data, const std::string& path) const {
     ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
     ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
@@ -284,7 +274,7 @@ Result<DatasetShape> Catalog::resolve_alone(DatasetCopy& data, const std::string
         return {};
     }));
     ATOLL_RETURN_IF_ERROR(check_path(data));
-    return found->second;
+    return read_numbers(found->second, data);
 }
 
 Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,

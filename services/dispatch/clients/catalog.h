@@ -20,11 +20,6 @@ struct DatasetInfo {
     std::string prompt_template;
 };
 
-struct DatasetShape {
-    std::int64_t rows = 0;  // of the training split
-    std::int64_t seq_len = 0;
-};
-
 // Where a job's training or evaluation finds its data. `path` is the field to name: "participants[0]".
 struct NamedCopy {
     DatasetCopy* data = nullptr;
@@ -45,8 +40,6 @@ class Catalog {
     // which a job's updates and global models would get lost.
     Status require_no_base(const std::string& model, const std::string& field) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
-    // A version of that dataset as far as an update's numbers are checked against it. kNotFound: no such version.
-    Result<DatasetShape> dataset_shape(const std::string& name, std::int64_t version) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
     // The global model of that digest as this round of the job has made it, without its manifest; null: the store has
@@ -57,9 +50,9 @@ class Catalog {
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
     // The most tokens of a row that a version of that model can be trained with; none: unknown or no limit.
     Result<std::optional<std::int64_t>> row_tokens_max(const std::string& model, const std::string& digest) const;
-    // Fills in version, unless one is asked for the newest that the facility holds, and path. One question for all, and
-    // some more about the first that is not there, for its error.
-    Result<std::vector<DatasetShape>> resolve(const std::vector<NamedCopy>& copies) const;
+    // Fills in version, unless one is asked for the newest that the facility holds, path and numbers. One question for
+    // all, and some more about the first that is not there, for its error.
+    Status resolve(const std::vector<NamedCopy>& copies) const;
 
     // Registers a prepared version; the same key gives the same number again.
     Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,
@@ -71,10 +64,10 @@ class Catalog {
     enum class Service { kRegistry, kStore };
     struct Session;  // clients with one token
     std::shared_ptr<Session> session() const;
-    Result<DatasetShape> resolve_alone(DatasetCopy& data, const std::string& path) const;
-    // By number.
-    Result<std::map<std::int64_t, DatasetShape>> versions_at(const std::string& facility,
-                                                             const std::string& dataset) const;
+    Status resolve_alone(DatasetCopy& data, const std::string& path) const;
+    // The items of the registry's list, by number.
+    Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,
+                                                           const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
     // `list` has a query; its pages are read one after the other.
     Status for_each_item(Service service, const std::string& list,

@@ -14,9 +14,7 @@ class DamagedAnswerTest : public testing::Test {
   protected:
     Json answer_;
     Json found_ = {{"items", Json::array({nullptr})}};  // of copies that are looked for
-    Result<std::vector<DatasetShape>> resolve(DatasetCopy& copy) {
-        return catalog_.resolve({{&copy, "participants[0]"}});
-    }
+    Status resolve(DatasetCopy& copy) { return catalog_.resolve({{&copy, "participants[0]"}}); }
     http::TestServer server_{[this](http::Server& server) {
         for (const char* path :
              {"/v1/models/:name", "/v1/models/:name/versions", "/v1/models/:name/versions/:version",
@@ -37,11 +35,10 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
                                Json{{"template", 7}, {"digest", 7}, {"manifest", 7}, {"seq_len", "x"}, {"train", 7}},
                                Json{{"digest", "latest"}, {"seq_len", 1}, {"train", {{"rows", "x"}}}}}) {
         answer_ = answer;
-        DatasetCopy copy{"leonardo", "it", 0, ""};
+        DatasetCopy copy{"leonardo", "it"};
         EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name").ok()) << answer;
         EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
-        EXPECT_FALSE(catalog_.dataset_shape("it", 1).ok()) << answer;
         EXPECT_FALSE(catalog_.row_tokens_max("tiny", "base").ok()) << answer;
         EXPECT_FALSE(resolve(copy).ok()) << answer;
     }
@@ -49,11 +46,13 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
 
 TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
     const Json good = {{"version", 7}, {"path", "a/b"}, {"seq_len", 128}, {"train", {{"rows", 5}}}};
-    DatasetCopy copy{"leonardo", "it", 0, ""};
+    DatasetCopy copy{"leonardo", "it"};
     found_ = {{"items", Json::array({good})}};
     ASSERT_TRUE(resolve(copy).ok());
     EXPECT_EQ(copy.version, 7);
     EXPECT_EQ(copy.path, "a/b");
+    EXPECT_EQ(copy.rows, 5);
+    EXPECT_EQ(copy.seq_len, 128);
     const std::vector<std::pair<std::string, Json>> damages = {
         {"version", "x"}, {"path", "../b"}, {"seq_len", nullptr}, {"train", 7}};
     for (const auto& [key, damage] : damages) {
@@ -72,11 +71,11 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
 TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
     answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}};
     for (const std::int64_t version : {0, 7}) {
-        DatasetCopy copy{"leonardo", "it", version, ""};
-        const auto shape = resolve(copy);
-        ASSERT_FALSE(shape.ok());
-        EXPECT_EQ(shape.error().field, "participants[0].dataset");
-        EXPECT_FALSE(shape.error().message.starts_with("participants[0]")) << shape.error().message;
+        DatasetCopy copy{"leonardo", "it", version};
+        const Status resolved = resolve(copy);
+        ASSERT_FALSE(resolved.ok());
+        EXPECT_EQ(resolved.error().field, "participants[0].dataset");
+        EXPECT_FALSE(resolved.error().message.starts_with("participants[0]")) << resolved.error().message;
     }
 }
 

@@ -30,7 +30,10 @@ DatasetCopy read_dataset_copy(ObjectReader& reader, JobSource source) {
     data.facility = required_name(reader, "facility");
     data.dataset = required_name(reader, "dataset");
     data.version = reader.integer_or("dataset_version", 0, is_stored ? 0 : 1, kVersionMax);
-    if (is_stored) data.path = reader.required_string("path");
+    if (!is_stored) return data;
+    data.path = reader.required_string("path");
+    data.rows = reader.required_integer("rows", 0, INT64_MAX);
+    data.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
     return data;
 }
 
@@ -127,8 +130,8 @@ std::optional<std::int64_t> optional_integer(ObjectReader& reader, const char* k
 }
 
 Json copy_to_json(const DatasetCopy& data) {
-    return {
-        {"facility", data.facility}, {"dataset", data.dataset}, {"dataset_version", data.version}, {"path", data.path}};
+    return {{"facility", data.facility}, {"dataset", data.dataset}, {"dataset_version", data.version},
+            {"path", data.path},         {"rows", data.rows},       {"seq_len", data.seq_len}};
 }
 
 // Only a rate that the job names can fall: the trainer's default is the trainer's.

@@ -13,12 +13,15 @@
 namespace atl::dispatch {
 
 // A dataset as it lies at one facility. `version` 0 means the newest there until the catalog has resolved it; `path` is
-// relative to the facility's work directory and empty until then.
+// relative to the facility's work directory and empty until then, as are the numbers that an update is checked against.
+// A job has all that it needs of its data from its submission on, so that whoever removes a dataset hurts none.
 struct DatasetCopy {
     std::string facility;
     std::string dataset;
     std::int64_t version = 0;
-    std::string path;
+    std::string path = {};
+    std::int64_t rows = 0;  // of the training split
+    std::int64_t seq_len = 0;
 };
 
 // An event about all of them has some 300 kB; Kafka takes 1 MB.

@@ -81,6 +81,8 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
                                   .dataset = participant.data.dataset,
                                   .dataset_version = participant.data.version,
                                   .path = participant.data.path,
+                                  .rows = participant.data.rows,
+                                  .seq_len = participant.data.seq_len,
                                   .ranks = participant.ranks,
                                   .participant = static_cast<std::int64_t>(i),
                                   .training = round_settings(job.spec, participant, number)};

@@ -24,6 +24,8 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.dataset_version = reader.required_integer("dataset_version", 0, INT32_MAX);
     params.path = read_text(reader, "path");
+    params.rows = reader.required_integer("rows", 0, INT64_MAX);
+    params.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
     params.ranks = reader.required_integer("ranks", 1, kRanksMax);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
@@ -82,6 +84,8 @@ Json to_json(const TaskParams& params) {
                                              {"dataset", train.dataset},
                                              {"dataset_version", train.dataset_version},
                                              {"path", train.path},
+                                             {"rows", train.rows},
+                                             {"seq_len", train.seq_len},
                                              {"ranks", train.ranks},
                                              {"participant", train.participant},
                                              {"training", train.training}};

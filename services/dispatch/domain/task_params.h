@@ -17,7 +17,9 @@ struct TrainParams {
     std::string output_model;  // name of the model that the update is a version of
     std::string dataset;
     std::int64_t dataset_version = 0;
-    std::string path;  // of the data; relative to the facility's work directory
+    std::string path;       // of the data; relative to the facility's work directory
+    std::int64_t rows = 0;  // of its training split
+    std::int64_t seq_len = 0;
     std::int64_t ranks = 1;
     std::int64_t participant = 0;                // its index in the job: a round lists its updates in this order
     json::Json training = json::Json::object();  // becomes run.json

@@ -19,6 +19,8 @@ const std::vector<std::pair<TaskKind, Json>> kStored = {
       {"dataset", "d"},
       {"dataset_version", 3},
       {"path", "datasets/d/3"},
+      {"rows", 100},
+      {"seq_len", 128},
       {"ranks", 4},
       {"participant", 1},
       {"training", {{"steps", 5}}}}},

@@ -67,11 +67,10 @@ Status require_devices(const JobSpec& spec, const std::map<std::string, Json>& d
 }
 
 // The trainer would say so as well, but only at the site.
-Error too_long(const DatasetCopy& data, std::int64_t seq_len, const std::string& model, std::int64_t tokens_max,
-               const std::string& field) {
+Error too_long(const DatasetCopy& data, const std::string& model, std::int64_t tokens_max, const std::string& field) {
     const std::string most = std::to_string(tokens_max);
     return invalid_argument(field, "version " + std::to_string(data.version) + " of dataset \"" + data.dataset +
-                                       "\" has rows of " + std::to_string(seq_len) + " tokens; model \"" + model +
+                                       "\" has rows of " + std::to_string(data.seq_len) + " tokens; model \"" + model +
                                        "\" takes at most " + most +
                                        " (max_position_embeddings): prepare it with a seq_len of at most " + most);
 }
@@ -94,11 +93,10 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
         copies.push_back({&data, path});
         return {};
     }));
-    ATOLL_TRY(const auto shapes, routing.catalog.resolve(copies));
-    for (std::size_t i = 0; tokens_max && i < copies.size(); ++i)
-        if (shapes[i].seq_len > *tokens_max)
-            return too_long(*copies[i].data, shapes[i].seq_len, job.spec.model, *tokens_max,
-                            copies[i].path + ".dataset");
+    ATOLL_RETURN_IF_ERROR(routing.catalog.resolve(copies));
+    for (const NamedCopy& copy : copies)
+        if (tokens_max && copy.data->seq_len > *tokens_max)
+            return too_long(*copy.data, job.spec.model, *tokens_max, copy.path + ".dataset");
     ATOLL_RETURN_IF_ERROR(routing.catalog.require_no_base(job.spec.output_model, "output_model"));
     return job;
 }

@@ -100,10 +100,6 @@ void FakeCatalog::add_registry(http::Server& server) {
         const std::string of = facility == request.query.end() ? "" : facility->second;
         return Response::json(200, {{"items", versions_at(request.param("name"), of)}, {"next", nullptr}});
     });
-    add_reading(server, "/v1/datasets/:name/versions/:version", [this](const Request& request) {
-        const std::lock_guard lock(mutex_);
-        return Response::json(200, shapes_.at(request.param("name")).at(std::stoi(request.param("version"))));
-    });
     server.route(Method::kPost, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         Json& made = versions_[request.header("idempotency-key")];

@@ -212,8 +212,7 @@ Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {
 
 Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& train, Site& site) {
     const SummaryLine summary = task.attempt->summary.value_or(SummaryLine());
-    ATOLL_TRY(const DatasetShape shape, catalog_.dataset_shape(train.dataset, train.dataset_version));
-    ATOLL_TRY(const UpdateLimits limits, update_limits(train.training, train.ranks, shape.rows, shape.seq_len));
+    ATOLL_TRY(const UpdateLimits limits, update_limits(train.training, train.ranks, train.rows, train.seq_len));
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
     ATOLL_TRY(const std::string token, issue_token(task));
     Json metrics = update_metrics(summary);
