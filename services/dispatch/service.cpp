@@ -43,7 +43,7 @@ class Service : public service::Running {
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, settings_, service::instance_name(context.settings), topics_, runner_, context.metrics,
                    std::move(seams)),
-          pruner_(context.pool, settings_.keep_events_days, context.metrics),
+          pruner_(context.pool, settings_.keep, context.metrics),
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
@@ -52,7 +52,8 @@ class Service : public service::Running {
                   return status;
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool, catalog_, topics_, runner_, feed_, issuer, [this] { workers_.wake(); }} {
+          routing_{context.pool, catalog_, topics_,        runner_,
+                   feed_,        issuer,   settings_.keep, [this] { workers_.wake(); }} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);

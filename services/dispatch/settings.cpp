@@ -37,7 +37,8 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.control_directory = reader.string_or("control_directory", control.string());
     settings.workers = reader.integer_or("workers", 4, 1, 256);
     settings.lease_s = reader.integer_or("lease_s", 15, 1, 3600);
-    settings.keep_events_days = reader.integer_or("keep_events_days", 90, 1, 36500);
+    settings.keep.events_days = reader.integer_or("keep_events_days", settings.keep.events_days, 1, kKeepDaysMax);
+    settings.keep.jobs_days = reader.integer_or("keep_jobs_days", settings.keep.jobs_days, 0, kKeepDaysMax);
     const std::int64_t local = reader.integer_or("poll_interval_ms", 500, 10, 3600000);
     const std::int64_t ssh = reader.integer_or("ssh_poll_interval_ms", 30000, 10, 3600000);
     const std::int64_t batch = reader.integer_or("batch_poll_interval_ms", 5000, 10, 3600000);

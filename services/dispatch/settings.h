@@ -8,6 +8,14 @@
 
 namespace atl::dispatch {
 
+constexpr std::int64_t kKeepDaysMax = 36500;
+
+// How long a job, or a preparation, is kept after its end, in days.
+struct Keep {
+    std::int64_t events_days = 90;  // what nobody is shown but as history: its events, and all but the newest attempts
+    std::int64_t jobs_days = 0;     // all of it; 0: for good
+};
+
 // The object "dispatch" of the configuration file.
 struct Settings {
     std::string private_key_file;     // PEM: dispatch issues the tokens of its tasks
@@ -19,7 +27,7 @@ struct Settings {
     std::filesystem::path control_directory;  // sockets of multiplexed ssh connections
     std::int64_t workers = 4;
     std::int64_t lease_s = 15;
-    std::int64_t keep_events_days = 90;  // after a job's end
+    Keep keep;
     PollPolicy local_poll_policy;
     PollPolicy ssh_poll_policy;
 };

@@ -18,7 +18,8 @@ TEST(DispatchSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(settings.store_url_for_sites, settings.store_url);
     EXPECT_EQ(settings.workers, 4);
     EXPECT_EQ(settings.lease_s, 15);
-    EXPECT_EQ(settings.keep_events_days, 90);
+    EXPECT_EQ(settings.keep.events_days, 90);
+    EXPECT_EQ(settings.keep.jobs_days, 0) << "for good";
     EXPECT_EQ(settings.local_poll_policy.poll_ms, 500);
     EXPECT_EQ(settings.ssh_poll_policy.poll_ms, 30000);
 }
@@ -34,6 +35,7 @@ TEST(DispatchSettingsTest, EachWrongKeyIsNamedInFull) {
                                           {"workers", 0},
                                           {"lease_s", 0},
                                           {"keep_events_days", 0},
+                                          {"keep_jobs_days", -1},
                                           {"poll_interval_ms", 1},
                                           {"ssh_poll_interval_ms", "1s"},
                                           {"batch_poll_interval_ms", 1},

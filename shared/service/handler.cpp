@@ -34,6 +34,12 @@ Status check_if_match(const http::Request& request, std::int64_t revision) {
                  "it has been changed since (its ETag is " + make_etag(revision) + "); read it again", "If-Match"};
 }
 
+Status require_owner(const http::Request& request, const std::string& owner, const std::string& what) {
+    const auth::Principal& asking = *request.principal;
+    if (asking.role == auth::Role::kAdmin || asking.subject == owner) return {};
+    return permission_denied(what + " is of " + owner + "; only " + owner + " or an admin may change it");
+}
+
 http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor) {
     json::Json next = nullptr;
     if (items.size() > static_cast<std::size_t>(page.limit)) {

@@ -23,6 +23,9 @@ std::string make_etag(std::int64_t revision);
 // when it is missing; "*" names any. (RFC 9110 section 13.1.1)
 Status check_if_match(const http::Request& request, std::int64_t revision);
 
+// kPermissionDenied unless who asks is `owner` or an admin; `what` is said as "the job".
+Status require_owner(const http::Request& request, const std::string& owner, const std::string& what);
+
 // {"items": […], "next": …}. The caller read page.limit + 1 items where there were so many; `next` is then the member
 // `cursor` of the last item that is shown, which the caller of the API sends back as ?after=.
 http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor);

@@ -24,6 +24,12 @@ The text itself never leaves the site. Example:
   atoll dataset prepare diaries-it --facility leonardo --input corpora/diaries.jsonl.gz \
       --tokenizer llama@v1 --seq-len 2048 --validation-percent 5)";
 
+constexpr const char* kDatasetRemoveHelp =
+    R"(What the coordinator knows of it goes; the bytes stay at the facilities, and the answer says where. Jobs that run go
+on. Examples:
+  atoll dataset rm diaries-it
+  atoll dataset rm diaries-it --version 3 --copy leonardo)";
+
 struct Description {
     std::string name, language, license, text_template, description, source;
 };
@@ -153,6 +159,56 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
     return {};
 }
 
+struct Removal {
+    std::string name, version, facility, preparation;
+};
+
+Result<std::string> removed_path(const Removal& given) {
+    if (given.name.empty() == given.preparation.empty())
+        return invalid_argument("name", "name a dataset, or a preparation with --preparation");
+    if (!given.preparation.empty()) return "/v1/preparations/" + segment(given.preparation);
+    if (given.version.empty() && !given.facility.empty())
+        return invalid_argument("--version", "say of which version the copy is");
+    std::string path = "/v1/datasets/" + segment(given.name);
+    if (!given.version.empty()) path += "/versions/" + segment(given.version);
+    if (!given.facility.empty()) path += "/copies/" + segment(given.facility);
+    return path;
+}
+
+Status remove_from_dataset(const Context& context, const Removal& given) {
+    ATOLL_TRY(const std::string path, removed_path(given));
+    ATOLL_TRY(http::Client client, context.client(given.preparation.empty() ? "registry" : "dispatch"));
+    ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, path));
+    if (const Status removed = answer.check(); !removed.ok())
+        return removed.error().field == "dataset"
+                   ? with_near_name(client, "/v1/datasets", "dataset", given.name, removed.error())
+                   : removed.error();
+    ATOLL_TRY(const json removed, answer.json());
+    if (context.json) return print_json(removed);
+    std::cout << "removed\n";
+    for (const json& place : removed.at("left")) {
+        std::cout << "  stays at " << text(place, "facility") << ": ";
+        if (given.preparation.empty()) {
+            std::cout << text(place, "path") << " in its work directory (version " << text(place, "version") << ")\n";
+        } else {
+            for (const json& task : place.at("tasks"))
+                std::cout << "logs in " << text(place, "work_dir") << "/tasks/" << task.get<std::string>() << "\n";
+        }
+    }
+    return {};
+}
+
+void add_dataset_rm(CLI::App& group, Context& context) {
+    auto* rm = group.add_subcommand("rm", "remove a dataset, a version, a copy, or a preparation that has ended")
+                   ->footer(kDatasetRemoveHelp);
+    const auto given = std::make_shared<Removal>();
+    rm->add_option("name", given->name, "the dataset, with all its versions");
+    rm->add_option("--version", given->version, "only this version");
+    rm->add_option("--copy", given->facility, "only what is known of this facility's copy of the version");
+    rm->add_option("--preparation", given->preparation, "a preparation's id: atoll dataset preparations");
+    on_run(*rm, context, [&context, given] { return remove_from_dataset(context, *given); });
+}
+
 void add_register(CLI::App& group, Context& context) {
     auto* command = group.add_subcommand("register", "register a corpus")->footer(kRegisterHelp);
     const auto given = std::make_shared<Description>();
@@ -196,6 +252,7 @@ void add_dataset_commands(CLI::App& program, Context& context) {
     add_register(*group, context);
     add_prepare(*group, context);
     add_preparations(*group, context);
+    add_dataset_rm(*group, context);
     set_example(*group, "atoll dataset show diaries-it");
     auto* list = group->add_subcommand("list", "all datasets");
     set_example(*list, "atoll dataset list");

@@ -183,10 +183,12 @@ Status run_check(const Context& context, http::Client& client, const std::string
     return unavailable("facility " + name + " is not ready for jobs");
 }
 
-Status run_remove(const Context&, http::Client& client, const std::string& name) {
+Status remove_facility(const Context& context, http::Client& client, const std::string& name) {
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/facilities/" + segment(name)));
-    const Status removed = answer.check();
-    return removed.ok() ? removed : Status(facility_error(client, name, removed.error()));
+    if (const Status removed = answer.check(); !removed.ok()) return facility_error(client, name, removed.error());
+    if (context.json) return print_json({{"removed", name}});
+    std::cout << name << " is removed; what lies in its work directory stays there\n";
+    return {};
 }
 
 // Lets OpenSSH itself show the host's key and ask, with the same configuration that dispatch uses.
@@ -252,7 +254,7 @@ void add_facility_commands(CLI::App& program, Context& context) {
     on_run(*list, context, [&context] { return list_facilities(context); });
     add_named(*group, context, "show", "one facility, all fields", show_facility);
     add_named(*group, context, "check", "try the transport, the work directory, the programs", run_check);
-    add_named(*group, context, "remove", "forget a facility that no job has used", run_remove);
+    add_named(*group, context, "rm", "remove a facility that nothing under way needs", remove_facility);
     add_named(*group, context, "trust", "look at an ssh host's key and accept it", run_trust);
 }
 

@@ -105,6 +105,36 @@ Status run_verb(const Context& context, http::Client& client, const std::string&
     return {};
 }
 
+// Says where logs stay at the sites, as dispatch answers a deletion.
+void print_left(const json& left) {
+    for (const json& site : left)
+        std::cout << "  logs stay at " << text(site, "facility") << ": " << site.at("tasks").size()
+                  << " directories in "
+                  << (site.at("work_dir").is_null() ? "its work directory" : text(site, "work_dir")) << "/tasks\n";
+}
+
+Status remove_job(const Context& context, http::Client& client, const std::string& id) {
+    ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/jobs/" + segment(id)));
+    ATOLL_TRY(const json removed, answer.json());
+    if (context.json) return print_json(removed);
+    std::cout << "job " << id << " is removed; its models stay (atoll model rm)\n";
+    print_left(removed.at("left"));
+    return {};
+}
+
+Status run_prune_jobs(const Context& context, const json& order) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json pruned, client.post_json("/v1/prune", order));
+    if (context.json) return print_json(pruned);
+    Table table({"job", "name", "ended"});
+    for (const json& job : pruned.at("jobs")) table.add({text(job, "id"), text(job, "name"), text(job, "finished_at")});
+    if (!pruned.at("jobs").empty()) std::cout << table.text();
+    std::cout << pruned.at("jobs").size() << " jobs, " << pruned.at("preparations").size() << " preparations, "
+              << text(pruned, "events") << " events and " << text(pruned, "attempts") << " earlier attempts "
+              << (pruned.value("dry_run", false) ? "would go\n" : "are gone\n");
+    return {};
+}
+
 Status run_logs(const Context& context, http::Client& client, const std::string& id, const std::string& task,
                 int tail) {
     std::string path = "/v1/jobs/" + segment(id) + "/logs?tail=" + std::to_string(tail);
@@ -211,6 +241,33 @@ void add_logs(CLI::App& group, Context& context) {
     set_example(*logs, "atoll job logs newest --tail 50");
 }
 
+void add_prune_jobs(CLI::App& group, Context& context) {
+    struct Given {
+        bool dry_run = false;
+        int events_days = -1;
+        int jobs_days = 0;
+    };
+    const auto given = std::make_shared<Given>();
+    auto* prune = group.add_subcommand("prune", "forget what ended long ago, now (admin)");
+    prune->add_flag("--dry-run", given->dry_run, "only say what would go");
+    prune
+        ->add_option("--keep-events", given->events_days,
+                     "days after a job's end that its events and earlier attempts stay; default: dispatch's "
+                     "keep_events_days")
+        ->check(CLI::Range(0, 36500));
+    prune
+        ->add_option("--keep-jobs", given->jobs_days,
+                     "days after their end that jobs and preparations stay; default: dispatch's keep_jobs_days")
+        ->check(CLI::Range(1, 36500));
+    set_example(*prune, "atoll job prune --keep-jobs 365 --dry-run");
+    on_run(*prune, context, [&context, given] {
+        json order = {{"dry_run", given->dry_run}};
+        if (given->events_days >= 0) order["keep_events_days"] = given->events_days;
+        if (given->jobs_days > 0) order["keep_jobs_days"] = given->jobs_days;
+        return run_prune_jobs(context, order);
+    });
+}
+
 }  // namespace
 
 void add_job_commands(CLI::App& program, Context& context) {
@@ -234,6 +291,9 @@ void add_job_commands(CLI::App& program, Context& context) {
                          return run_verb(context, client, id, verb);
                      });
     add_logs(*group, context);
+    add_job_verb(*group, context, "rm", "remove a job that has ended; its models stay",
+                 [&context](http::Client& client, const std::string& id) { return remove_job(context, client, id); });
+    add_prune_jobs(*group, context);
     auto* rounds = program.add_subcommand("round", "rounds of a job")->require_subcommand(1);
     set_example(*rounds, "atoll round show newest");
     const auto number = std::make_shared<std::optional<int>>();

@@ -67,6 +67,16 @@ class CliProgramTest : public testing::Test {
         server.route(Method::kPost, "/dispatch/v1/facilities/:name/check", anyone, nothing);
         server.route(Method::kDelete, "/dispatch/v1/facilities/:name", anyone, nothing);
         server.route(Method::kGet, "/registry/v1/datasets/:name", anyone, nothing);
+        server.route(Method::kDelete, "/registry/v1/datasets/:name", anyone, [](const Request& request) {
+            if (request.param("name") != "diaries")
+                return Response::problem(not_found("there is no such dataset", "dataset"));
+            const Json copy = {{"version", 3}, {"facility", "leonardo"}, {"path", "datasets/diaries/3"}};
+            return Response::json(200, {{"left", Json::array({copy})}});
+        });
+        server.route(Method::kDelete, "/dispatch/v1/jobs/:id", anyone, [](const Request&) {
+            const Json site = {{"facility", "leonardo"}, {"work_dir", "/scratch"}, {"tasks", {"t1", "t2"}}};
+            return Response::json(200, {{"left", Json::array({site})}});
+        });
         server.route(Method::kGet, "/store/v1/models/:name", anyone, [](const Request& request) {
             if (request.param("name") != "llama") return Response::problem(not_found("nothing of that name"));
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", "d1"}}}});
@@ -186,6 +196,17 @@ TEST_F(CliProgramTest, WhatIsNotThereIsBadInput) {
     }
 }
 
+TEST_F(CliProgramTest, WhatIsRemovedSaysWhatStaysAtTheSites) {
+    const CommandResult dataset = run({"dataset", "rm", "diaries"});
+    EXPECT_EQ(dataset.out, "removed\n  stays at leonardo: datasets/diaries/3 in its work directory (version 3)\n");
+    const CommandResult job = run({"job", "rm", "newest"});
+    EXPECT_NE(job.out.find("logs stay at leonardo: 2 directories in /scratch/tasks\n"), std::string::npos) << job.out;
+    for (const auto& wrong : std::vector<std::vector<std::string>>{{"dataset", "rm"},
+                                                                   {"dataset", "rm", "diaries", "--preparation", "p1"},
+                                                                   {"dataset", "rm", "diaries", "--copy", "leonardo"}})
+        EXPECT_EQ(run(wrong).exit_code, 2) << testing::PrintToString(wrong);
+}
+
 TEST_F(CliProgramTest, AMistypedNameIsAnsweredWithTheNearest) {
     struct Typed {
         std::vector<std::string> command;
@@ -197,11 +218,12 @@ TEST_F(CliProgramTest, AMistypedNameIsAnsweredWithTheNearest) {
     for (const Typed& typed : std::vector<Typed>{{{"facility", "show", "leonrado"}, facility},
                                                  {{"facility", "set", "leonrado", "--slots", "2"}, facility},
                                                  {{"facility", "check", "leonrado"}, facility},
-                                                 {{"facility", "remove", "leonrado"}, facility},
+                                                 {{"facility", "rm", "leonrado"}, facility},
                                                  {{"facility", "trust", "leonrado"}, facility},
                                                  {{"dataset", "show", "dairies"}, dataset},
                                                  {{"dataset", "show", "dairies", "--croissant"}, dataset},
                                                  {{"dataset", "preparations", "dairies"}, dataset},
+                                                 {{"dataset", "rm", "dairies"}, dataset},
                                                  {{"model", "show", "lama"}, model},
                                                  {{"model", "pull", "lama@v1", "--out", "x"}, model},
                                                  {{"model", "tag", "llama@finall", "best"}, "final"}}) {

@@ -114,14 +114,6 @@ Status update_facility(pg::Connection& connection, const Facility& facility, std
     return {};
 }
 
-Status delete_facility(pg::Connection& connection, const std::string& name) {
-    auto rows = connection.query("DELETE FROM facilities WHERE name = $1", {name});
-    if (!rows.ok() && rows.error().code == ErrorCode::kNotFound)
-        return conflict("jobs or preparations of \"" + name + "\" exist; it cannot be deleted", "name");
-    if (!rows.ok()) return rows.error();
-    return rows->affected() > 0 ? Status() : Status(not_found("no facility \"" + name + "\"", "name"));
-}
-
 Status record_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
                      std::int64_t retry_ms_max) {
     if (is_known) {

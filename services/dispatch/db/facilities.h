@@ -41,8 +41,6 @@ Status insert_facility(pg::Transaction& transaction, const Facility& facility);
 Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field);
 // kPreconditionFailed: `version` is not the current one.
 Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version);
-// kConflict: jobs or preparations know it, so that their history would lose it.
-Status delete_facility(pg::Connection& connection, const std::string& name);
 
 // A facility that gave no clear answer is left alone for a while, longer each time and never all at once; one that
 // answered is used again.

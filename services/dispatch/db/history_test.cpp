@@ -156,7 +156,7 @@ TEST_F(HistoryTest, EventsAndEarlierAttemptsOfJobsThatEndedLongAgoGoAndNothingEl
     std::map<std::string, std::int64_t> pruned;
     std::int64_t most = 0;
     const auto prune = [&] {
-        return prune_history(pool, 90, {}, [&](const std::string& table, std::int64_t rows) {
+        return prune_history(pool, {90, 0}, {}, [&](const std::string& table, std::int64_t rows) {
             pruned[table] += rows;
             most = std::max(most, rows);
         });

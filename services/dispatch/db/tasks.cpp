@@ -1,6 +1,7 @@
 #include "services/dispatch/db/tasks.h"
 
 #include <algorithm>
+#include <set>
 
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tokens.h"
@@ -155,6 +156,13 @@ Status insert_preparation(pg::Transaction& transaction, const std::string& id, c
 
 Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks) {
     if (tasks.empty()) return {};
+    std::set<std::string> facilities;
+    for (const Task& task : tasks) facilities.insert(task.facility);
+    // They stay where they are until the transaction ends, taken in one order, so that no two wait for one another.
+    ATOLL_TRY(const pg::Rows known, transaction.query("SELECT 1 FROM facilities WHERE name IN (SELECT "
+                                                      "jsonb_array_elements_text($1)) ORDER BY name FOR KEY SHARE",
+                                                      {Json(facilities)}));
+    if (known.size() != static_cast<int>(facilities.size())) return not_found("a task's facility is gone", "facility");
     const auto or_null = [](const std::string& id) { return id.empty() ? Json() : Json(id); };
     Json rows = Json::array();
     for (const Task& task : tasks)

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/text.h"
@@ -85,7 +86,7 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
 }
 
 Result<Response> remove_facility(Routing&, pg::Transaction& transaction, const Request& request) {
-    ATOLL_RETURN_IF_ERROR(delete_facility(transaction.connection(), request.param("name")));
+    ATOLL_RETURN_IF_ERROR(delete_facility(transaction, request.param("name")));
     return Response::empty(204);
 }
 

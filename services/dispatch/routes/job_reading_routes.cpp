@@ -96,7 +96,7 @@ void events(Routing& routing, const Request& request, const http::Responder& res
 
 struct LogPlace {
     Task task;
-    Facility facility;
+    Result<StoredFacility> facility;  // it may be gone
 };
 
 Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& request) {
@@ -109,8 +109,9 @@ Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& reques
     std::vector<LogPlace> places;
     for (const auto& task : tasks) {
         if (!task.attempt) continue;
-        ATOLL_TRY(const StoredFacility stored, find_facility(*connection, task.facility));
-        places.push_back({task, stored.facility});
+        auto facility = find_facility(*connection, task.facility);
+        if (!facility.ok() && facility.error().code != ErrorCode::kNotFound) return facility.error();
+        places.push_back({task, std::move(facility)});
     }
     return places;
 }
@@ -130,7 +131,8 @@ void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::
               std::vector<LogSource>& sources) {
     const Task& task = place.task;
     const auto read = [&routing, place, lines, bytes](const std::string& file) -> Result<std::string> {
-        Site site = routing.runner.site(place.facility);
+        ATOLL_RETURN_IF_ERROR(place.facility);
+        Site site = routing.runner.site(place.facility->facility);
         const std::string directory = site.task_directory(place.task.id, place.task.attempt->number);
         ATOLL_TRY(const std::string text, site.tail(directory + "/" + file, bytes));
         return last_lines(text, lines);

@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 
+#include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
@@ -141,10 +142,8 @@ Status resume(Routing&, pg::Transaction& transaction, const std::string& id) {
 
 // A job is changed by who submitted it, or by an admin.
 Status require_owner(pg::Connection& connection, const Request& request) {
-    if (request.principal->role == auth::Role::kAdmin) return {};
     ATOLL_TRY(const std::string owner, job_owner(connection, request.param("id")));
-    if (owner == request.principal->subject) return {};
-    return permission_denied("the job is of " + owner + "; only " + owner + " or an admin may change it");
+    return service::require_owner(request, owner, "the job");
 }
 
 // A change of a job's state; safe to repeat.
@@ -160,11 +159,52 @@ Result<Response> change_job(Routing& routing, const Request& request) {
     return response;
 }
 
+// A transaction of its own for each step: see delete_job().
+Result<Response> remove_job(Routing& routing, const Request& request) {
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(require_owner(*connection, request));
+    }
+    ATOLL_TRY(Json left, delete_job(routing.pool, request.param("id")));
+    return Response::json(200, {{"left", std::move(left)}});
+}
+
+struct PruneOrder {
+    bool dry_run = false;
+    Keep keep;
+};
+
+Result<PruneOrder> parse_prune_order(const Json& body, const Keep& usual) {
+    json::ObjectReader reader(body);
+    PruneOrder order;
+    order.dry_run = reader.boolean_or("dry_run", false);
+    order.keep.events_days = reader.integer_or("keep_events_days", usual.events_days, 0, kKeepDaysMax);
+    order.keep.jobs_days = reader.integer_or("keep_jobs_days", usual.jobs_days, 1, kKeepDaysMax);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return order;
+}
+
+Result<Response> post_prune(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const PruneOrder order, parse_prune_order(body, routing.keep));
+    Json pruned;
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(pruned, prunable_history(*connection, order.keep));
+    }
+    if (!order.dry_run)
+        ATOLL_RETURN_IF_ERROR(prune_history(routing.pool, order.keep, {}, [](const std::string&, std::int64_t) {}));
+    pruned["dry_run"] = order.dry_run;
+    return Response::json(200, pruned);
+}
+
 }  // namespace
 
 void add_job_routes(http::Server& server, Routing& routing) {
     const service::Routes routes(server, routing);
     routes.add(Method::kPost, "/v1/jobs", service::writers(), post_job);
+    routes.add(Method::kDelete, "/v1/jobs/:id", service::writers(), remove_job);
+    routes.add(Method::kPost, "/v1/prune", service::admins(), post_prune);
     routes.add(Method::kPost, "/v1/jobs/:id/cancel", service::writers(), change_job<cancel>);
     routes.add(Method::kPost, "/v1/jobs/:id/pause", service::writers(), change_job<pause>);
     routes.add(Method::kPost, "/v1/jobs/:id/resume", service::writers(), change_job<resume>);

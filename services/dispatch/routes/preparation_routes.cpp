@@ -1,3 +1,4 @@
+#include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
@@ -74,6 +75,13 @@ Result<Response> get_preparation(Routing&, pg::Transaction& transaction, const R
     return Response::json(200, view);
 }
 
+Result<Response> remove_preparation(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const Json view, preparation_view(transaction.connection(), request.param("id")));
+    ATOLL_RETURN_IF_ERROR(service::require_owner(request, view.at("created_by"), "the preparation"));
+    ATOLL_TRY(Json left, delete_preparation(transaction, request.param("id")));
+    return Response::json(200, {{"left", std::move(left)}});
+}
+
 }  // namespace
 
 void add_preparation_routes(http::Server& server, Routing& routing) {
@@ -81,6 +89,7 @@ void add_preparation_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPost, "/v1/preparations", service::writers(), post_preparation);
     routes.add(Method::kGet, "/v1/preparations", service::readers(), get_preparations);
     routes.add(Method::kGet, "/v1/preparations/:id", service::readers(), get_preparation);
+    routes.add(Method::kDelete, "/v1/preparations/:id", service::writers(), remove_preparation);
 }
 
 }  // namespace atl::dispatch

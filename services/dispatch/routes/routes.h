@@ -4,6 +4,7 @@
 
 #include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/events.h"
+#include "services/dispatch/db/history.h"
 #include "services/dispatch/events/event_feed.h"
 #include "services/dispatch/work/attempt_runner.h"
 #include "shared/http/server/server.h"
@@ -19,6 +20,7 @@ struct Routing {
     AttemptRunner& runner;
     EventFeed& feed;
     auth::Issuer issuer;
+    Keep keep;
     std::function<void()> wake;  // there is new work for the workers
 };
 

@@ -17,6 +17,11 @@ class RoutesTest : public DispatchServiceTest {
         for (const std::string& fault : answers_.faults(Method::kPost, path, answer)) ADD_FAILURE() << fault;
         return answer;
     }
+    http::ClientResponse remove(const std::string& path) {
+        auto answer = client().call(Method::kDelete, path).value();
+        for (const std::string& fault : answers_.faults(Method::kDelete, path, answer)) ADD_FAILURE() << fault;
+        return answer;
+    }
     http::Client client_with(const std::string& token) {
         http::ClientOptions options;
         options.base_url = base_url_;
@@ -436,6 +441,8 @@ TEST_F(RoutesTest, AJobIsChangedByWhoSubmittedItOrAnAdmin) {
     const std::string path = "/v1/jobs/" + job.at("id").get<std::string>();
     for (const char* change : {"/pause", "/resume", "/cancel"})
         EXPECT_EQ(eve.call(Method::kPost, path + change)->status, 403) << change;
+    EXPECT_EQ(eve.call(Method::kDelete, path)->status, 403);
+    EXPECT_EQ(ada.call(Method::kDelete, path)->status, 409) << "it goes on";
     EXPECT_EQ(get(path).at("state"), "running");
     EXPECT_EQ(ada.call(Method::kPost, path + "/pause")->status, 200);
     EXPECT_EQ(client().call(Method::kPost, path + "/resume")->status, 200) << "an admin";
@@ -535,9 +542,71 @@ TEST_F(RoutesTest, AWrongQueryIsNamed) {
     }
 }
 
-TEST_F(RoutesTest, AFacilityWithAHistoryStays) {
-    submit(job_request(1));
-    EXPECT_EQ(client().call(Method::kDelete, "/v1/facilities/leonardo")->status, 409);
+TEST_F(RoutesTest, AFacilityGoesWithNoJobThatNeedsItAndItsHistoryStays) {
+    const std::string job = submit(job_request(1));
+    const auto needed = remove("/v1/facilities/leonardo");
+    EXPECT_EQ(needed.status, 409);
+    EXPECT_NE(needed.body.find(job), std::string::npos) << needed.body;
+    ASSERT_TRUE(reaches(job, "completed"));
+    EXPECT_TRUE(eventually([&] { return remove("/v1/facilities/leonardo").status == 204; }))
+        << "it is cleaned up after";
+    EXPECT_EQ(remove("/v1/facilities/leonardo").status, 404);
+    EXPECT_EQ(get("/v1/jobs/" + job + "/rounds").at("items").at(1).at("tasks").at(1).at("facility"), "leonardo");
+    const std::string logs = get("/v1/jobs/" + job + "/logs?format=json").dump();
+    EXPECT_NE(logs.find("no facility"), std::string::npos) << logs;
+    EXPECT_NE(logs.find("karolina"), std::string::npos) << logs;
+}
+
+TEST_F(RoutesTest, AJobThatHasEndedIsDeletedWithAllItsRows) {
+    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+    const std::string job = submit(job_request(1));
+    const std::string path = "/v1/jobs/" + job;
+    EXPECT_EQ(remove(path).status, 409);
+    std::filesystem::remove(fake("stage.waits"));
+    ASSERT_TRUE(reaches(job, "completed"));
+    http::ClientResponse removed;
+    EXPECT_TRUE(eventually([&] { return (removed = remove(path)).status == 200; })) << removed.body;
+    const Json left = removed.json()->at("left");
+    ASSERT_EQ(left.size(), 2U) << left;
+    EXPECT_EQ(left[1]["facility"], "leonardo");
+    for (const Json& task : left[1]["tasks"])
+        EXPECT_TRUE(std::filesystem::exists(work_dir("leonardo") / "tasks" / task.get<std::string>())) << task;
+    EXPECT_EQ(remove(path).status, 404);
+    EXPECT_EQ(client().call(Method::kGet, path + "/events")->status, 404);
+    for (const char* table : {"jobs", "rounds", "tasks", "attempts", "job_events"}) EXPECT_EQ(count(table), 0) << table;
+}
+
+TEST_F(RoutesTest, APreparationThatHasEndedIsDeleted) {
+    const Json made = client()
+                          .post_json("/v1/preparations", {{"facility", "leonardo"},
+                                                          {"dataset", "it"},
+                                                          {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                                          {"input", "raw/it.jsonl"},
+                                                          {"seq_len", 128}})
+                          .value();
+    const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
+    EXPECT_TRUE(eventually([&] { return get(path).at("state") == "done"; }));
+    const std::string place = get(path).at("result").at("path");
+    EXPECT_EQ(remove(path).json()->at("left").at(0).at("facility"), "leonardo");
+    EXPECT_EQ(remove(path).status, 404);
+    EXPECT_TRUE(std::filesystem::exists(work_dir("leonardo") / place / "train")) << "what it prepared stays";
+}
+
+TEST_F(RoutesTest, WhatEndedLongAgoIsPrunedOrOnlyNamed) {
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(reaches(job, "completed"));
+    EXPECT_TRUE(eventually([&] { return count("tasks WHERE state IN ('pending', 'running')") == 0; }));
+    ASSERT_TRUE(connect().query("UPDATE jobs SET finished_at = now() - interval '100 days'").ok());
+    const Json named = post("/v1/prune", {{"dry_run", true}, {"keep_jobs_days", 99}}).json().value();
+    EXPECT_EQ(named["jobs"][0]["id"], job);
+    EXPECT_GT(named["events"], 0);
+    EXPECT_EQ(get("/v1/jobs/" + job + "/events").at("items").size(), named["events"]);
+    EXPECT_EQ(post("/v1/prune", Json::object()).json()->at("jobs"), Json::array());
+    EXPECT_EQ(get("/v1/jobs/" + job + "/events").at("items").size(), 0U) << "after 90 days";
+    EXPECT_EQ(post("/v1/prune", {{"keep_jobs_days", 99}}).json()->at("jobs").size(), 1U);
+    EXPECT_EQ(client().call(Method::kGet, "/v1/jobs/" + job)->status, 404);
+    EXPECT_EQ(post("/v1/prune", {{"keep_jobs_days", 0}}).status, 422);
+    EXPECT_EQ(client(auth::Role::kOperator).call(Method::kPost, "/v1/prune", "{}")->status, 403);
 }
 
 TEST_F(RoutesTest, TheOpenApiDocumentFitsTheServer) {

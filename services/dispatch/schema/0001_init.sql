@@ -66,7 +66,7 @@ CREATE TABLE tasks (
     preparation_id text REFERENCES preparations,
     round integer NOT NULL,
     kind text NOT NULL CHECK (kind IN ('train', 'evaluate', 'prepare', 'clean')),
-    facility text NOT NULL REFERENCES facilities,
+    facility text NOT NULL,  -- in ended ones also of a facility that was removed since
     params jsonb NOT NULL,
     state text NOT NULL CHECK (state IN ('pending', 'running', 'done', 'failed', 'cancelled')),
     attempts_max integer NOT NULL,

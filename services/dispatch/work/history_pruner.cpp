@@ -1,6 +1,5 @@
 #include "services/dispatch/work/history_pruner.h"
 
-#include "services/dispatch/db/history.h"
 #include "shared/base/backoff.h"
 #include "shared/log/log.h"
 
@@ -11,8 +10,8 @@ constexpr std::chrono::hours kPruneInterval{1};
 
 }  // namespace
 
-HistoryPruner::HistoryPruner(pg::Pool& pool, std::int64_t keep_days, metrics::Registry& metrics)
-    : pool_(pool), keep_days_(keep_days), metrics_(metrics) {
+HistoryPruner::HistoryPruner(pg::Pool& pool, Keep keep, metrics::Registry& metrics)
+    : pool_(pool), keep_(keep), metrics_(metrics) {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -22,7 +21,7 @@ void HistoryPruner::run(const std::stop_token& stop) {
             .Increment(static_cast<double>(rows));
     };
     do {
-        const Status status = contained([&] { return prune_history(pool_, keep_days_, stop, count); });
+        const Status status = contained([&] { return prune_history(pool_, keep_, stop, count); });
         if (!status.ok()) spdlog::warn("old history cannot be pruned: {}", describe(status.error()));
     } while (wait_unless_stopped(stop, kPruneInterval));
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <thread>
 
+#include "services/dispatch/db/history.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
 
@@ -11,13 +11,13 @@ namespace atl::dispatch {
 // A thread that forgets old history (prune_history) at the start and each hour.
 class HistoryPruner {
   public:
-    HistoryPruner(pg::Pool& pool, std::int64_t keep_days, metrics::Registry& metrics);
+    HistoryPruner(pg::Pool& pool, Keep keep, metrics::Registry& metrics);
 
   private:
     void run(const std::stop_token& stop);
 
     pg::Pool& pool_;
-    const std::int64_t keep_days_;
+    const Keep keep_;
     metrics::Registry& metrics_;
     std::jthread thread_;
 };

@@ -33,6 +33,15 @@ std::vector<json::Json> shown_rows(const pg::Rows& rows) {
     return items;
 }
 
+// The copies of which `condition` is true, which are forgotten.
+Result<std::vector<json::Json>> take_copies(pg::Transaction& transaction, const std::string& condition,
+                                            const std::vector<pg::Param>& params) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(kSelectCopy + "WHERE " + condition + " ORDER BY version, facility", params));
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM copies WHERE " + condition, params));
+    return shown_rows(rows);
+}
+
 Error no_version(const std::string& dataset, std::int64_t version) {
     return not_found("the dataset " + dataset + " has no version " + std::to_string(version), "version");
 }
@@ -63,6 +72,8 @@ Result<StoredDataset> find_dataset(pg::Transaction& transaction, const std::stri
                     .source = rows.text(0, "source")};
     dataset.revision = rows.integer(0, "revision");
     dataset.latest_version = rows.integer(0, "latest");
+    dataset.versions_made = rows.integer(0, "versions_made");
+    dataset.created_by = rows.text(0, "created_by");
     dataset.shown = rows.json(0, "shown");
     return dataset;
 }
@@ -83,7 +94,8 @@ Result<std::vector<json::Json>> list_datasets(pg::Transaction& transaction, cons
 
 Status insert_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
                       const VersionSpec& spec, const std::string& subject) {
-    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE datasets SET revision = revision + 1 WHERE name = $1", {dataset}));
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE datasets SET revision = revision + 1, versions_made = $2 WHERE name = $1", {dataset, version}));
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO dataset_versions (dataset, version, tokenizer_sha256, seq_len, batching, train_documents, "
         "train_rows, train_tokens, validation_documents, validation_rows, validation_tokens, fingerprint, statistics, "
@@ -170,6 +182,35 @@ Result<std::vector<json::Json>> list_copies(pg::Transaction& transaction, const 
                                               "ORDER BY facility LIMIT $4",
                                 {dataset, version, page.after, page.limit + 1}));
     return shown_rows(rows);
+}
+
+Result<std::vector<json::Json>> delete_dataset(pg::Transaction& transaction, const std::string& dataset) {
+    // Whoever adds a copy waits at its version's row, and then finds none.
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT 1 FROM dataset_versions WHERE dataset = $1 ORDER BY version FOR UPDATE", {dataset}));
+    ATOLL_TRY(auto copies, take_copies(transaction, "dataset = $1", {dataset}));
+    for (const char* rows : {"dataset_versions WHERE dataset", "datasets WHERE name"})
+        ATOLL_RETURN_IF_ERROR(transaction.query(std::string("DELETE FROM ") + rows + " = $1", {dataset}));
+    return copies;
+}
+
+Result<std::vector<json::Json>> delete_version(pg::Transaction& transaction, const std::string& dataset,
+                                               std::int64_t version) {
+    ATOLL_TRY(const pg::Rows known,
+              transaction.query("SELECT 1 FROM dataset_versions WHERE dataset = $1 AND version = $2 FOR UPDATE",
+                                {dataset, version}));
+    if (known.empty()) return no_version(dataset, version);
+    ATOLL_TRY(auto copies, take_copies(transaction, "dataset = $1 AND version = $2", {dataset, version}));
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("DELETE FROM dataset_versions WHERE dataset = $1 AND version = $2", {dataset, version}));
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE datasets SET revision = revision + 1 WHERE name = $1", {dataset}));
+    return copies;
+}
+
+Result<std::vector<json::Json>> delete_copy(pg::Transaction& transaction, const std::string& dataset,
+                                            std::int64_t version, const std::string& facility) {
+    ATOLL_RETURN_IF_ERROR(find_copy(transaction, dataset, version, facility));
+    return take_copies(transaction, "dataset = $1 AND version = $2 AND facility = $3", {dataset, version, facility});
 }
 
 }  // namespace atl::registry

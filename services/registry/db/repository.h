@@ -14,7 +14,9 @@ namespace atl::registry {
 struct StoredDataset {
     DatasetSpec spec;
     std::int64_t revision = 0;
-    std::int64_t latest_version = 0;  // 0: none yet
+    std::int64_t latest_version = 0;  // 0: none
+    std::int64_t versions_made = 0;   // the next one's number is one more
+    std::string created_by;
     json::Json shown;
 };
 
@@ -47,5 +49,13 @@ Result<json::Json> find_copy(pg::Transaction& transaction, const std::string& da
 Result<std::vector<json::Json>> find_copies(pg::Transaction& transaction, const std::vector<WantedCopy>& wanted);
 Result<std::vector<json::Json>> list_copies(pg::Transaction& transaction, const std::string& dataset,
                                             std::int64_t version, const http::Page& page);
+
+// What goes for good, with the copies that the registry knew of it: the bytes stay at the facilities, and no job needs
+// any of this after its submission. kNotFound. The dataset must be locked.
+Result<std::vector<json::Json>> delete_dataset(pg::Transaction& transaction, const std::string& dataset);
+Result<std::vector<json::Json>> delete_version(pg::Transaction& transaction, const std::string& dataset,
+                                               std::int64_t version);
+Result<std::vector<json::Json>> delete_copy(pg::Transaction& transaction, const std::string& dataset,
+                                            std::int64_t version, const std::string& facility);
 
 }  // namespace atl::registry

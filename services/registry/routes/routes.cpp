@@ -89,7 +89,7 @@ Result<Response> post_version(Routing& routing, Transaction& transaction, const 
     const std::string& name = dataset.spec.name;
     ATOLL_TRY(const Json existing, find_fingerprint(transaction, name, spec.fingerprint));
     if (!existing.is_null()) return same_version(existing, spec);
-    const std::int64_t number = dataset.latest_version + 1;
+    const std::int64_t number = dataset.versions_made + 1;
     ATOLL_RETURN_IF_ERROR(insert_version(transaction, name, number, spec, request.principal->subject));
     ATOLL_TRY(const Json version, find_version(transaction, name, number));
     ATOLL_RETURN_IF_ERROR(announce(transaction, routing.topic, dataset.spec, version));
@@ -165,6 +165,33 @@ Result<Response> get_croissant(Routing&, Transaction& transaction, const Request
     return response;
 }
 
+// Who has registered the dataset, or an admin, removes it and what belongs to it. It is locked then.
+Status require_dataset_owner(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
+    return service::require_owner(request, dataset.created_by, "the dataset");
+}
+
+Result<Response> remove_dataset(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(require_dataset_owner(transaction, request));
+    ATOLL_TRY(const auto left, delete_dataset(transaction, request.param("name")));
+    return Response::json(200, {{"left", left}});
+}
+
+Result<Response> remove_version(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
+    ATOLL_RETURN_IF_ERROR(require_dataset_owner(transaction, request));
+    ATOLL_TRY(const auto left, delete_version(transaction, request.param("name"), number));
+    return Response::json(200, {{"left", left}});
+}
+
+Result<Response> remove_copy(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
+    ATOLL_RETURN_IF_ERROR(service::check_name(request.param("facility"), "facility"));
+    ATOLL_RETURN_IF_ERROR(require_dataset_owner(transaction, request));
+    ATOLL_TRY(const auto left, delete_copy(transaction, request.param("name"), number, request.param("facility")));
+    return Response::json(200, {{"left", left}});
+}
+
 }  // namespace
 
 void add_routes(http::Server& server, Routing& routing) {
@@ -175,10 +202,13 @@ void add_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/datasets", readers(), get_datasets);
     routes.add(Method::kGet, "/v1/datasets/:name", readers(), get_dataset);
     routes.add(Method::kPatch, "/v1/datasets/:name", writers(), patch_dataset);
+    routes.add(Method::kDelete, "/v1/datasets/:name", writers(), remove_dataset);
     routes.add(Method::kPost, "/v1/datasets/:name/versions", writers(), post_version);
     routes.add(Method::kGet, "/v1/datasets/:name/versions", readers(), get_versions);
     routes.add(Method::kGet, "/v1/datasets/:name/versions/:version", readers(), get_version);
+    routes.add(Method::kDelete, "/v1/datasets/:name/versions/:version", writers(), remove_version);
     routes.add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers(), put_copy);
+    routes.add(Method::kDelete, "/v1/datasets/:name/versions/:version/copies/:facility", writers(), remove_copy);
     routes.add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers(), get_copies);
     routes.add(Method::kPost, "/v1/copies/find", readers(), post_find_copies);
     routes.add(Method::kGet, "/v1/datasets/:name/croissant", readers(), get_croissant);

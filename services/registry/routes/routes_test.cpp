@@ -288,6 +288,46 @@ TEST_F(RegistryTest, WhatIsNotThereIsNotFound) {
     expect_problem(call(Method::kPost, "/v1/datasets/none/versions", version_of('a')), 404, "dataset");
 }
 
+TEST_F(RegistryTest, WhatIsRemovedIsGoneAndSaysWhichCopiesStay) {
+    const std::string dataset = "/v1/datasets/fortunes-it", versions = dataset + "/versions";
+    call(Method::kPost, "/v1/datasets", kDataset);
+    for (const char fingerprint : {'a', 'b', 'c'}) call(Method::kPost, versions, version_of(fingerprint));
+    for (const char* copy : {"/1/copies/leonardo", "/3/copies/karolina", "/3/copies/leonardo"})
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}).status, 201);
+    const auto left = [&](const std::string& path) {
+        const auto answer = call(Method::kDelete, path);
+        EXPECT_EQ(answer.status, 200) << answer.body;
+        std::vector<std::string> places;
+        const Json copies = answer.json().value().at("left");
+        for (const Json& copy : copies)
+            places.push_back(copy.at("version").dump() + " " + copy.at("facility").get<std::string>());
+        EXPECT_EQ(call(Method::kDelete, path).status, 404) << "the second time";
+        return places;
+    };
+    using Places = std::vector<std::string>;
+    EXPECT_EQ(left(versions + "/1/copies/leonardo"), Places{"1 leonardo"});
+    EXPECT_EQ(left(versions + "/3"), (Places{"3 karolina", "3 leonardo"}));
+    EXPECT_EQ(get(dataset)["latest_version"], 2);
+    EXPECT_EQ(call(Method::kPost, versions, version_of('d')).json().value()["version"], 4)
+        << "no number is given twice";
+    call(Method::kPut, versions + "/4/copies/karolina", {{"path", "a"}});
+    EXPECT_EQ(left(dataset), Places{"4 karolina"});
+    for (const char* table : {"datasets", "dataset_versions", "copies"}) EXPECT_EQ(count(table), 0) << table;
+    EXPECT_EQ(call(Method::kPost, "/v1/datasets", kDataset).status, 201);
+}
+
+TEST_F(RegistryTest, WhoRegisteredADatasetAndAdminsRemoveIt) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    auto connection = pool_->acquire().value();
+    ASSERT_TRUE(connection->query("UPDATE datasets SET created_by = 'ada'").ok());
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    for (const char* path : {"", "/versions/1", "/versions/1/copies/leonardo"})
+        expect_problem(call(Method::kDelete, std::string("/v1/datasets/fortunes-it") + path), 403, "");
+    EXPECT_EQ(count("dataset_versions"), 1);
+    EXPECT_EQ(call(Method::kDelete, "/v1/datasets/fortunes-it", nullptr, Role::kAdmin).status, 200);
+    expect_problem(call(Method::kDelete, "/v1/datasets/fortunes-it", nullptr, Role::kAdmin), 404, "dataset");
+}
+
 TEST_F(RegistryTest, CroissantDescribesTheNewestVersion) {
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));

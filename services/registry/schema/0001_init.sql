@@ -8,6 +8,7 @@ CREATE TABLE datasets (
     template    text NOT NULL,                      -- of the prompts that the documents were put into
     source      text NOT NULL,                      -- where the text came from; empty: not said
     revision    bigint NOT NULL DEFAULT 1,          -- the entity tag
+    versions_made integer NOT NULL DEFAULT 0,       -- so that no number is given twice, also of versions that were removed
     created_at  timestamptz NOT NULL DEFAULT now(),
     created_by  text NOT NULL,
     updated_at  timestamptz NOT NULL DEFAULT now()
