@@ -11,6 +11,7 @@
 #include "services/dispatch/events/aggregation_events.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/history_pruner.h"
+#include "services/dispatch/work/key_watch.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
 #include "shared/kafka/kafka.h"
@@ -39,6 +40,7 @@ class Service : public service::Running {
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer),
           runner_(settings_, catalog_, issuer, context.pool),
+          key_watch_(issuer, settings_.private_key_file, [this] { catalog_.renew_token(); }),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, settings_, service::instance_name(context.settings), topics_, runner_, context.metrics,
@@ -80,6 +82,7 @@ class Service : public service::Running {
     Topics topics_;
     Catalog catalog_;
     AttemptRunner runner_;
+    KeyWatch key_watch_;
     EventFeed feed_;
     events::Relay relay_;
     WorkerPool workers_;

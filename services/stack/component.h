@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/stack/layout.h"
+#include "shared/base/file.h"
 #include "shared/base/result.h"
 
 namespace atl::stack {
@@ -46,6 +47,9 @@ bool answers(const std::string& url, const std::string& path);
 std::string loopback(std::uint16_t port);
 // "unix:/path", where a service listens.
 std::string socket_address(const Layout& layout, const std::string& service);
+
+// Held by whoever changes what is there. kConflict: another is at it.
+Result<UniqueFd> lock_state(const Layout& layout);
 
 // Keys and tokens, made once; a token that expires within a week is renewed.
 Status make_credentials(const Layout& layout);

@@ -37,6 +37,7 @@ struct Layout {
     std::filesystem::path nginx() const { return state / "nginx"; }
     std::filesystem::path store() const { return state / "store"; }
     std::filesystem::path private_key() const { return state / "keys/private.pem"; }
+    std::filesystem::path next_private_key() const { return state / "keys/next.pem"; }
     std::filesystem::path public_key() const { return state / "keys/public.pem"; }
 };
 

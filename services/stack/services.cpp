@@ -1,53 +1,17 @@
 #include <nlohmann/json.hpp>
 
 #include "services/stack/component.h"
-#include "shared/auth/auth.h"
-#include "shared/auth/certificate.h"
 #include "shared/base/file.h"
 #include "shared/http/client/client.h"
 
-// The four services: their configuration files, the keys and tokens that they trust.
+// The four services and their configuration files.
 namespace atl::stack {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::chrono::hours kTokenLifetime{24 * 365};
-constexpr std::chrono::hours kTokenRenewal{24 * 7};
 constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
-
-struct TokenKind {
-    const char* name;
-    auth::Role role;
-};
-// People's three roles, and what the aggregation service shows to the store and to dispatch.
-constexpr TokenKind kTokens[] = {{"admin", auth::Role::kAdmin},
-                                 {"operator", auth::Role::kOperator},
-                                 {"viewer", auth::Role::kViewer},
-                                 {"aggregation", auth::Role::kOperator}};
-
-Status make_keys(const Layout& layout) {
-    if (fs::exists(layout.private_key()) && fs::exists(layout.public_key())) return {};
-    ATOLL_TRY(const auth::KeyPair keys, auth::generate_keys());
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.private_key(), keys.private_pem, 0600));
-    return write_file_atomic(layout.public_key(), keys.public_pem);
-}
-
-// The broker and its clients show one another the same certificate.
-Status make_kafka_credentials(const Layout& layout) {
-    if (fs::exists(layout.kafka_credentials())) return {};
-    ATOLL_TRY(const std::string pem, auth::make_credentials("atoll", {"127.0.0.1", "localhost", "kafka"}));
-    return write_file_atomic(layout.kafka_credentials(), pem, 0600);
-}
-
-bool lasts(const auth::Verifier& verifier, const fs::path& file) {
-    const auto token = read_file(file);
-    if (!token.ok()) return false;
-    const auto principal = verifier.verify(*token);
-    const auto renewal = std::chrono::system_clock::now() + kTokenRenewal;
-    return principal.ok() && principal->expires_unix_s > std::chrono::system_clock::to_time_t(renewal);
-}
 
 // Configuration as YAML: two levels, strings quoted as in JSON (which YAML reads alike).
 std::string to_yaml(const json& object, const std::string& indent = "") {
@@ -97,24 +61,6 @@ Result<std::vector<std::string>> start_service(const Stack& stack, const std::st
 }
 
 }  // namespace
-
-Status make_credentials(const Layout& layout) {
-    ATOLL_RETURN_IF_ERROR(make_keys(layout));
-    ATOLL_RETURN_IF_ERROR(make_kafka_credentials(layout));
-    ATOLL_TRY(const std::string public_pem, read_file(layout.public_key()));
-    ATOLL_TRY(const std::string private_pem, read_file(layout.private_key()));
-    ATOLL_TRY(const auth::Verifier verifier, auth::Verifier::from_pem(public_pem));
-    ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(private_pem));
-    for (const auto& [name, role] : kTokens) {
-        if (lasts(verifier, layout.token(name))) continue;
-        auth::Principal principal;
-        principal.subject = name;
-        principal.role = role;
-        ATOLL_TRY(const std::string token, issuer.issue(std::move(principal), kTokenLifetime));
-        ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.token(name), token, 0600));
-    }
-    return {};
-}
 
 bool answers(const std::string& url, const std::string& path) {
     http::ClientOptions options;

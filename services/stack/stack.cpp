@@ -36,14 +36,6 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// One `up` or `down` of a state directory at a time.
-Result<UniqueFd> lock(const Layout& layout) {
-    UniqueFd fd(::open((layout.state / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!fd.valid()) return internal_error("cannot open " + (layout.state / "lock").string());
-    if (!try_lock(fd)) return conflict("another `atoll up` or `atoll down` is at work in " + layout.state.string());
-    return fd;
-}
-
 fs::path own_directory() {
     return fs::read_symlink("/proc/self/exe").parent_path();
 }
@@ -356,6 +348,15 @@ Status check_unlike_running(const UpOptions& options, const Layout& layout) {
 
 }  // namespace
 
+Result<UniqueFd> lock_state(const Layout& layout) {
+    UniqueFd fd(::open((layout.state / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd.valid()) return internal_error("cannot open " + (layout.state / "lock").string());
+    if (!try_lock(fd))
+        return conflict("another `atoll up`, `atoll down` or `atoll token rotate-key` is at work in " +
+                        layout.state.string());
+    return fd;
+}
+
 Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(check_names(options.only));
     if (options.address) ATOLL_RETURN_IF_ERROR(check_address(*options.address));
@@ -363,7 +364,7 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(check_owner(layout.state));
     ATOLL_RETURN_IF_ERROR(check_programs(options, layout));
     ATOLL_RETURN_IF_ERROR(make_directories(layout));
-    ATOLL_TRY(const UniqueFd held, lock(layout));
+    ATOLL_TRY(const UniqueFd held, lock_state(layout));
     UpOptions effective = options;
     if (any_running(layout)) {
         ATOLL_RETURN_IF_ERROR(check_unlike_running(options, layout));
@@ -385,7 +386,7 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
 
 Result<DownResult> down(const fs::path& state, bool delete_data, const Report& report) {
     ATOLL_TRY(const Stack stack, recorded_stack(state));
-    ATOLL_TRY(const UniqueFd held, lock(stack.layout));
+    ATOLL_TRY(const UniqueFd held, lock_state(stack.layout));
     DownResult result;
     for (auto wave = kWaves.rbegin(); wave != kWaves.rend(); ++wave)
         ATOLL_RETURN_IF_ERROR(bring_down_wave(stack, *wave, report, result));

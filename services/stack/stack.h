@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -44,5 +45,13 @@ struct ComponentStatus {
 };
 // kNotFound when no stack was ever started there.
 Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);
+
+// Replaces the key that signs tokens, while everything runs: the new public key is added, then each service that runs
+// takes a token of the new key (kUnavailable after `patience`), then dispatch gets it and tokens/ are made anew. Tokens
+// of the old key go on to hold. Whoever is killed on the way leaves what works, and the next call goes on from there.
+Status rotate_key(const std::filesystem::path& state, const Report& report,
+                  std::chrono::milliseconds patience = std::chrono::minutes(1));
+// Then every token ends that is not of the key that signs; those in tokens/ are made anew first.
+Status drop_old_keys(const std::filesystem::path& state, const Report& report);
 
 }  // namespace atl::stack

@@ -148,10 +148,23 @@ Result<Role> parse_role(std::string_view name) {
     return invalid_argument("role", "must be admin, operator, facility or viewer");
 }
 
+struct Issuer::Shared {
+    std::mutex mutex;
+    std::string pem;
+};
+
 Result<Issuer> Issuer::from_pem(std::string private_key_pem) {
-    const Issuer issuer(std::move(private_key_pem));
+    const Issuer issuer(std::make_shared<Shared>());
+    issuer.shared_->pem = std::move(private_key_pem);
     ATOLL_RETURN_IF_ERROR(issuer.issue({.subject = "probe", .role = Role::kViewer}, std::chrono::seconds(1)));
     return issuer;
+}
+
+Status Issuer::replace_key(const std::string& private_key_pem) {
+    ATOLL_RETURN_IF_ERROR(from_pem(private_key_pem));
+    const std::lock_guard lock(shared_->mutex);
+    shared_->pem = private_key_pem;
+    return {};
 }
 
 Result<std::string> Issuer::issue(Principal principal, std::chrono::seconds lifetime) const {
@@ -166,8 +179,11 @@ Result<std::string> Issuer::issue(Principal principal, std::chrono::seconds life
     if (jwt_new(&raw) != 0) return internal_error("libjwt cannot allocate a token");
     const Token token(raw, &jwt_free);
     const std::string claims = make_claims(principal, now).dump();
+    std::unique_lock lock(shared_->mutex);
+    const std::string pem = shared_->pem;
+    lock.unlock();
     if (jwt_add_grants_json(token.get(), claims.c_str()) != 0 ||
-        jwt_set_alg(token.get(), JWT_ALG_ES256, unsigned_bytes(pem_), static_cast<int>(pem_.size())) != 0)
+        jwt_set_alg(token.get(), JWT_ALG_ES256, unsigned_bytes(pem), static_cast<int>(pem.size())) != 0)
         return internal_error("libjwt refuses the claims or the key");
     const CString encoded(jwt_encode_str(token.get()), &std::free);
     if (!encoded) return invalid_argument("private_key", "the private key is not an EC P-256 key in PEM");

@@ -52,6 +52,8 @@ struct Principal {
 //   ATOLL_TRY(const std::string token, issuer.issue({.subject = "ada", .role = auth::Role::kOperator}, 24h));
 //   ATOLL_TRY(const auto verifier, auth::Verifier::from_pem(pair.public_pem));
 //   ATOLL_TRY(const auth::Principal principal, verifier.verify(token));  // principal.subject is "ada"
+//
+// Thread-safe; copies know the same, so that who holds one can tell all of a new key.
 class Issuer {
   public:
     // The PEM text of an EC P-256 private key.
@@ -59,10 +61,13 @@ class Issuer {
     // `principal.expires_unix_s` is set from lifetime, and its token_id where it has none: its attempt's, else a new
     // one.
     Result<std::string> issue(Principal principal, std::chrono::seconds lifetime) const;
+    // As from_pem(); after an error the key is what it was.
+    Status replace_key(const std::string& private_key_pem);
 
   private:
-    explicit Issuer(std::string pem) : pem_(std::move(pem)) {}
-    std::string pem_;
+    struct Shared;
+    explicit Issuer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    std::shared_ptr<Shared> shared_;
 };
 
 // Thread-safe; copies know the same, so that who holds one can tell all of new keys and of revoked tokens.
@@ -90,5 +95,7 @@ struct KeyPair {
 };
 // A new EC P-256 pair, by OpenSSL.
 Result<KeyPair> generate_keys();
+// The other half of a private key.
+Result<std::string> public_key_of(const std::string& private_pem);
 
 }  // namespace atl::auth

@@ -197,5 +197,28 @@ TEST(AuthTest, AKeyThatIsNoKeyIsNamed) {
     EXPECT_EQ(Verifier::from_pem("not a key").error().field, "public_key");
 }
 
+TEST(IssuerTest, AllCopiesSignWithANewKeyAndKeepTheirsWhenItIsNone) {
+    const KeyPair old_pair = generate_keys().value(), new_pair = generate_keys().value();
+    Issuer issuer = Issuer::from_pem(old_pair.private_pem).value();
+    const Issuer copy = issuer;
+    const auto key_of_a_token = [&]() -> std::string {
+        const std::string token = copy.issue({.subject = "ada", .role = Role::kViewer}, std::chrono::hours(1)).value();
+        for (const KeyPair& pair : {old_pair, new_pair})
+            if (Verifier::from_pem(pair.public_pem)->verify(token).ok()) return pair.public_pem;
+        return "";
+    };
+    EXPECT_FALSE(issuer.replace_key("no key").ok());
+    EXPECT_FALSE(issuer.replace_key(new_pair.public_pem).ok());
+    EXPECT_EQ(key_of_a_token(), old_pair.public_pem);
+    ASSERT_TRUE(issuer.replace_key(new_pair.private_pem).ok());
+    EXPECT_EQ(key_of_a_token(), new_pair.public_pem);
+}
+
+TEST(KeysTest, APrivateKeyTellsItsPublicOne) {
+    const KeyPair pair = generate_keys().value();
+    EXPECT_EQ(public_key_of(pair.private_pem).value(), pair.public_pem);
+    EXPECT_FALSE(public_key_of(pair.public_pem).ok());
+}
+
 }  // namespace
 }  // namespace atl::auth

@@ -32,4 +32,14 @@ Result<KeyPair> generate_keys() {
     return KeyPair{read_text(private_bio.get()), read_text(public_bio.get())};
 }
 
+Result<std::string> public_key_of(const std::string& private_pem) {
+    const Bio private_bio(BIO_new_mem_buf(private_pem.data(), static_cast<int>(private_pem.size())), &BIO_free);
+    const Bio public_bio(BIO_new(BIO_s_mem()), &BIO_free);
+    if (!private_bio || !public_bio) return internal_error("OpenSSL has no memory for a key");
+    const Key key(PEM_read_bio_PrivateKey(private_bio.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
+    if (!key || PEM_write_bio_PUBKEY(public_bio.get(), key.get()) != 1)
+        return invalid_argument("private_key", "the private key is not in PEM");
+    return read_text(public_bio.get());
+}
+
 }  // namespace atl::auth

@@ -444,6 +444,34 @@ TEST_P(ContractTest, EachMemberOfTheJobFileToStartFromIsTaken) {
     }
 }
 
+TEST_P(ContractTest, TheSigningKeyIsReplacedWhileTheServicesRun) {
+    if (service() != "dispatch") return;  // one of the four, for all
+    const std::string old = stack_->token(Role::kAdmin);
+    const auto status_of = [](const std::string& asked, const std::string& token) {
+        return stack_->call(asked, Method::kGet, "/v1/token", token).status;
+    };
+    const std::vector<std::string> all = {"registry", "store", "dispatch", "aggregation"};
+    const Status rotated = stack_->run({"token", "rotate-key"});
+    ASSERT_TRUE(rotated.ok()) << rotated.error().message;
+    const std::string now = stack_->token(Role::kAdmin);
+    for (const std::string& asked : all) {
+        EXPECT_EQ(status_of(asked, old), 200) << asked;
+        EXPECT_EQ(status_of(asked, now), 200) << asked;
+    }
+    const Status dropped = stack_->run({"token", "rotate-key", "--drop-old"});
+    ASSERT_TRUE(dropped.ok()) << dropped.error().message;
+    for (const std::string& asked : all) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (status_of(asked, old) != 401 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+        EXPECT_EQ(status_of(asked, old), 401) << asked;
+        EXPECT_EQ(status_of(asked, now), 200) << asked;
+    }
+    const auto issued =
+        stack_->call("dispatch", Method::kPost, "/v1/tokens", now, R"({"subject":"ada","role":"viewer"})");
+    ASSERT_EQ(issued.status, 201) << issued.body;
+    EXPECT_EQ(status_of("store", issued.json()->at("token")), 200) << "dispatch signs with the new key";
+}
+
 INSTANTIATE_TEST_SUITE_P(Each, ContractTest, testing::Values("registry", "store", "dispatch", "aggregation"),
                          [](const auto& one) { return std::string(one.param); });
 

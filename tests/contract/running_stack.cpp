@@ -85,6 +85,11 @@ Status RunningStack::start() {
     return {};
 }
 
+Status RunningStack::run(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--state", state()});
+    return run_atoll(std::move(arguments));
+}
+
 RunningStack::~RunningStack() {
     if (!is_up_) return;
     const Status ended = run_atoll({"down", "--state", state()});

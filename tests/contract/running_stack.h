@@ -42,6 +42,9 @@ class RunningStack {
     // The document that the service serves.
     std::vector<Operation> operations(const std::string& service) const;
 
+    // `atoll` with these arguments, for this stack.
+    Status run(std::vector<std::string> arguments) const;
+
     // A token that the stack's own key signed; a facility's scope names the things of path_of_none().
     std::string token(auth::Role role, std::chrono::seconds life = std::chrono::hours(1)) const;
     std::string token(const auth::TaskScope& scope) const;

@@ -88,7 +88,7 @@ trainer tensor quant comm kernels model optim offload plan text tokenizer datase
 shared/http message client server
 services/* embedded domain settings db blobs clients sites events work routes service main
 services/cli context interrupt output rest usage transfer job_names watch commands site main
-services/stack layout process component gateway kafka postgres services stack
+services/stack layout process component gateway kafka postgres services stack credentials
 services/console embedded console
 services/gateway embedded nginx_conf
 TABLE

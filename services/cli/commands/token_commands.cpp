@@ -7,6 +7,7 @@
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
+#include "services/stack/stack.h"
 #include "shared/base/file.h"
 
 namespace atl::cli {
@@ -22,6 +23,14 @@ Examples:
   atoll token revoke 01jd3v7e…
 A lost token's id: atoll token show --token-file lost.token. One that `atoll up` made is replaced so: revoke it, remove
 tokens/NAME.token in the state directory, and type atoll up.)";
+
+constexpr const char* kRotateHelp =
+    R"(Everything goes on meanwhile. Tokens that the old key has signed hold until --drop-old: give people new ones between
+the two. Sites need none: dispatch makes theirs, and what a transfer under way loses is tried again. Where the stack was
+started otherwise, by hand: put the new public key before the old one into the public key file of every service, wait 15
+seconds, replace dispatch's private key; later take the old public key out. Examples:
+  atoll token rotate-key
+  atoll token rotate-key --drop-old)";
 
 struct IssueOptions {
     std::string subject;
@@ -74,6 +83,15 @@ Status run_revoke(const Context& context, const std::string& id) {
     return {};
 }
 
+Status run_rotate_key(const Context& context, bool drop_old) {
+    const stack::Report report = [&context](const std::string& line) {
+        if (!context.json) std::cout << line << std::endl;
+    };
+    ATOLL_RETURN_IF_ERROR(drop_old ? stack::drop_old_keys(context.state_directory, report)
+                                   : stack::rotate_key(context.state_directory, report));
+    return context.json ? print_json({{drop_old ? "dropped" : "rotated", true}}) : Status();
+}
+
 }  // namespace
 
 void add_token_commands(CLI::App& program, Context& context) {
@@ -100,6 +118,12 @@ void add_token_commands(CLI::App& program, Context& context) {
     revoke->add_option("id", *id, "the token's id: atoll token list, atoll token show")->required();
     set_example(*revoke, "atoll token revoke 01jd3v7e8m2k4t6w8y0a2c4e6g");
     on_run(*revoke, context, [&context, id] { return run_revoke(context, *id); });
+    auto* rotate =
+        group->add_subcommand("rotate-key", "replace the key that signs tokens, of the stack on this machine")
+            ->footer(kRotateHelp);
+    const auto drop_old = std::make_shared<bool>(false);
+    rotate->add_flag("--drop-old", *drop_old, "end the tokens of the keys before it");
+    on_run(*rotate, context, [&context, drop_old] { return run_rotate_key(context, *drop_old); });
 }
 
 }  // namespace atl::cli

@@ -103,6 +103,11 @@ std::shared_ptr<Catalog::Session> Catalog::session() const {
     return session_;
 }
 
+void Catalog::renew_token() const {
+    const std::lock_guard lock(mutex_);
+    session_.reset();
+}
+
 Result<Json> Catalog::get(Service service, const std::string& path) const {
     const auto asked = session();
     return (service == Service::kRegistry ? asked->registry : *asked->store).take()->get_json(path);

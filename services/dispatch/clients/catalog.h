@@ -60,6 +60,9 @@ class Catalog {
     Status register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
                          const std::string& path) const;
 
+    // The next question comes with a new token.
+    void renew_token() const;
+
   private:
     enum class Service { kRegistry, kStore };
     struct Session;  // clients with one token

@@ -27,7 +27,9 @@ http::Access services_only() {
 }  // namespace
 
 FakeCatalog::FakeCatalog(const auth::KeyPair& keys, std::filesystem::path pushed)
-    : pushed_(std::move(pushed)), server_({}, auth::Verifier::from_pem(keys.public_pem).value(), metrics_) {
+    : pushed_(std::move(pushed)),
+      verifier_(auth::Verifier::from_pem(keys.public_pem).value()),
+      server_({}, verifier_, metrics_) {
     add_version("it", 1, "leonardo");
     add_version("cs", 1, "karolina");
     add_registry(server_);

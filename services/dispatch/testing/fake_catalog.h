@@ -49,6 +49,9 @@ class FakeCatalog {
         on_model_ = std::move(on_model);
     }
 
+    // From now on only tokens that these keys have signed are taken.
+    void replace_keys(const std::string& public_pem) { check(verifier_.replace_keys(public_pem).ok(), "no keys"); }
+
   private:
     void add_registry(http::Server& server);
     void add_store(http::Server& server);
@@ -64,6 +67,7 @@ class FakeCatalog {
     std::filesystem::path pushed_;
     std::function<void()> on_model_;
     metrics::Registry metrics_;
+    auth::Verifier verifier_;
     http::Server server_;
     std::mutex mutex_;
     std::map<std::string, json::Json> versions_;               // by Idempotency-Key
