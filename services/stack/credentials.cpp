@@ -24,7 +24,7 @@ struct TokenKind {
     const char* name;
     auth::Role role;
 };
-// People's three roles, and what the aggregation service shows to the store.
+// People's three roles, and what the aggregation service shows to the store and to dispatch.
 constexpr TokenKind kTokens[] = {{"admin", auth::Role::kAdmin},
                                  {"operator", auth::Role::kOperator},
                                  {"viewer", auth::Role::kViewer},

@@ -94,9 +94,9 @@ Json task_view(const Task& task) {
         view["attempt"] = attempt.number;
         view["step"] = to_string(attempt.step);
         view["batch_id"] = attempt.batch_id;
-        view["exit_code"] = attempt.exit_code ? Json(*attempt.exit_code) : Json();
+        if (attempt.exit_code) view["exit_code"] = *attempt.exit_code;
         view["attempt_error"] = attempt.error;
-        view["progress"] = attempt.last_step ? to_json(*attempt.last_step) : Json();
+        if (attempt.last_step) view["progress"] = to_json(*attempt.last_step);
     }
     if (const auto* train = std::get_if<TrainParams>(&task.params)) view["dataset"] = train->dataset;
     if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params)) {
@@ -105,7 +105,8 @@ Json task_view(const Task& task) {
         view["models_done"] = task.attempt ? task.attempt->results.size() : 0;
     }
     if (task.kind() == TaskKind::kTrain && task.state == TaskState::kDone)
-        for (const char* key : {"version", "samples", "tokens", "metrics"}) view[key] = find_member(task.result, key);
+        for (const char* key : {"version", "samples", "tokens", "metrics"})
+            if (const Json& value = find_member(task.result, key); !value.is_null()) view[key] = value;
     return view;
 }
 

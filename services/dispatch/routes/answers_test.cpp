@@ -47,5 +47,35 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }
 
+// What is not known yet is left out, but for the attempt's number; null stands nowhere else.
+TEST_F(DispatchServiceTest, ATaskIsShownAsTheDocumentSaysWhateverIsKnownOfIt) {
+    ASSERT_TRUE(connect().query("UPDATE facilities SET retry_at = now() + interval '1 hour'").ok()) << "nobody works";
+    ASSERT_TRUE(write_file_atomic(fake("train.waits"), "").ok());
+    const std::string job = submit(job_request(1));
+    const auto training = [&] {
+        const Json round = get("/v1/jobs/" + job + "/rounds").at("items").at(1);
+        Json found;
+        for (const Json& task : round.at("tasks")) {
+            if (task.at("kind") == "train" && task.at("facility") == "leonardo") found = task;
+            for (const auto& [key, value] : task.items()) EXPECT_TRUE(key == "attempt" || !value.is_null()) << task;
+        }
+        return found;
+    };
+    const Json pending = training();
+    EXPECT_TRUE(pending.at("attempt").is_null()) << pending;
+    EXPECT_FALSE(pending.contains("step")) << pending;
+    ASSERT_TRUE(connect().query("UPDATE facilities SET retry_at = NULL").ok());
+    ASSERT_TRUE(eventually([&] { return training().value("step", "") == "running"; }));
+    const Json running = training();
+    EXPECT_FALSE(running.contains("exit_code") || running.contains("progress") || running.contains("version"))
+        << running;
+    std::filesystem::remove(fake("train.waits"));
+    ASSERT_TRUE(reaches(job, "completed"));
+    const Json done = training();
+    EXPECT_EQ(done.at("exit_code"), 0);
+    EXPECT_EQ(done.at("progress").at("step"), 3);
+    EXPECT_EQ(done.at("tokens"), 6144);
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -17,11 +17,6 @@ class RoutesTest : public DispatchServiceTest {
         for (const std::string& fault : answers_.faults(Method::kPost, path, answer)) ADD_FAILURE() << fault;
         return answer;
     }
-    http::ClientResponse remove(const std::string& path) {
-        auto answer = client().call(Method::kDelete, path).value();
-        for (const std::string& fault : answers_.faults(Method::kDelete, path, answer)) ADD_FAILURE() << fault;
-        return answer;
-    }
     http::Client client_with(const std::string& token) {
         http::ClientOptions options;
         options.base_url = base_url_;
@@ -237,6 +232,30 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
     EXPECT_EQ(count("jobs"), 0);
     EXPECT_EQ(count("tasks"), 0);
     EXPECT_EQ(count("outbox"), 0);
+}
+
+TEST_F(RoutesTest, WhatABodyMayLeaveOutMayBeNull) {
+    Json job = job_request(1);
+    job["strategy"] = {{"name", "fedavg"}};
+    for (const char* pointer :
+         {"/output_model", "/participants/0/dataset_version", "/participants/0/ranks", "/participants/0/training",
+          "/strategy/weighting", "/strategy/max_share", "/strategy/outer", "/lr_round_schedule", "/evaluation/at",
+          "/evaluation/models", "/attempts_max", "/round_deadline_s", "/quorum", "/quarantine_after"})
+        job[Json::json_pointer(pointer)] = nullptr;
+    const auto made = post("/v1/jobs", job);
+    EXPECT_EQ(made.status, 201) << made.body;
+    job["output_model"] = "another";
+    for (const char* key : {"strategy", "evaluation"}) job[key] = nullptr;
+    EXPECT_EQ(post("/v1/jobs", job).status, 201);
+    const Json facility = {{"name", "third"},
+                           {"transport", {{"kind", "ssh"}, {"host", "login"}, {"config_file", nullptr}}},
+                           {"batch", {{"kind", "local"}, {"slots", nullptr}}},
+                           {"work_dir", "/work"},
+                           {"programs", nullptr},
+                           {"launcher", nullptr},
+                           {"environment", nullptr}};
+    EXPECT_EQ(post("/v1/facilities", facility).status, 201);
+    EXPECT_EQ(post("/v1/tokens", {{"subject", "ada"}, {"role", "viewer"}, {"days", nullptr}}).status, 201);
 }
 
 TEST_F(RoutesTest, AMistypedNameOrKeyOfAJobIsRefusedWithTheNearest) {
@@ -540,73 +559,6 @@ TEST_F(RoutesTest, AWrongQueryIsNamed) {
         EXPECT_EQ(answer.status, 422) << query;
         EXPECT_EQ(Json::parse(answer.body).at("field"), std::string(query).substr(0, std::string(query).find('=')));
     }
-}
-
-TEST_F(RoutesTest, AFacilityGoesWithNoJobThatNeedsItAndItsHistoryStays) {
-    const std::string job = submit(job_request(1));
-    const auto needed = remove("/v1/facilities/leonardo");
-    EXPECT_EQ(needed.status, 409);
-    EXPECT_NE(needed.body.find(job), std::string::npos) << needed.body;
-    ASSERT_TRUE(reaches(job, "completed"));
-    EXPECT_TRUE(eventually([&] { return remove("/v1/facilities/leonardo").status == 204; }))
-        << "it is cleaned up after";
-    EXPECT_EQ(remove("/v1/facilities/leonardo").status, 404);
-    EXPECT_EQ(get("/v1/jobs/" + job + "/rounds").at("items").at(1).at("tasks").at(1).at("facility"), "leonardo");
-    const std::string logs = get("/v1/jobs/" + job + "/logs?format=json").dump();
-    EXPECT_NE(logs.find("no facility"), std::string::npos) << logs;
-    EXPECT_NE(logs.find("karolina"), std::string::npos) << logs;
-}
-
-TEST_F(RoutesTest, AJobThatHasEndedIsDeletedWithAllItsRows) {
-    ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
-    const std::string job = submit(job_request(1));
-    const std::string path = "/v1/jobs/" + job;
-    EXPECT_EQ(remove(path).status, 409);
-    std::filesystem::remove(fake("stage.waits"));
-    ASSERT_TRUE(reaches(job, "completed"));
-    http::ClientResponse removed;
-    EXPECT_TRUE(eventually([&] { return (removed = remove(path)).status == 200; })) << removed.body;
-    const Json left = removed.json()->at("left");
-    ASSERT_EQ(left.size(), 2U) << left;
-    EXPECT_EQ(left[1]["facility"], "leonardo");
-    for (const Json& task : left[1]["tasks"])
-        EXPECT_TRUE(std::filesystem::exists(work_dir("leonardo") / "tasks" / task.get<std::string>())) << task;
-    EXPECT_EQ(remove(path).status, 404);
-    EXPECT_EQ(client().call(Method::kGet, path + "/events")->status, 404);
-    for (const char* table : {"jobs", "rounds", "tasks", "attempts", "job_events"}) EXPECT_EQ(count(table), 0) << table;
-}
-
-TEST_F(RoutesTest, APreparationThatHasEndedIsDeleted) {
-    const Json made = client()
-                          .post_json("/v1/preparations", {{"facility", "leonardo"},
-                                                          {"dataset", "it"},
-                                                          {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
-                                                          {"input", "raw/it.jsonl"},
-                                                          {"seq_len", 128}})
-                          .value();
-    const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
-    EXPECT_TRUE(eventually([&] { return get(path).at("state") == "done"; }));
-    const std::string place = get(path).at("result").at("path");
-    EXPECT_EQ(remove(path).json()->at("left").at(0).at("facility"), "leonardo");
-    EXPECT_EQ(remove(path).status, 404);
-    EXPECT_TRUE(std::filesystem::exists(work_dir("leonardo") / place / "train")) << "what it prepared stays";
-}
-
-TEST_F(RoutesTest, WhatEndedLongAgoIsPrunedOrOnlyNamed) {
-    const std::string job = submit(job_request(1));
-    ASSERT_TRUE(reaches(job, "completed"));
-    EXPECT_TRUE(eventually([&] { return count("tasks WHERE state IN ('pending', 'running')") == 0; }));
-    ASSERT_TRUE(connect().query("UPDATE jobs SET finished_at = now() - interval '100 days'").ok());
-    const Json named = post("/v1/prune", {{"dry_run", true}, {"keep_jobs_days", 99}}).json().value();
-    EXPECT_EQ(named["jobs"][0]["id"], job);
-    EXPECT_GT(named["events"], 0);
-    EXPECT_EQ(get("/v1/jobs/" + job + "/events").at("items").size(), named["events"]);
-    EXPECT_EQ(post("/v1/prune", Json::object()).json()->at("jobs"), Json::array());
-    EXPECT_EQ(get("/v1/jobs/" + job + "/events").at("items").size(), 0U) << "after 90 days";
-    EXPECT_EQ(post("/v1/prune", {{"keep_jobs_days", 99}}).json()->at("jobs").size(), 1U);
-    EXPECT_EQ(client().call(Method::kGet, "/v1/jobs/" + job)->status, 404);
-    EXPECT_EQ(post("/v1/prune", {{"keep_jobs_days", 0}}).status, 422);
-    EXPECT_EQ(client(auth::Role::kOperator).call(Method::kPost, "/v1/prune", "{}")->status, 403);
 }
 
 TEST_F(RoutesTest, TheOpenApiDocumentFitsTheServer) {

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "shared/service/testing/schema_check.h"
 
@@ -53,6 +54,7 @@ class Checker {
         for (const auto& [path, item] : paths.items()) check_path(path, item);
         compare_routes(server);
         check_references(document_);
+        check_absence();
         return std::move(faults_);
     }
 
@@ -119,8 +121,54 @@ class Checker {
             for (const Json& child : value) check_references(child);
     }
 
+    enum class Body { kAnswer, kRequest };
+
+    // One way to say "nothing": a member of an answer is always there and may be null, or it may be left out and is
+    // never null; a member that a request may leave out may be null. (In a PATCH null takes away, and some cannot be.)
+    void check_absence() {
+        for (const auto& [path, item] : part_of(document_, "paths").items())
+            for (const auto& [method, operation] : item.items()) {
+                for (const auto& response : part_of(operation, "responses").items())
+                    check_bodies(response.value(), path, Body::kAnswer);
+                if (method != "patch") check_bodies(part_of(operation, "requestBody"), path, Body::kRequest);
+            }
+    }
+
+    void check_bodies(const Json& reference, const std::string& path, Body body) {
+        const Json* described = resolve_reference(document_, reference);
+        if (described == nullptr) return;
+        for (const auto& content : part_of(*described, "content").items())
+            check_members(part_of(content.value(), "schema"), path, body);
+    }
+
+    void check_members(const Json& reference, const std::string& where, Body body) {
+        const Json* schema = resolve_reference(document_, reference);
+        if (schema == nullptr || !visited_.insert({schema, body}).second) return;
+        const Json& required = part_of(*schema, "required");
+        for (const auto& [name, member] : part_of(*schema, "properties").items()) {
+            const std::string at = where + "." + name;
+            const bool may_be_absent = std::find(required.begin(), required.end(), name) == required.end();
+            const bool may_be_null = schema_faults(document_, member, Json(), "").empty();
+            if (body == Body::kAnswer && may_be_absent && may_be_null) fault(at + ": may be left out and may be null");
+            if (body == Body::kRequest && may_be_absent && !may_be_null)
+                fault(at + ": may be left out and must not be null");
+            check_members(member, at, body);
+        }
+        check_members(part_of(*schema, "items"), where + "[]", body);
+        for (const char* key : {"allOf", "oneOf"})
+            for (const Json& part : part_of(*schema, key)) check_members(part, where, body);
+    }
+
+    // Within the document; an empty object where there is no such part.
+    static const Json& part_of(const Json& value, const char* key) {
+        static const Json none = Json::object();
+        const auto found = value.is_object() ? value.find(key) : value.end();
+        return found == value.end() ? none : *found;
+    }
+
     const Json& document_;
     std::vector<std::string> faults_;
+    std::set<std::pair<const Json*, Body>> visited_;
     std::set<std::string> operations_;
     std::set<std::string> operation_ids_;
 };

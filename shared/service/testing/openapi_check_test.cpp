@@ -42,6 +42,30 @@ TEST(OpenapiCheckTest, ADocumentThatFitsHasNoFaults) {
     EXPECT_EQ(faults_of(document()), std::vector<std::string>());
 }
 
+TEST(OpenapiCheckTest, NothingIsSaidInOneWay) {
+    const auto with = [](const char* where, const Json& schema) {
+        Json changed = document();
+        Json& get = changed["paths"]["/v1/things/{name}"]["get"];
+        get[Json::json_pointer(std::string(where) + "/content/application~1json/schema")] = schema;
+        return faults_of(changed);
+    };
+    const auto schema = [](const Json& type, bool is_required) {
+        Json one = {{"type", "object"}, {"properties", {{"a", {{"type", type}}}}}};
+        if (is_required) one["required"] = {"a"};
+        return one;
+    };
+    const Json maybe_null = {"string", "null"};
+    const std::vector<std::string> none;
+    EXPECT_EQ(with("/responses/200", schema("string", false)), none);
+    EXPECT_EQ(with("/responses/200", schema(maybe_null, true)), none);
+    EXPECT_EQ(with("/responses/200", schema(maybe_null, false)).size(), 1U);
+    EXPECT_EQ(with("/responses/200", Json{{"type", "array"}, {"items", schema(maybe_null, false)}}).size(), 1U);
+    EXPECT_EQ(with("/requestBody", schema(maybe_null, false)), none);
+    EXPECT_EQ(with("/requestBody", schema("string", true)), none);
+    EXPECT_EQ(with("/requestBody", schema("string", false)).size(), 1U);
+    EXPECT_EQ(with("/requestBody", Json{{"oneOf", {schema("string", false), {{"type", "null"}}}}}).size(), 1U);
+}
+
 TEST(OpenapiCheckTest, EveryKindOfFaultIsFound) {
     const auto with = [](const char* pointer, const Json& value) {
         Json changed = document();
