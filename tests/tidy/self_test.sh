@@ -36,6 +36,9 @@ expect() {
 plant
 "$tidy" "$tree" >/dev/null || { "$tidy" "$tree"; echo "a tree that keeps the rules is refused"; exit 1; }
 
+printf 'TEST_F(ATest, Holds) {}\n' >"$tree/services/store/a_test.cpp"
+printf '`ATest.Holds`, `ATest.IsGone`\n' >"$tree/services/THREATS.md"
+expect 'services/THREATS.md:1: a page names a test that is not there'
 echo '#include <libpq-fe.h>' >"$tree/services/store/a.cpp" && expect 'services/store/a.cpp:1: only shared/pg may'
 echo '#include <mpi.h>' >"$tree/trainer/model/a.cpp" && expect 'trainer/model/a.cpp:1: only trainer/comm may'
 echo '#include "services/registry/x.h"' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: services never include'

@@ -238,7 +238,19 @@ check_pages() {
     done
 }
 
-breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages)
+# Who reads that a test tries something finds it.
+check_named_tests() {
+    local pages=()
+    mapfile -t pages < <(printf '%s\n' "${text[@]}" | grep -E '^services/.*\.md$')
+    [ ${#pages[@]} -gt 0 ] || return 0
+    grep -hoE 'TEST(_[FP])?\(\w+, \w+\)' -- $(printf '%s\n' "${code[@]}" | grep '_test\.cpp$') /dev/null |
+        sed -E 's/.*\((\w+), (\w+)\)/\1.\2/' | sort -u >"$scratch"
+    grep -HnoE '`[A-Z]\w*Test\.[A-Z]\w+`' -- "${pages[@]}" | while IFS=: read -r file line name; do
+        grep -qxF -- "${name//\`/}" "$scratch" || echo "$file:$line:$name"
+    done | report "a page names a test that is not there"
+}
+
+breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages; check_named_tests)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1
