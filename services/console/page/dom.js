@@ -86,6 +86,8 @@ const marks = {
     collecting: '\u2191',
     training: '\u25b6',
     aggregating: '\u03a3',
+    active: '\u2713',
+    quarantined: '\u2298',
 };
 
 // A state as a word with a mark, so that its colour is not all it has.

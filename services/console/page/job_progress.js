@@ -106,6 +106,12 @@ function addPoint(task, point) {
     task.pointStride *= 2;
 }
 
+// Those of the job's participants that have had updates refused, the most often first.
+export function participantsWithRefusals(job) {
+    const refused = (job?.participants ?? []).filter((one) => one.refusals > 0);
+    return refused.sort((a, b) => b.refusals - a.refusals || a.facility.localeCompare(b.facility));
+}
+
 export function tasksOfRound(jobProgress, round, kind) {
     const tasks = [...jobProgress.tasks.values()].filter((task) => task.round === round && task.kind === kind);
     const name = (task) => `${task.facility} ${task.dataset}`;

@@ -6,7 +6,7 @@ import {badge, bar, digest, h, notice, refresh} from './dom.js';
 import {follow} from './follow.js';
 import {age, between, language, moment} from './format.js';
 import {pause, poll} from './poll.js';
-import {lineageTable, nowTables, roundsList} from './rounds_view.js';
+import {lineageTable, nowTables, participantsTable, roundsList} from './rounds_view.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from './series.js';
 
 const intervalMs = 4000; // steps of an attempt (staging, queued) are no events
@@ -24,6 +24,7 @@ class JobView {
         const section = (label) => h('section', {'aria-label': label});
         this.parts = {
             head: section('Job'),
+            participants: section('Participants'),
             now: section('Now'),
             loss: section('Loss'),
             perplexity: section('Perplexity'),
@@ -122,6 +123,9 @@ class JobView {
         this.view.title(`${name}, ${isFinished(state) ? state : `round ${round}/${rounds}`}`);
         const took = between(jobProgress.job.created_at, jobProgress.job.finished_at, now);
         refresh(parts.head, [jobProgress.job, took], () => this.head(took, now));
+        const participants = participantsTable(jobProgress.job);
+        parts.participants.hidden = participants === null;
+        refresh(parts.participants, [jobProgress.job.participants], () => participants ?? []);
         parts.now.hidden = isFinished(jobProgress.job.state);
         const tasks = [...jobProgress.tasks.values()].map(({points, ...task}) => task);
         refresh(parts.now, [jobProgress.job.round, [...jobProgress.rounds.values()].at(-1), tasks], () => nowTables(jobProgress));

@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {stepsOf, tasksOfRound} from './job_progress.js';
+import {participantsWithRefusals, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {between, bytes, count, moment, number} from './format.js';
 
@@ -9,7 +9,27 @@ const lineageShown = 5;
 // Of a task in work what its attempt does: "staging", "queued", "running", "collecting".
 function stateOf(task) {
     const error = task.error || (task.state !== 'done' && task.attempt_error);
-    return [badge(task.state === 'running' ? (task.step ?? 'running') : task.state), error && notice(error, 'bad')];
+    const kind = task.state === 'cancelled' ? '' : 'bad'; // its round went on without it
+    return [badge(task.state === 'running' ? (task.step ?? 'running') : task.state), error && notice(error, kind)];
+}
+
+// Who has had updates refused, and who trains no more for it; null: nobody.
+export function participantsTable(job) {
+    const refused = participantsWithRefusals(job);
+    if (refused.length === 0) return null;
+    const rows = refused.map((one) => [
+        one.facility,
+        [
+            badge(one.state),
+            one.state === 'quarantined' && h('span', {class: 'soft'}, ', trains in no later round'),
+        ],
+        `${one.refusals}`,
+        notice(one.reason, one.state === 'quarantined' ? 'bad' : ''),
+    ]);
+    return [
+        h('h2', null, 'Refused updates'),
+        table('Participants whose updates were refused', ['Facility', 'State', 'Refused', 'The newest because'], rows),
+    ];
 }
 
 function steps(jobProgress, task) {

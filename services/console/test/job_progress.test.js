@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {newProgress, stepsOf, applyEvent, applyJob, applyRounds, tasksOfRound} from '../page/job_progress.js';
+import {
+    newProgress,
+    participantsWithRefusals,
+    stepsOf,
+    applyEvent,
+    applyJob,
+    applyRounds,
+    tasksOfRound,
+} from '../page/job_progress.js';
 
 let number = 0;
 function event(type, data, at = ++number) {
@@ -162,4 +170,14 @@ test("the steps of a training are the participant's own, else the job's, else un
     assert.equal(stepsOf({spec}, {facility: 'a', dataset: 'd'}), 5);
     assert.equal(stepsOf({spec}, {facility: 'b', dataset: 'd'}), 20);
     assert.equal(stepsOf({spec: {training: {epochs: 1}, participants: []}}, {facility: 'b'}), 0);
+});
+
+test('who has had updates refused is listed, the worst first', () => {
+    const one = (facility, refusals, state = 'active') => ({facility, refusals, state, reason: 'NaN'});
+    const job = {participants: [one('a', 0), one('c', 1), one('b', 1), one('d', 2, 'quarantined')]};
+    assert.deepEqual(
+        participantsWithRefusals(job).map((each) => each.facility),
+        ['d', 'b', 'c']
+    );
+    assert.deepEqual(participantsWithRefusals({}), [], 'a coordinator of before');
 });
