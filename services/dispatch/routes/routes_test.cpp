@@ -11,12 +11,6 @@ using json::Json;
 
 class RoutesTest : public DispatchServiceTest {
   protected:
-    // The answer, which must be as the OpenAPI document says.
-    http::ClientResponse post(const std::string& path, const Json& body) {
-        auto answer = client().call(Method::kPost, path, body.dump()).value();
-        for (const std::string& fault : answers_.faults(Method::kPost, path, answer)) ADD_FAILURE() << fault;
-        return answer;
-    }
     http::Client client_with(const std::string& token) {
         http::ClientOptions options;
         options.base_url = base_url_;

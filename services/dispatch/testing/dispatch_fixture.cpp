@@ -336,6 +336,12 @@ Json DispatchTest::get(const std::string& path) {
     return json.ok() ? *json : Json();
 }
 
+http::ClientResponse DispatchTest::post(const std::string& path, const Json& body) {
+    auto answer = client().call(http::Method::kPost, path, body.dump()).value();
+    for (const std::string& fault : answers_.faults(http::Method::kPost, path, answer)) ADD_FAILURE() << fault;
+    return answer;
+}
+
 bool DispatchTest::reaches(const std::string& job, const std::string& state) {
     return eventually([&] { return state_of(job) == state; });
 }

@@ -82,6 +82,8 @@ class DispatchTest : public StackTest {
     std::string submit(const json::Json& request);
     // A successful answer, which must be as the OpenAPI document says.
     json::Json get(const std::string& path);
+    // The answer, which must be so as well.
+    http::ClientResponse post(const std::string& path, const json::Json& body);
     std::string state_of(const std::string& job) { return get("/v1/jobs/" + job).at("state"); }
     std::string error_of(const std::string& job) { return get("/v1/jobs/" + job).at("error"); }
     http::Server& server();

@@ -1,10 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <mutex>
 #include <set>
 
 #include "services/dispatch/db/tasks.h"
-#include "services/dispatch/testing/dispatch_fixture.h"
+#include "services/dispatch/testing/job_lifecycle_fixture.h"
 #include "shared/base/id.h"
 #include "shared/http/client/client.h"
 
@@ -14,47 +15,8 @@ namespace {
 using http::Method;
 using json::Json;
 
-class JobLifecycleTest : public DispatchTest {
+class LostResultsTest : public JobLifecycleTest {
   protected:
-    void set(const std::string& file, const std::string& text = "") { std::ofstream(fake(file)) << text; }
-    std::vector<std::string> event_types(const std::string& job) {
-        std::vector<std::string> types;
-        const Json page = get("/v1/jobs/" + job + "/events?limit=1000");
-        for (const auto& event : page.at("items")) types.push_back(event.at("type"));
-        return types;
-    }
-    static std::size_t count(const std::vector<std::string>& list, const std::string& item) {
-        return static_cast<std::size_t>(std::count(list.begin(), list.end(), item));
-    }
-    // True when so many facilities have been cleaned up.
-    bool are_cleaned(int count) {
-        auto connection = connect();
-        return eventually([&] {
-            return connection.query("SELECT 1 FROM tasks WHERE kind = 'clean' AND state = 'done'")->size() == count;
-        });
-    }
-    // Prepares "it" at karolina; the path of the preparation, which has come to that state.
-    std::string prepare(const std::string& state = "done") {
-        const Json made = client()
-                              .post_json("/v1/preparations", {{"facility", "karolina"},
-                                                              {"dataset", "it"},
-                                                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
-                                                              {"input", "raw/it.jsonl"},
-                                                              {"seq_len", 128},
-                                                              {"validation_percent", 5}})
-                              .value();
-        const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
-        EXPECT_TRUE(eventually([&] { return get(path).at("state") == state; })) << get(path).dump(2);
-        return path;
-    }
-    // How often each name's trainer was started.
-    std::map<std::string, int> trainings() const {
-        std::map<std::string, int> starts;
-        for (const auto& line : lines("runs"))
-            if (line.find(" train ") != std::string::npos) ++starts[line.substr(0, line.find(' '))];
-        return starts;
-    }
-
     std::mutex mutex_;
     std::set<std::string> lost_;
 };
@@ -126,7 +88,7 @@ TEST_F(JobLifecycleTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) 
     EXPECT_EQ(answer.at("next"), nullptr);
 }
 
-TEST_F(JobLifecycleTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
+TEST_F(LostResultsTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
     begin({.lose_result = [this](const Task& task) {
         const std::lock_guard lock(mutex_);
         const std::string step = task.attempt ? to_string(task.attempt->step) : "beginning";
