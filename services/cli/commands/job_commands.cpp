@@ -45,7 +45,9 @@ training:                             # of a round: flags of `atoll-trainer trai
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # of a task, before its round fails
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
-# quorum: 1                           # updates that are enough then; default: all
+# quorum: 1                           # updates that are enough; default: all
+# grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
+# evaluation_grace_s: 1800            # the default: and evaluations at the job's end, once half of them are there
 # quarantine_after: 2                 # refused updates of a facility, which then trains no more for this job
 )";
 

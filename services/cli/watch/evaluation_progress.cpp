@@ -50,7 +50,7 @@ std::string EvaluationProgress::table() const {
     Table table({"evaluating", "on", "state", "models", "now"});
     std::size_t rows = 0;
     for (const auto& [key, work] : work_) {
-        const bool is_over = work.state == "done" || work.state == "failed";
+        const bool is_over = work.state == "done" || work.state == "failed" || work.state == "cancelled";
         ended[key.first].first += is_over ? 1 : 0;
         ++ended[key.first].second;
         if (is_over || ++rows > kRowsMax) continue;

@@ -151,6 +151,16 @@ TEST(JobProgressTest, AFailureIsToldOnce) {
     EXPECT_TRUE(line.ends_with(": aggregation failed")) << "another reason is told: " << line;
 }
 
+TEST(JobProgressTest, WhyARoundWentOnWithoutASiteIsTold) {
+    JobProgress progress = demo_progress();
+    progress.apply(step_event(1, 3));
+    const std::string why = "the round went on without it: the site has not answered for 31 m 00 s";
+    const std::string line = progress.apply(training("cancelled", 1, {{"error", why}}));
+    for (const std::string& said : {std::string("round 1"), std::string("leonardo"), why})
+        EXPECT_NE(line.find(said), std::string::npos) << line;
+    EXPECT_NE(progress.picture().find("cancelled"), std::string::npos) << progress.picture();
+}
+
 TEST(JobProgressTest, APauseIsShownAndItsEnd) {
     JobProgress progress = demo_progress();
     EXPECT_EQ(progress.apply_state("running"), "");

@@ -1,7 +1,7 @@
 // The facilities: how each is reached and what runs batch jobs there.
 
 import {h, notice, refresh, table} from './dom.js';
-import {moment} from './format.js';
+import {age, moment} from './format.js';
 import {poll} from './poll.js';
 
 const intervalMs = 30000;
@@ -14,10 +14,15 @@ function batch({kind, slots}) {
     return slots === undefined ? kind : `${kind}, ${slots} at once`;
 }
 
+// A site is asked when it has work to do; what it says then is all that is known.
+function answers({silent_since: since}) {
+    return since ? notice(`no answer, first ${age(since, Date.now())}`, 'bad') : '';
+}
+
 function row(facility) {
     return [
         facility.name,
-        transport(facility.transport),
+        [transport(facility.transport), answers(facility)],
         batch(facility.batch),
         h('code', null, facility.work_dir),
         moment(facility.updated_at),

@@ -11,16 +11,18 @@ namespace {
 using json::Json;
 
 const std::string kColumns = "name, spec, devices, version, " + pg::rfc3339("created_at") + " AS created_at, " +
-                             pg::rfc3339("updated_at") + " AS updated_at";
+                             pg::rfc3339("updated_at") + " AS updated_at, " + pg::rfc3339("silent_since") +
+                             " AS silent_since";
 
 Result<StoredFacility> read(const pg::Rows& rows, int row) {
     auto facility = parse_facility(rows.json(row, "spec"));
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{std::move(facility).value(),
-                          rows.is_null(row, "devices") ? Json() : rows.json(row, "devices"),
-                          rows.integer(row, "version"), rows.text(row, "created_at"), rows.text(row, "updated_at")};
+    return StoredFacility{
+        std::move(facility).value(),  rows.is_null(row, "devices") ? Json() : rows.json(row, "devices"),
+        rows.integer(row, "version"), rows.text(row, "created_at"),
+        rows.text(row, "updated_at"), rows.is_null(row, "silent_since") ? "" : rows.text(row, "silent_since")};
 }
 
 }  // namespace
@@ -114,17 +116,37 @@ Status update_facility(pg::Connection& connection, const Facility& facility, std
     return {};
 }
 
-Status record_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
+Status look_at_once(pg::Transaction& transaction, const std::vector<std::string>& names) {
+    // In one order, so that no two wait for one another.
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE facilities f SET retry_at = NULL FROM (SELECT name FROM facilities WHERE name IN (SELECT "
+        "jsonb_array_elements_text($1::jsonb)) AND silent_since IS NOT NULL ORDER BY name FOR NO KEY UPDATE) AS silent "
+        "WHERE f.name = silent.name",
+        {Json(names)}));
+    return {};
+}
+
+Result<std::map<std::string, std::int64_t>> silent_facilities(pg::Connection& connection) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT name, " + sql_to_ms("silent_since") +
+                                                    " AS since_ms FROM facilities WHERE silent_since IS NOT NULL"));
+    std::map<std::string, std::int64_t> since_ms;
+    for (int i = 0; i < rows.size(); ++i) since_ms[rows.text(i, "name")] = rows.integer(i, "since_ms");
+    return since_ms;
+}
+
+Status record_answer(pg::Connection& connection, const std::string& name, bool has_answered, std::int64_t retry_ms,
                      std::int64_t retry_ms_max) {
-    if (is_known) {
+    if (has_answered) {
         ATOLL_RETURN_IF_ERROR(connection.query(
-            "UPDATE facilities SET unknown_answers = 0, retry_at = NULL WHERE name = $1 AND unknown_answers > 0",
+            "UPDATE facilities SET unknown_answers = 0, silent_since = NULL, retry_at = NULL WHERE name = $1 AND "
+            "unknown_answers > 0",
             {name}));
         return {};
     }
-    ATOLL_TRY(const pg::Rows rows, connection.query("UPDATE facilities SET unknown_answers = unknown_answers + 1 WHERE "
-                                                    "name = $1 RETURNING unknown_answers",
-                                                    {name}));
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("UPDATE facilities SET unknown_answers = unknown_answers + 1, silent_since = "
+                               "coalesce(silent_since, now()) WHERE name = $1 RETURNING unknown_answers",
+                               {name}));
     if (rows.empty()) return {};
     const std::chrono::milliseconds pause =
         backoff_delay(rows.integer(0, "unknown_answers"), std::chrono::milliseconds(retry_ms),

@@ -16,6 +16,7 @@ struct StoredFacility {
     std::int64_t version = 1;  // the ETag
     std::string created_at;
     std::string updated_at;
+    std::string silent_since;  // when it was first asked and gave no answer since; empty: it answers
 };
 
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
@@ -42,9 +43,13 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
 // kPreconditionFailed: `version` is not the current one.
 Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version);
 
-// A facility that gave no clear answer is left alone for a while, longer each time and never all at once; one that
-// answered is used again.
-Status record_answer(pg::Connection& connection, const std::string& name, bool is_known, std::int64_t retry_ms,
+// A facility that gave no answer is left alone for a while, longer each time and never all at once; one that answered
+// is used again.
+Status record_answer(pg::Connection& connection, const std::string& name, bool has_answered, std::int64_t retry_ms,
                      std::int64_t retry_ms_max);
+// Whoever has new work for facilities that are left alone has one look at them now.
+Status look_at_once(pg::Transaction& transaction, const std::vector<std::string>& names);
+// Those that gave no answer when they were last asked, and since when, in Unix milliseconds.
+Result<std::map<std::string, std::int64_t>> silent_facilities(pg::Connection& connection);
 
 }  // namespace atl::dispatch

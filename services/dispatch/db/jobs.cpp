@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
 #include "shared/base/contained.h"
@@ -22,14 +23,14 @@ Result<std::vector<std::string>> read_accepted(const pg::Rows& rows, int row) {
 }
 
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        transaction.query("SELECT number, state, base_digest, version_digest, evaluated, error, accepted, refused, " +
-                              sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("evaluate_by") +
-                              " AS evaluate_by_ms, " + sql_to_ms("ask_again_at") +
-                              " AS ask_again_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
-                              "'closed' AND NOT evaluated)) ORDER BY number",
-                          {job.id, current}));
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  "SELECT number, state, base_digest, version_digest, evaluated, error, accepted, refused, " +
+                      sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("closed_at") + " AS closed_ms, " +
+                      sql_to_ms("evaluate_by") + " AS evaluate_by_ms, " + sql_to_ms("ask_again_at") +
+                      " AS ask_again_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
+                      "'closed' AND NOT evaluated)) ORDER BY number",
+                  {job.id, current}));
     for (int i = 0; i < rows.size(); ++i) {
         Round round;
         round.number = rows.integer(i, "number");
@@ -39,6 +40,7 @@ Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t curr
         round.evaluated = rows.boolean(i, "evaluated");
         round.error = rows.text(i, "error");
         if (!rows.is_null(i, "deadline_ms")) round.deadline_ms = rows.integer(i, "deadline_ms");
+        if (!rows.is_null(i, "closed_ms")) round.closed_ms = rows.integer(i, "closed_ms");
         if (!rows.is_null(i, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(i, "evaluate_by_ms");
         if (!rows.is_null(i, "ask_again_ms")) round.ask_again_ms = rows.integer(i, "ask_again_ms");
         ATOLL_TRY(round.accepted, read_accepted(rows, i));
@@ -57,7 +59,8 @@ Status save_round(pg::Transaction& transaction, const std::string& job, const Ro
         "evaluate_by, accepted, refused, ask_again_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
             sql_from_ms("$8") + ", " + sql_from_ms("$9") + ", $10, $11, " + sql_from_ms("$12") +
             ", CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
-            "state = $3, version_digest = $5, evaluated = $6, error = $7, evaluate_by = excluded.evaluate_by, "
+            "state = $3, version_digest = $5, evaluated = $6, error = $7, deadline_at = excluded.deadline_at, "
+            "evaluate_by = excluded.evaluate_by, "
             "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, "
             "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
@@ -161,6 +164,7 @@ Result<JobView> load_job(pg::Transaction& transaction, const std::string& id) {
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
+    ATOLL_TRY(job.silent_since_ms, silent_facilities(transaction.connection()));
     ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
     return job;
 }
@@ -182,7 +186,7 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
         task.job = job.id;
     }
     ATOLL_RETURN_IF_ERROR(insert_tasks(transaction, tasks));
-    ATOLL_RETURN_IF_ERROR(request_cancel(transaction, decision.cancelled_tasks));
+    ATOLL_RETURN_IF_ERROR(request_cancel(transaction, decision.cancelled_tasks, decision.reasons));
     ATOLL_RETURN_IF_ERROR(record_events(transaction, topics, job.id, decision.events));
     return send_again(transaction, topics, job.id, decision.repeats);
 }

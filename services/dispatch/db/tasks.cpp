@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tokens.h"
 
@@ -134,13 +135,14 @@ Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, 
 Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence) {
     const Task& task = change.task;
     const std::optional<Json> result = task.result.is_null() ? std::nullopt : std::optional(task.result);
-    ATOLL_TRY(
-        const pg::Rows rows,
-        transaction.query(std::string("UPDATE tasks SET state = $3, error = $4, result = $5, ") + pg::kGiveLeaseBack +
-                              ", next_step_at = clock_timestamp() + $6 * interval '1 ms', "
-                              "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
-                              "WHERE id = $1 AND fence = $2",
-                          {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  std::string("UPDATE tasks SET state = $3, error = coalesce(nullif($4, ''), error), result = $5, ") +
+                      pg::kGiveLeaseBack +
+                      ", next_step_at = clock_timestamp() + $6 * interval '1 ms', "
+                      "finished_at = CASE WHEN $3 IN ('done', 'failed', 'cancelled') THEN now() END "
+                      "WHERE id = $1 AND fence = $2",
+                  {task.id, fence, to_string(task.state), task.error, result, change.next_in_ms}));
     if (rows.affected() != 1)
         return Error{ErrorCode::kPreconditionFailed, "another worker has taken task " + task.id, {}};
     if (is_finished(task.state)) ATOLL_RETURN_IF_ERROR(count_ended(transaction, task));
@@ -179,15 +181,21 @@ Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks
     ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO tasks (" + columns + ") SELECT " + columns +
                                                 " FROM jsonb_populate_recordset(NULL::tasks, $1::jsonb)",
                                             {rows}));
-    return {};
+    std::vector<std::string> facilities;
+    for (const Task& task : tasks) facilities.push_back(task.facility);
+    return look_at_once(transaction, facilities);
 }
 
 Status insert_task(pg::Transaction& transaction, const Task& task) {
     return insert_tasks(transaction, {task});
 }
 
-Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks) {
+Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks,
+                      const std::map<std::string, std::string>& reasons) {
     if (tasks.empty()) return {};
+    for (const auto& [task, why] : reasons)
+        ATOLL_RETURN_IF_ERROR(transaction.query(
+            "UPDATE tasks SET error = $2 WHERE id = $1 AND state IN ('pending', 'running')", {task, why}));
     ATOLL_RETURN_IF_ERROR(
         transaction.query("UPDATE tasks SET cancel_requested = true, next_step_at = now() WHERE id = ANY($1::text[]) "
                           "AND state IN ('pending', 'running')",

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,7 +38,9 @@ Status insert_preparation(pg::Transaction& transaction, const std::string& id, c
                           const std::string& created_by);
 Status insert_task(pg::Transaction& transaction, const Task& task);
 Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks);
-Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks);
+// `reasons`, by task, are shown as the errors of those that have one.
+Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks,
+                      const std::map<std::string, std::string>& reasons = {});
 
 // The tasks of a facility whose attempt its batch system may know, as all lists here with their newest attempt and
 // oldest first.

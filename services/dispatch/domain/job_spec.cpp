@@ -180,6 +180,8 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
     spec.round_deadline_s = reader.integer_or("round_deadline_s", kRoundDeadline_s, 1, 100'000'000);
     spec.quorum = optional_integer(reader, "quorum", 1'000'000);
+    spec.grace_s = reader.integer_or("grace_s", kGrace_s, 0, 100'000'000);
+    spec.evaluation_grace_s = reader.integer_or("evaluation_grace_s", kGrace_s, 0, 100'000'000);
     spec.quarantine_after = reader.integer_or("quarantine_after", 2, 1, 1'000'000);
     ATOLL_RETURN_IF_ERROR(reader.finish());
 
@@ -217,6 +219,8 @@ Json to_json(const JobSpec& spec) {
                   {"evaluation", {{"at", std::move(copies)}, {"models", spec.evaluate_updates ? "all" : "global"}}},
                   {"attempts_max", spec.attempts_max},
                   {"round_deadline_s", spec.round_deadline_s},
+                  {"grace_s", spec.grace_s},
+                  {"evaluation_grace_s", spec.evaluation_grace_s},
                   {"quarantine_after", spec.quarantine_after}};
     if (spec.quorum) value["quorum"] = *spec.quorum;
     return value;

@@ -41,6 +41,7 @@ struct Participant {
 double rate_factor(run_settings::LrSchedule schedule, std::int64_t round, std::int64_t rounds);
 
 constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;
+constexpr std::int64_t kGrace_s = 30 * 60;
 
 struct JobSpec {
     std::string name;
@@ -60,8 +61,12 @@ struct JobSpec {
     // How long a round trains, and after its end is evaluated, at most. Queues can be long, but a dead site is for
     // ever.
     std::int64_t round_deadline_s = kRoundDeadline_s;
-    std::optional<std::int64_t> quorum;  // updates that close a round; unset: all
-    std::int64_t quarantine_after = 2;   // refused updates of a facility, which trains no more for this job then
+    std::optional<std::int64_t> quorum;  // updates that are enough for a round; unset: all
+    // How long a round waits for the others once its quorum is in, and the job, when it has trained, for evaluations
+    // once half of the last round's are there. A site that has been silent for so long is not waited for at all then.
+    std::int64_t grace_s = kGrace_s;
+    std::int64_t evaluation_grace_s = kGrace_s;
+    std::int64_t quarantine_after = 2;  // refused updates of a facility, which trains no more for this job then
 
     std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
 };

@@ -4,11 +4,14 @@
 #include <set>
 
 #include "services/dispatch/domain/training_settings.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
+
+constexpr std::size_t kAbsenceBytesMax = 400;
 
 DomainEvent make_event(const JobView& job, const char* type, Json data) {
     data["job"] = job.id;
@@ -53,6 +56,45 @@ bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::i
     return job.state != JobState::kPaused && deadline_ms && now_ms >= *deadline_ms;
 }
 
+// Whether those tasks that are not done are all at sites that have been silent for the grace.
+bool only_silent_are_left(const JobView& job, const std::vector<const Task*>& tasks, std::int64_t grace_s,
+                          std::int64_t now_ms) {
+    return std::all_of(tasks.begin(), tasks.end(), [&](const Task* task) {
+        if (is_finished(task->state)) return true;
+        const auto silent = job.silent_since_ms.find(task->facility);
+        return job.state != JobState::kPaused && silent != job.silent_since_ms.end() &&
+               now_ms >= silent->second + grace_s * 1000;
+    });
+}
+
+// Ends the wait for those tasks of a round that are not done, and says what they were at.
+void go_on_without(JobDecision& decision, const JobView& job, const std::vector<const Task*>& tasks, const char* what,
+                   std::int64_t now_ms) {
+    for (const Task* task : tasks) {
+        if (is_finished(task->state)) continue;
+        std::string why = std::string(what) + " went on without it: ";
+        const auto silent = job.silent_since_ms.find(task->facility);
+        if (silent != job.silent_since_ms.end()) {
+            why +=
+                "the site has not answered for " + human_seconds(static_cast<double>(now_ms - silent->second) / 1000);
+            if (task->attempt && !task->attempt->error.empty()) why += ": " + task->attempt->error;
+        } else {
+            why += std::string("it was ") + (task->attempt ? to_string(task->attempt->step) : to_string(task->state));
+        }
+        why = shorten(why, kAbsenceBytesMax);
+        Json data = {{"task", task->id},
+                     {"kind", to_string(task->kind())},
+                     {"round", task->round},
+                     {"facility", task->facility},
+                     {"error", why}};
+        if (task->attempt) data["attempt"] = task->attempt->number;
+        if (const auto* evaluate = std::get_if<EvaluateParams>(&task->params)) data["dataset"] = evaluate->dataset;
+        add_event(decision, job, "atoll.task.cancelled.v1", std::move(data));
+        decision.cancelled_tasks.push_back(task->id);
+        decision.reasons[task->id] = std::move(why);
+    }
+}
+
 // Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it.
 Json round_settings(const JobSpec& spec, const Participant& participant, std::int64_t round) {
     Json settings = merge_training_settings(spec.training, participant.training);
@@ -95,6 +137,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
 void evaluate_round(JobDecision& decision, const JobView& job, Round round, const std::vector<EvaluatedModel>& models,
                     std::int64_t now_ms) {
     round.evaluated = job.spec.evaluation_copies.empty();
+    round.closed_ms = now_ms;
     round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (const auto& copy : job.spec.evaluation_copies) {
@@ -134,8 +177,7 @@ DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round rou
 }
 
 void close_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
-    for (const Task* task : round_tasks(job, TaskKind::kTrain, job.round.number))
-        if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
+    go_on_without(decision, job, round_tasks(job, TaskKind::kTrain, job.round.number), "the round", now_ms);
     Round round = job.round;
     round.state = RoundState::kAggregating;
     for (const Task* task : handed_in_updates(job)) round.accepted.push_back(task->id);
@@ -154,31 +196,57 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
     }
     const auto total = static_cast<std::int64_t>(tasks.size());
     const std::int64_t needed = job.spec.updates_needed();
-    const bool late = is_late(job, job.round.deadline_ms, now_ms);
+    Round round = job.round;
+    const std::int64_t grace_s = job.spec.grace_s;
+    if (done >= needed) round.deadline_ms = std::min(round.deadline_ms.value_or(INT64_MAX), now_ms + grace_s * 1000);
+    const bool late = is_late(job, round.deadline_ms, now_ms);
     if (total - lost < needed)
         return fail_round(decision, job, failed != nullptr ? failed->error : "a training task was cancelled");
-    if (done + lost == total || (late && done >= needed)) return close_training(decision, job, now_ms);
+    if (done >= needed && (late || only_silent_are_left(job, tasks, grace_s, now_ms)))
+        return close_training(decision, job, now_ms);
     if (late)
         fail_round(decision, job,
                    "round " + std::to_string(job.round.number) + " passed its deadline with " + std::to_string(done) +
                        " of " + std::to_string(needed) + " updates");
+    else if (round.deadline_ms != job.round.deadline_ms)
+        decision.rounds.push_back(std::move(round));
+}
+
+bool is_last_round_closed(const JobView& job) {
+    return job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
+}
+
+// Until when evaluations that are not there are waited for. While the job trains nobody needs them, and they may stand
+// in a queue behind its trainings. Then they differ in their data, their machines and their queues: once half of the
+// last round's are there these tell how long is usual, and all others have as long again, the grace at least.
+std::int64_t evaluations_end(const JobView& job, std::int64_t now_ms) {
+    const auto tasks = round_tasks(job, TaskKind::kEvaluate, job.round.number);
+    const auto done =
+        std::count_if(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
+    if (!is_last_round_closed(job) || 2 * done < static_cast<std::ptrdiff_t>(tasks.size())) return INT64_MAX;
+    const std::int64_t took_ms = now_ms - job.round.closed_ms.value_or(now_ms);
+    return now_ms + std::max(job.spec.evaluation_grace_s * 1000, took_ms);
 }
 
 // True when every closed round has its evaluations, or has waited for them long enough.
 bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     bool all = true;
+    const std::int64_t end_ms = evaluations_end(job, now_ms);
     for (Round round : job.closed) {
         const auto tasks = round_tasks(job, TaskKind::kEvaluate, round.number);
         const bool is_evaluated =
             std::all_of(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
-        if (!is_evaluated && !is_late(job, round.evaluate_by_ms, now_ms)) {
+        const auto before = round.evaluate_by_ms;
+        if (end_ms < round.evaluate_by_ms.value_or(INT64_MAX)) round.evaluate_by_ms = end_ms;
+        if (!is_evaluated && !is_late(job, round.evaluate_by_ms, now_ms) &&
+            !only_silent_are_left(job, tasks, job.spec.evaluation_grace_s, now_ms)) {
             all = false;
+            if (round.evaluate_by_ms != before) decision.rounds.push_back(round);
             continue;
         }
         round.evaluated = true;
         decision.rounds.push_back(round);
-        for (const Task* task : tasks)
-            if (!is_finished(task->state)) decision.cancelled_tasks.push_back(task->id);
+        go_on_without(decision, job, tasks, "the evaluation", now_ms);
         // Each evaluation's atoll.task.done.v1 has told its results: all of them are more than one event can hold.
         add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}});
     }
@@ -305,8 +373,7 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     if (job.round.state == RoundState::kTraining) advance_training(decision, job, now_ms);
     if (job.round.state == RoundState::kAggregating && is_late(job, job.round.ask_again_ms, now_ms))
         decision.repeats.push_back(ask_aggregation(decision, job, job.round, now_ms));
-    const bool was_last = job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
-    if (was_last && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
+    if (is_last_round_closed(job) && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
     return decision;
 }
 

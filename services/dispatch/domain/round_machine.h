@@ -34,7 +34,8 @@ struct Round {
     std::string version;  // once closed
     bool evaluated = false;
     std::string error;
-    std::optional<std::int64_t> deadline_ms;     // of its training
+    std::optional<std::int64_t> deadline_ms;  // of its training; nearer once the quorum is in
+    std::optional<std::int64_t> closed_ms;
     std::optional<std::int64_t> evaluate_by_ms;  // once closed: evaluations are waited for until then
     std::optional<std::int64_t> ask_again_ms;    // while aggregating: when its closing is told once more
     std::vector<std::string> accepted;           // once training closed: the tasks whose updates count
@@ -62,6 +63,7 @@ struct JobView {
     std::vector<Round> closed;              // earlier or equal rounds whose evaluations are not all finished
     std::vector<Task> tasks;                // all that are not finished, and every one of those rounds
     std::map<std::string, Record> records;  // by facility; without one nothing was refused
+    std::map<std::string, std::int64_t> silent_since_ms;  // facilities that gave no answer when last asked
 };
 
 bool is_quarantined(const JobView& job, const std::string& facility);
@@ -79,6 +81,7 @@ struct JobDecision {
     std::map<std::string, Record> records;  // new or changed
     std::vector<Task> new_tasks;
     std::vector<std::string> cancelled_tasks;
+    std::map<std::string, std::string> reasons;  // why some of them are, by task
     std::vector<DomainEvent> events;
     std::vector<DomainEvent> repeats;  // sent before, to be sent once more: no news of the job
 };

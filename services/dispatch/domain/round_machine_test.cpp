@@ -242,8 +242,138 @@ TEST(RoundMachineTest, AfterTheDeadlineAQuorumClosesTheRoundAndCancelsTheSlow) {
     train(job, 1, "a");
     EXPECT_TRUE(advance_job(job, 10999).events.empty());
     const JobDecision decision = advance_job(job, 11000);
-    EXPECT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
+    EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.task.cancelled.v1", "atoll.round.closed.v1"}));
     EXPECT_EQ(decision.cancelled_tasks, std::vector<std::string>{task_of(job, TaskKind::kTrain, 1, "b").id});
+}
+
+// Three facilities, of which two updates are enough.
+JobView with_quorum_of_two() {
+    JobView job = new_job();
+    Json spec = to_json(job.spec);
+    Json third = spec["participants"][0];
+    third["facility"] = "c";
+    spec["participants"].push_back(third);
+    spec["evaluation"] = {{"at", Json::array()}};
+    spec["quorum"] = 2;
+    spec["grace_s"] = 60;
+    job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
+    take(job, submit_job(job, 0));
+    return job;
+}
+
+TEST(RoundMachineTest, OnceTheQuorumIsInTheOthersHaveTheGraceAndNoMore) {
+    JobView job = with_quorum_of_two();
+    train(job, 1, "a");
+    const JobDecision before = advance_job(job, 1000);
+    EXPECT_TRUE(before.rounds.empty()) << "the deadline is as it was";
+    train(job, 1, "b");
+    take(job, advance_job(job, 2000));
+    EXPECT_EQ(job.round.deadline_ms, 62000);
+    take(job, advance_job(job, 30000));
+    EXPECT_EQ(job.round.deadline_ms, 62000) << "what happens meanwhile does not move it";
+    EXPECT_EQ(closings(advance_job(job, 61999)), 0);
+    Task& slow = task_of(job, TaskKind::kTrain, 1, "c");
+    slow.attempt.emplace().step = Step::kQueued;
+    const JobDecision decision = advance_job(job, 62000);
+    EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.task.cancelled.v1", "atoll.round.closed.v1"}));
+    EXPECT_EQ(decision.cancelled_tasks, std::vector<std::string>{slow.id});
+    EXPECT_EQ(decision.reasons.at(slow.id), "the round went on without it: it was queued");
+    EXPECT_EQ(decision.events[0].data.at("error"), decision.reasons.at(slow.id));
+    EXPECT_EQ(decision.events[0].data.at("facility"), "c");
+}
+
+TEST(RoundMachineTest, AQuorumIsNotWaitedForLongerThanTheDeadline) {
+    JobView job = with_quorum_of_two();
+    const std::int64_t deadline_ms = *job.round.deadline_ms;
+    train(job, 1, "a");
+    train(job, 1, "b");
+    take(job, advance_job(job, deadline_ms - 1000));
+    EXPECT_EQ(job.round.deadline_ms, deadline_ms);
+}
+
+TEST(RoundMachineTest, ASiteThatHasBeenSilentForTheGraceIsNotWaitedFor) {
+    JobView job = with_quorum_of_two();
+    job.silent_since_ms["c"] = 1000;
+    train(job, 1, "a");
+    EXPECT_EQ(closings(advance_job(job, 500'000)), 0) << "the quorum is not in";
+    train(job, 1, "b");
+    take(job, advance_job(job, 20'000));
+    EXPECT_EQ(closings(advance_job(job, 60'999)), 0);
+    Task& dead = task_of(job, TaskKind::kTrain, 1, "c");
+    dead.attempt.emplace().error = "ssh: no such host";
+    const JobDecision decision = advance_job(job, 61'000);
+    EXPECT_EQ(closings(decision), 1) << "long before the quorum's grace is over";
+    EXPECT_EQ(decision.reasons.at(dead.id),
+              "the round went on without it: the site has not answered for 1 m 00 s: ssh: no such host");
+    take(job, decision);
+    take(job, apply_aggregation(job, {1, "g1", ""}, 62'000));
+    train(job, 2, "a");
+    train(job, 2, "b");
+    EXPECT_EQ(closings(advance_job(job, 63'000)), 1) << "in the next round it is not waited for at all";
+    job.silent_since_ms.clear();
+    EXPECT_EQ(closings(advance_job(job, 63'000)), 0) << "but for it having answered";
+}
+
+TEST(RoundMachineTest, ASilentSiteCostsNoOtherItsGrace) {
+    JobView job = with_quorum_of_two();
+    job.spec.quorum = 1;
+    job.silent_since_ms["c"] = 0;
+    train(job, 1, "a");
+    take(job, advance_job(job, 100'000));
+    EXPECT_EQ(job.round.state, RoundState::kTraining) << "b answers";
+    train(job, 1, "b");
+    EXPECT_EQ(closings(advance_job(job, 101'000)), 1);
+}
+
+// The evaluation of a job's only round at `sites` places, closed at 0.
+JobView evaluating(std::size_t sites) {
+    JobView job = aggregating();
+    job.spec.rounds = 1;
+    job.spec.evaluation_grace_s = 60;
+    job.closed.clear();
+    std::erase_if(job.tasks, [](const Task& task) { return task.kind() == TaskKind::kEvaluate; });
+    job.spec.evaluation_copies.resize(sites);
+    for (std::size_t i = 0; i < sites; ++i) job.spec.evaluation_copies[i].facility = "e" + std::to_string(i);
+    take(job, apply_aggregation(job, {1, "g1", ""}, 0));
+    return job;
+}
+
+TEST(RoundMachineTest, OnceHalfOfTheEvaluationsAreThereTheOthersHaveAsLongAgain) {
+    JobView job = evaluating(4);
+    const auto evaluate_at = [&](const char* site, std::int64_t now_ms) {
+        task_of(job, TaskKind::kEvaluate, 1, site).state = TaskState::kDone;
+        take(job, advance_job(job, now_ms));
+        return *job.closed.at(0).evaluate_by_ms;
+    };
+    EXPECT_EQ(evaluate_at("e0", 10'000), kRoundDeadline_s * 1000);
+    EXPECT_EQ(evaluate_at("e1", 100'000), 200'000);
+    EXPECT_EQ(evaluate_at("e2", 150'000), 200'000) << "it is said once";
+    EXPECT_FALSE(advance_job(job, 199'999).job_state);
+    const JobDecision decision = advance_job(job, 200'000);
+    EXPECT_EQ(decision.job_state, JobState::kCompleted);
+    EXPECT_EQ(types(decision), (std::vector<std::string>{"atoll.task.cancelled.v1", "atoll.round.evaluated.v1",
+                                                         "atoll.job.completed.v1"}));
+    EXPECT_EQ(decision.reasons.at(task_of(job, TaskKind::kEvaluate, 1, "e3").id),
+              "the evaluation went on without it: it was pending");
+    JobView more = evaluating(4);
+    more.spec.rounds = 2;
+    for (const char* site : {"e0", "e1"}) task_of(more, TaskKind::kEvaluate, 1, site).state = TaskState::kDone;
+    EXPECT_TRUE(advance_job(more, 100'000).rounds.empty()) << "nobody needs them while the job trains";
+    JobView quick = evaluating(2);
+    task_of(quick, TaskKind::kEvaluate, 1, "e0").state = TaskState::kDone;
+    take(quick, advance_job(quick, 10'000));
+    EXPECT_EQ(*quick.closed.at(0).evaluate_by_ms, 70'000) << "the grace at least";
+}
+
+TEST(RoundMachineTest, AnEvaluationAtASilentSiteIsGivenUpWhereNoOtherIsUnderWay) {
+    JobView job = evaluating(1);
+    EXPECT_FALSE(advance_job(job, 300'000).job_state) << "it may wait in a queue";
+    job.silent_since_ms["e0"] = 300'000;
+    EXPECT_FALSE(advance_job(job, 359'999).job_state);
+    JobView paused = job;
+    paused.state = JobState::kPaused;
+    EXPECT_FALSE(advance_job(paused, 360'000).job_state) << "nobody asks it";
+    EXPECT_EQ(advance_job(job, 360'000).job_state, JobState::kCompleted);
 }
 
 TEST(RoundMachineTest, ADeadlineWithoutEnoughUpdatesFailsTheJob) {
@@ -271,15 +401,17 @@ TEST(RoundMachineTest, AQuorumJobCompletesWithoutAFacilityThatIsLostFromRoundTwo
     task_of(job, TaskKind::kEvaluate, 1, "a").result = {{"evaluations", Json::array()}};
     train(job, 2, "a");
     const JobDecision late = advance_job(job, 12000);
-    EXPECT_EQ(types(late), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.round.closed.v1"}));
-    EXPECT_EQ(late.events[0].data, (Json{{"job", "j"}, {"name", "n"}, {"round", 1}})) << "what a found was told";
+    EXPECT_EQ(types(late), (std::vector<std::string>{"atoll.task.cancelled.v1", "atoll.round.evaluated.v1",
+                                                     "atoll.task.cancelled.v1", "atoll.round.closed.v1"}));
+    EXPECT_EQ(late.events[1].data, (Json{{"job", "j"}, {"name", "n"}, {"round", 1}})) << "what a found was told";
     EXPECT_EQ(late.cancelled_tasks, (std::vector<std::string>{task_of(job, TaskKind::kEvaluate, 1, "b").id,
                                                               task_of(job, TaskKind::kTrain, 2, "b").id}));
     take(job, late);
     take(job, apply_aggregation(job, {2, "g2", ""}, 13000));
     EXPECT_TRUE(advance_job(job, 22999).events.empty()) << "its evaluations have their time";
     const JobDecision last = advance_job(job, 23000);
-    EXPECT_EQ(types(last), (std::vector<std::string>{"atoll.round.evaluated.v1", "atoll.job.completed.v1"}));
+    EXPECT_EQ(types(last), (std::vector<std::string>{"atoll.task.cancelled.v1", "atoll.task.cancelled.v1",
+                                                     "atoll.round.evaluated.v1", "atoll.job.completed.v1"}));
 }
 
 TEST(RoundMachineTest, NothingIsLateWhileTheJobIsPaused) {

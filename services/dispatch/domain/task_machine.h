@@ -40,6 +40,7 @@ struct Collected {
 struct Cancelled {};  // cancelled, and no process of it lives
 struct Unreachable {
     std::string why;
+    bool is_silent = false;  // the site gave no answer at all
 };
 struct Rejected {
     std::string why;

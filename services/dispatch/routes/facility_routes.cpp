@@ -22,6 +22,7 @@ Json view(const StoredFacility& stored, const Request& request) {
     if (role != auth::Role::kAdmin && role != auth::Role::kOperator)
         for (auto& variable : value["environment"]) variable = nullptr;
     value["devices"] = stored.devices;
+    value["silent_since"] = stored.silent_since.empty() ? Json() : Json(stored.silent_since);
     value["created_at"] = stored.created_at;
     value["updated_at"] = stored.updated_at;
     return value;

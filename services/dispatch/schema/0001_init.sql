@@ -8,6 +8,7 @@ CREATE TABLE facilities (
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the site cannot be reached
+    silent_since timestamptz,                    -- the first of them
     retry_at timestamptz                         -- nothing is started there before
 );
 

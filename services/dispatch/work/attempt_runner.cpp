@@ -101,13 +101,17 @@ const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
 Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
     Site at = site(facility);
     auto outcome = run_step(task, at, now_ms);
-    return outcome.ok() ? std::move(outcome).value() : outcome_of(task, outcome.error());
+    if (outcome.ok()) return std::move(outcome).value();
+    Outcome failure = outcome_of(task, outcome.error());
+    if (auto* unknown = std::get_if<Unreachable>(&failure)) unknown->is_silent = is_silence(outcome.error());
+    return failure;
 }
 
 Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
     Site at = site(facility);
     const Status status = at.cancel(batch_job_ref(task, at));
-    return status.ok() ? Outcome(Cancelled{}) : Outcome(Unreachable{json::printable(describe(status.error()))});
+    if (status.ok()) return Cancelled{};
+    return Unreachable{json::printable(describe(status.error())), is_silence(status.error())};
 }
 
 Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64_t now_ms) {

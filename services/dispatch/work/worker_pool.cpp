@@ -94,42 +94,45 @@ Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
     std::int64_t next_in_ms = 0;
     {
         const pg::HeldLeases::Hold holding(held, leased->lease);
-        bool is_known = true;
-        TaskChange change = step(*leased, is_known);
-        ATOLL_RETURN_IF_ERROR(write(*leased, change, is_known));
+        Heard heard = Heard::kNotAsked;
+        TaskChange change = step(*leased, heard);
+        ATOLL_RETURN_IF_ERROR(write(*leased, change, heard));
         next_in_ms = change.next_in_ms;
     }
     if (next_in_ms == 0) wake();
     return true;
 }
 
-Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, bool is_known) {
+Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard heard) {
     if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
-    if (!is_known && runner_.is_stopped()) {
+    if (heard == Heard::kSilence && runner_.is_stopped()) {
         // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
         ATOLL_TRY(auto connection, pool_.acquire());
         return pg::give_lease_back(*connection, leased.lease);
     }
-    Status saved = save(leased, change);
+    if (heard != Heard::kNotAsked) {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
+        ATOLL_RETURN_IF_ERROR(record_answer(*connection, leased.facility.name, heard == Heard::kAnswer,
+                                            poll_policy.retry_ms, poll_policy.retry_ms_max));
+    }
+    Status saved = save(leased, change, heard);
     // A text or a number that the database cannot hold, or an event that is too large: so it would be each time.
     if (!saved.ok() &&
         (saved.error().code == ErrorCode::kInvalidArgument || saved.error().code == ErrorCode::kTooLarge)) {
         change = fail(leased, "what the site says cannot be kept: " + describe(saved.error()));
-        saved = save(leased, change);
+        saved = save(leased, change, heard);
     }
     if (!saved.ok() && saved.error().code == ErrorCode::kPreconditionFailed) {
         spdlog::warn("{}; this result is dropped", describe(saved.error()));
         return {};
     }
-    ATOLL_RETURN_IF_ERROR(saved);
-    ATOLL_TRY(auto connection, pool_.acquire());
-    const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
-    return record_answer(*connection, leased.facility.name, is_known, poll_policy.retry_ms, poll_policy.retry_ms_max);
+    return saved;
 }
 
-TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
+TaskChange WorkerPool::step(const LeasedTask& leased, Heard& heard) {
     const auto start = std::chrono::steady_clock::now();
-    auto change = contained([&]() -> Result<TaskChange> { return do_step(leased, is_known); });
+    auto change = contained([&]() -> Result<TaskChange> { return do_step(leased, heard); });
     if (!change.ok()) change = fail(leased, "what the site says cannot be read: " + describe(change.error()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     metrics_
@@ -139,15 +142,18 @@ TaskChange WorkerPool::step(const LeasedTask& leased, bool& is_known) {
     return std::move(change).value();
 }
 
-TaskChange WorkerPool::do_step(const LeasedTask& leased, bool& is_known) {
+TaskChange WorkerPool::do_step(const LeasedTask& leased, Heard& heard) {
     const Task& task = leased.task;
     if (!leased.fault.empty()) return give_up(task, leased.fault);
     if (!has_live_attempt(task)) return task.cancel_requested ? cancel_idle(task) : begin_attempt(task);
     const std::int64_t now_ms = leased.now_ms;
+    if (task.cancel_requested && task.attempt->step == Step::kStaging)  // nothing was submitted that could run there
+        return apply(task, Cancelled{}, runner_.poll_policy(leased.facility), now_ms);
     const Outcome outcome =
         task.cancel_requested ? runner_.cancel(task, leased.facility) : runner_.run(task, leased.facility, now_ms);
+    heard = Heard::kAnswer;
     if (const auto* unknown = std::get_if<Unreachable>(&outcome)) {
-        is_known = false;
+        heard = unknown->is_silent ? Heard::kSilence : Heard::kNotAsked;  // it may be the store that is away
         spdlog::warn("facility {}: {} of task {}: {}", task.facility, name_of_step(task), task.id, unknown->why);
     }
     TaskChange change = apply(task, outcome, runner_.poll_policy(leased.facility), now_ms);
@@ -173,15 +179,16 @@ void WorkerPool::end_at_site(const Task& task, const Facility& facility) {
                  unknown != nullptr ? unknown->why : describe(ended.error()));
 }
 
-Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
+Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change, Heard heard) {
     const auto once = [&]() -> Status {
         ATOLL_TRY(auto connection, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
         const Task& task = change.task;
         const bool ends_task = is_finished(task.state) && task.kind() != TaskKind::kClean;
+        const bool ends_a_wait = ends_task || heard == Heard::kSilence;
         // Locks are taken in one order everywhere: the job, then its tasks.
         bool job_goes_on = false;
-        if (!task.job.empty() && (ends_task || !change.events.empty())) {
+        if (!task.job.empty() && (ends_a_wait || !change.events.empty())) {
             ATOLL_TRY(const JobState state, lock_job_state(transaction, task.job));
             job_goes_on = !is_finished(state);
         }
@@ -192,7 +199,7 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change) {
             ATOLL_RETURN_IF_ERROR(record_refusal(transaction, topics_, task.job, task.facility, change.refusal));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (job_goes_on && ends_task) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
+        if (job_goes_on && ends_a_wait) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
         return transaction.commit();
     };
     Status status = contained(once);

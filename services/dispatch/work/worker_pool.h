@@ -34,16 +34,18 @@ class WorkerPool {
   private:
     pg::LeaseWorkers::Options options();
     Result<bool> work_once(pg::HeldLeases& held);  // false: nothing was due
+    // What a step has heard of the site: nothing, as it was not asked, an answer, or silence.
+    enum class Heard { kNotAsked, kAnswer, kSilence };
     // Does the task's next step; what is thrown on the way fails the attempt.
-    TaskChange step(const LeasedTask& leased, bool& is_known);
-    TaskChange do_step(const LeasedTask& leased, bool& is_known);
+    TaskChange step(const LeasedTask& leased, Heard& heard);
+    TaskChange do_step(const LeasedTask& leased, Heard& heard);
     // Gives up the attempt in hand, whose step cannot be done or kept, and ends what it has running.
     TaskChange fail(const LeasedTask& leased, const std::string& why);
     void end_at_site(const Task& task, const Facility& facility);
-    // What the step gave, under the fence; and whether the facility answered. An outcome that the database cannot hold
+    // Whether the facility answered; and what the step gave, under the fence. An outcome that the database cannot hold
     // becomes the attempt's failure.
-    Status write(const LeasedTask& leased, TaskChange& change, bool is_known);
-    Status save(const LeasedTask& leased, const TaskChange& change);
+    Status write(const LeasedTask& leased, TaskChange& change, Heard heard);
+    Status save(const LeasedTask& leased, const TaskChange& change, Heard heard);
     Status close_late_rounds();
     Status count();
 

@@ -7,6 +7,7 @@ namespace atl::dispatch {
 namespace {
 
 constexpr std::size_t kOutputBytesMax = 4U << 20;
+constexpr const char* kSilence = "transport";
 
 Result<CommandResult> run_framed(const RemoteScript& script, const std::vector<std::string>& prefix,
                                  bool quote_bootstrap, const std::stop_token& stop) {
@@ -23,7 +24,7 @@ Result<CommandResult> run_framed(const RemoteScript& script, const std::vector<s
     options.stop = stop;
     options.output_bytes_max = kOutputBytesMax;
     auto raw = run_command(argv, options);
-    if (!raw.ok()) return unavailable("cannot start " + argv.front() + ": " + raw.error().message);
+    if (!raw.ok()) return no_answer("cannot start " + argv.front() + ": " + raw.error().message);
     return unframe(std::move(raw).value(), nonce);
 }
 
@@ -58,6 +59,14 @@ class SshTransport : public Transport {
 };
 
 }  // namespace
+
+Error no_answer(std::string why) {
+    return {ErrorCode::kUnavailable, std::move(why), kSilence};
+}
+
+bool is_silence(const Error& error) {
+    return error.code == ErrorCode::kUnavailable && error.field == kSilence;
+}
 
 std::unique_ptr<Transport> make_local_transport(std::stop_token stop) {
     return std::make_unique<LocalTransport>(std::move(stop));

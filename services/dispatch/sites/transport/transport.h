@@ -20,6 +20,10 @@ struct RemoteScript {
     std::chrono::milliseconds timeout{60000};
 };
 
+// The kUnavailable of a transport that got no answer, and whether an error is one: the site has said nothing at all.
+Error no_answer(std::string why);
+bool is_silence(const Error& error);
+
 // Runs scripts at a site. Thread-safe.
 class Transport {
   public:
