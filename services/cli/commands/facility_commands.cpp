@@ -23,10 +23,14 @@ constexpr const char* kAddHelp = R"(Examples:
 --ssh takes a host or an alias of your ~/.ssh/config: ProxyJump, certificates and agents work as they do by hand.)";
 
 constexpr const char* kSetHelp =
-    R"(Only what is said changes. Where attempts run (transport, batch system, work directory) changes only while the
-facility has no task under way. Examples:
+    R"(Only what is said changes. Where attempts run (this machine or ssh, batch system, work directory) changes only while
+the facility has no task under way; --ssh and --ssh-config may name another way to the same place at any time. What is
+left to do at a site that is gone for good (to clean up, to end cancelled tasks, preparations) waits for it until
+--give-up-tasks; its jobs are cancelled first, or go on without it. Examples:
   atoll facility set leonardo --programs /leonardo/home/me/atoll/bin
   atoll facility set leonardo --env HTTPS_PROXY=http://proxy:3128 --slots 2
+  atoll facility set leonardo --ssh login02
+  atoll facility set leonardo --ssh new-cluster --work-dir /scratch/me/atoll --give-up-tasks
   atoll facility set leonardo --file changes.yaml         null takes a field away
   atoll facility set leonardo --launcher ""              as does an empty text: the default again)";
 
@@ -50,6 +54,7 @@ struct FacilityFlags {
     std::string programs;
     std::string launcher;
     std::vector<std::string> environment;
+    bool give_up_tasks = false;
 };
 
 Result<json> environment_object(const std::vector<std::string>& assignments) {
@@ -153,7 +158,7 @@ Status show_facility(const Context& context, http::Client& client, const std::st
 // Changes what it was when it was read, not what somebody else made of it meanwhile.
 Status run_set(const Context& context, const FacilityFlags& options) {
     ATOLL_TRY(const json patch, said_members(options));
-    if (patch.empty())
+    if (patch.empty() && !options.give_up_tasks)
         return invalid_argument("", "say what is to change: `atoll facility set --help` lists the flags");
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     const std::string path = "/v1/facilities/" + segment(options.name);
@@ -161,7 +166,8 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     if (const Status found = before.check(); !found.ok()) return facility_error(client, options.name, found.error());
     http::CallOptions call;
     call.headers = {{"If-Match", before.headers.at("etag")}};
-    ATOLL_TRY(const auto answer, client.call(http::Method::kPatch, path, patch.dump(), call));
+    const std::string query = options.give_up_tasks ? "?give_up_tasks=true" : "";
+    ATOLL_TRY(const auto answer, client.call(http::Method::kPatch, path + query, patch.dump(), call));
     ATOLL_TRY(const json after, answer.json());
     return print_facility(context, after);
 }
@@ -248,6 +254,8 @@ void add_facility_commands(CLI::App& program, Context& context) {
     auto* set = group->add_subcommand("set", "correct what is registered of a facility")->footer(kSetHelp);
     const auto changed = std::make_shared<FacilityFlags>();
     add_members(*set, *changed);
+    set->add_flag("--give-up-tasks", changed->give_up_tasks,
+                  "end what only waits for an answer of the site; batch jobs there may go on");
     on_run(*set, context, [&context, changed] { return run_set(context, *changed); });
     auto* list = group->add_subcommand("list", "all facilities");
     set_example(*list, "atoll facility list");

@@ -186,6 +186,10 @@ TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
     EXPECT_TRUE(result.out.starts_with("name: leonardo\ntransport: ssh login\nbatch: local, 4 at once\n"))
         << result.out;
     EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
+    EXPECT_EQ(get(patch_).query.count("give_up_tasks"), 0U);
+    EXPECT_EQ(run({"facility", "set", "leonardo", "--give-up-tasks"}).exit_code, 0);
+    EXPECT_EQ(get(patch_).query.at("give_up_tasks"), "true");
+    EXPECT_EQ(get(patch_).json().value(), Json::object());
 }
 
 TEST_F(CliProgramTest, WhatIsNotThereIsBadInput) {

@@ -100,17 +100,21 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
               transaction.query(
                   "SELECT count(*) AS n FROM tasks WHERE facility = $1 AND state IN ('pending', 'running')", {name}));
     if (rows.integer(0, "n") == 0) return {};
-    return conflict("cannot change while the facility has pending or running tasks (" + rows.text(0, "n") +
-                        "); attempts that are under way would not be found again",
-                    field);
+    return conflict(
+        "cannot change while the facility has pending or running tasks (" + rows.text(0, "n") +
+            "); attempts that are under way would not be found again. Where the site is gone for good, cancel "
+            "their jobs and give up what then waits for its answer: `atoll facility set " +
+            name + " --give-up-tasks`",
+        field);
 }
 
-Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        connection.query("UPDATE facilities SET spec = $2, devices = NULL, version = version + 1, updated_at = now(), "
-                         "unknown_answers = 0, retry_at = NULL WHERE name = $1 AND version = $3",
-                         {facility.name, to_json(facility), version}));
+Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query(
+                  "UPDATE facilities SET spec = $2, devices = CASE WHEN $4 THEN NULL ELSE devices END, version = "
+                  "version + 1, updated_at = now(), "
+                  "unknown_answers = 0, silent_since = NULL, retry_at = NULL WHERE name = $1 AND version = $3",
+                  {facility.name, to_json(facility), before.version, is_other_trainer(before.facility, facility)}));
     if (rows.affected() == 0)
         return Error{ErrorCode::kPreconditionFailed, "the facility was changed by somebody else; read it again", {}};
     return {};

@@ -40,8 +40,8 @@ Status insert_facility(pg::Transaction& transaction, const Facility& facility);
 // kConflict that names `field`: the facility has tasks that are not finished. Otherwise it gets none until the
 // transaction ends.
 Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field);
-// kPreconditionFailed: `version` is not the current one.
-Status update_facility(pg::Connection& connection, const Facility& facility, std::int64_t version);
+// kPreconditionFailed: `before` is not as it is now.
+Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility);
 
 // A facility that gave no answer is left alone for a while, longer each time and never all at once; one that answered
 // is used again.

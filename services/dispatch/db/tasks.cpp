@@ -6,6 +6,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tokens.h"
+#include "shared/log/log.h"
 
 namespace atl::dispatch {
 namespace {
@@ -200,6 +201,27 @@ Status request_cancel(pg::Transaction& transaction, const std::vector<std::strin
         transaction.query("UPDATE tasks SET cancel_requested = true, next_step_at = now() WHERE id = ANY($1::text[]) "
                           "AND state IN ('pending', 'running')",
                           {sql_array(tasks)}));
+    return {};
+}
+
+Status abandon_tasks(pg::Transaction& transaction, const std::string& facility, const std::string& who) {
+    ATOLL_TRY(const std::vector<Task> tasks,
+              load_tasks(transaction.connection(),
+                         "t.facility = $1 AND t.state IN ('pending', 'running') AND (t.kind IN ('clean', 'prepare') OR "
+                         "t.cancel_requested)",
+                         {facility}));
+    for (const Task& task : tasks) {
+        const Task ended = abandon(task, who);
+        // Whoever has a step of it in hand finds its fence stale.
+        ATOLL_TRY(const pg::Rows rows,
+                  transaction.query("UPDATE tasks SET state = $2, error = $3, finished_at = now(), fence = fence + 1, "
+                                    "lease_until = '-infinity' WHERE id = $1 AND state IN ('pending', 'running')",
+                                    {ended.id, to_string(ended.state), ended.error}));
+        if (rows.affected() == 0) continue;
+        ATOLL_RETURN_IF_ERROR(count_ended(transaction, ended));
+        ATOLL_RETURN_IF_ERROR(save_attempt(transaction, ended));
+        spdlog::warn("task {} ({}): {}", ended.id, to_string(ended.kind()), ended.error);
+    }
     return {};
 }
 

@@ -42,6 +42,10 @@ Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks
 Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks,
                       const std::map<std::string, std::string>& reasons = {});
 
+// Ends the tasks of a facility that wait for nothing but its answer, as abandon() does: cleanings, those that were
+// cancelled, preparations. Others stay.
+Status abandon_tasks(pg::Transaction& transaction, const std::string& facility, const std::string& who);
+
 // The tasks of a facility whose attempt its batch system may know, as all lists here with their newest attempt and
 // oldest first.
 Result<std::vector<Task>> tasks_in_queue(pg::Connection& connection, const std::string& facility);

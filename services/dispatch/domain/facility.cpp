@@ -138,9 +138,14 @@ Json to_json(const Facility& facility) {
 }
 
 std::string moved_member(const Facility& before, const Facility& after) {
-    if (before.transport != after.transport) return "transport";
+    if (before.transport.kind != after.transport.kind) return "transport";
     if (before.batch != after.batch) return "batch";
     return before.work_dir != after.work_dir ? "work_dir" : "";
+}
+
+bool is_other_trainer(const Facility& before, const Facility& after) {
+    return before.transport != after.transport || before.programs != after.programs ||
+           before.launcher != after.launcher;
 }
 
 Result<Facility> patch_facility(const Facility& facility, const Json& patch) {

@@ -40,9 +40,11 @@ json::Json to_json(const Facility& facility);
 // Of a new launcher: it says {ranks}, and nothing else in braces that would stay as it is (the shell's ${NAME} apart).
 Status check_launcher(const std::string& launcher);
 
-// The first member that says where attempts run and how they are reached there ("transport", "batch", "work_dir") and
-// that differs; empty if none does.
+// The first member that says where attempts run ("transport", "batch", "work_dir") and that differs; empty if none
+// does. Another ssh host or configuration file is another way to the same place.
 std::string moved_member(const Facility& before, const Facility& after);
+// Whether another trainer may run there than was looked at: another way in, other programs, another launcher.
+bool is_other_trainer(const Facility& before, const Facility& after);
 
 // An RFC 7396 merge patch; the name cannot change.
 Result<Facility> patch_facility(const Facility& facility, const json::Json& patch);

@@ -121,6 +121,12 @@ Status check_training_result(const Json& result) {
     return reader.finish();
 }
 
+bool may_run(const Task& task) {
+    if (!task.attempt || task.state != TaskState::kRunning) return false;
+    const Step step = task.attempt->step;
+    return step == Step::kSubmitting || step == Step::kQueued || step == Step::kRunning;
+}
+
 Task cleaning_task(const std::string& facility) {
     Task task;
     task.params = CleanParams{};

@@ -83,6 +83,9 @@ struct Task {
 // Whether the result of a training that is done says what the round needs of it: version, samples, tokens.
 Status check_training_result(const json::Json& result);
 
+// Whether something of the task's attempt may be running at its site.
+bool may_run(const Task& task);
+
 // Removes what the tasks of a job or a preparation left at a facility, but for their logs.
 Task cleaning_task(const std::string& facility);
 

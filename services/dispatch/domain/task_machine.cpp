@@ -268,6 +268,16 @@ TaskChange give_up(Task task, const std::string& why) {
     return change;
 }
 
+Task abandon(Task task, const std::string& who) {
+    task.error = "given up by " + who + " without an answer of " + task.facility;
+    if (may_run(task)) task.error += ", where its batch job " + batch_job_name(task) + " may still run";
+    const bool is_failed = task.kind() == TaskKind::kPrepare;  // somebody waits for it
+    task.state = is_failed ? TaskState::kFailed : TaskState::kCancelled;
+    if (task.attempt && !is_finished(task.attempt->step))
+        task.attempt->step = is_failed ? Step::kFailed : Step::kCancelled;
+    return task;
+}
+
 TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_policy) {
     if (!task.attempt || task.state != TaskState::kRunning) return give_up(std::move(task), why);
     TaskChange change{std::move(task), {}, 0, true};

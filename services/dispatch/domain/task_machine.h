@@ -78,6 +78,8 @@ TaskChange begin_attempt(Task task);
 TaskChange cancel_idle(Task task);
 // A task whose facility cannot be worked with at all.
 TaskChange give_up(Task task, const std::string& why);
+// A task that only its site could end, which is not waited for any more: `who` says so.
+Task abandon(Task task, const std::string& who);
 TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms);
 // A step that cannot be done or whose outcome cannot be kept, whatever is tried: its attempt has failed.
 TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_policy);

@@ -2,6 +2,7 @@
 
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/tasks.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/text.h"
 #include "shared/service/names.h"
@@ -68,6 +69,14 @@ Result<Response> get_facility(Routing&, pg::Transaction& transaction, const Requ
     return answer_one(200, stored, request);
 }
 
+// ?give_up_tasks=true
+Result<bool> gives_up_tasks(const Request& request) {
+    const auto found = request.query.find("give_up_tasks");
+    if (found == request.query.end() || found->second == "false") return false;
+    if (found->second == "true") return true;
+    return invalid_argument("give_up_tasks", "must be true or false");
+}
+
 Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
     ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
@@ -76,12 +85,13 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
     const bool same_programs = patched.programs == stored.facility.programs;
     if (!same_programs || patched.transport != stored.facility.transport)
         ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
-    const std::string moved = moved_member(stored.facility, patched);
-    if (!moved.empty()) {
+    if (patched.transport != stored.facility.transport || patched.work_dir != stored.facility.work_dir)
         ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));
-        ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
-    }
-    ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), patched, stored.version));
+    ATOLL_TRY(const bool gives_up, gives_up_tasks(request));
+    if (gives_up) ATOLL_RETURN_IF_ERROR(abandon_tasks(transaction, patched.name, request.principal->subject));
+    const std::string moved = moved_member(stored.facility, patched);
+    if (!moved.empty()) ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
+    ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), stored, patched));
     ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
     return answer_one(200, now, request);
 }

@@ -31,13 +31,6 @@ bool has_live_attempt(const Task& task) {
     return task.attempt && task.state == TaskState::kRunning;
 }
 
-// Whether something of the attempt may be running at its site.
-bool may_run(const Task& task) {
-    if (!has_live_attempt(task)) return false;
-    const Step step = task.attempt->step;
-    return step == Step::kSubmitting || step == Step::kQueued || step == Step::kRunning;
-}
-
 void log_change(const TaskChange& change) {
     if (!change.is_news) return;
     const Task& task = change.task;

@@ -1,0 +1,118 @@
+#include <gtest/gtest.h>
+
+#include "services/dispatch/testing/dispatch_fixture.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using json::Json;
+
+// A facility "gone" that nothing reaches, where "it" lies.
+class GoneFacilityTest : public DispatchServiceTest {
+  protected:
+    void SetUp() override {
+        DispatchServiceTest::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
+        ssh_config_ = (directory_.path() / "ssh_config").string();
+        ASSERT_TRUE(write_file_atomic(ssh_config_, "Host *\n  ProxyCommand false\n").ok());
+        const Json gone = {{"name", "gone"},
+                           {"transport", {{"kind", "ssh"}, {"host", "login01"}, {"config_file", ssh_config_}}},
+                           {"batch", {{"kind", "local"}}},
+                           {"work_dir", "/work"}};
+        ASSERT_EQ(post("/v1/facilities", gone).status, 201);
+        catalog_->add_version("it", 2, "gone");
+    }
+    std::string submit_there() {
+        Json request = job_request(1);
+        request["participants"] = {{{"facility", "gone"}, {"dataset", "it"}}};
+        const std::string job = submit(request);
+        EXPECT_TRUE(eventually([&] { return get("/v1/facilities/gone").at("silent_since").is_string(); }));
+        return job;
+    }
+    http::ClientResponse change(const Json& patch, const std::string& query = "") {
+        return client()
+            .call(Method::kPatch, "/v1/facilities/gone" + query, patch.dump(), {{{"If-Match", "*"}}, {}})
+            .value();
+    }
+    // Of the tasks there that are in this state.
+    std::string errors(const std::string& state) {
+        const pg::Rows rows = connect()
+                                  .query(
+                                      "SELECT coalesce(string_agg(kind || ' ' || error, '; ' ORDER BY kind), '') AS "
+                                      "errors FROM tasks WHERE facility = 'gone' AND state = $1",
+                                      {state})
+                                  .value();
+        return rows.text(0, "errors");
+    }
+
+    std::string ssh_config_;
+};
+
+TEST_F(GoneFacilityTest, AnotherWayToTheSamePlaceCanBeNamedAtAnyTime) {
+    submit_there();
+    const auto moved = change({{"transport", {{"host", "login02"}}}});
+    EXPECT_EQ(moved.status, 200) << moved.body;
+    EXPECT_EQ(get("/v1/facilities/gone").at("transport").at("host"), "login02");
+    EXPECT_EQ(change({{"transport", {{"kind", "local"}, {"host", nullptr}, {"config_file", nullptr}}}}).status, 409);
+    const Json taken = {{"name", "other"},
+                        {"transport", {{"kind", "ssh"}, {"host", "login03"}}},
+                        {"batch", {{"kind", "local"}}},
+                        {"work_dir", "/work"}};
+    ASSERT_EQ(post("/v1/facilities", taken).status, 201);
+    EXPECT_EQ(change({{"transport", {{"host", "login03"}}}}).status, 409) << "that is another facility's place";
+}
+
+TEST_F(GoneFacilityTest, WhatWaitsForItIsGivenUpWhereSomebodySaysSo) {
+    const std::string job = submit_there();
+    const Json preparation = {{"facility", "gone"},
+                              {"dataset", "it"},
+                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                              {"input", "raw/it.jsonl"},
+                              {"seq_len", 128}};
+    const Json prepared = client().post_json("/v1/preparations", preparation).value();
+    const Json elsewhere = {{"work_dir", "/elsewhere"}};
+    EXPECT_EQ(change(elsewhere, "?give_up_tasks=true").status, 409) << "the job is under way";
+    EXPECT_EQ(change(elsewhere, "?give_up_tasks=maybe").status, 422);
+    // One attempt was submitted before the site went away.
+    ASSERT_TRUE(eventually([&] {
+        return connect()
+                   .query(
+                       "UPDATE attempts a SET step = 'running' FROM tasks t WHERE t.id = a.task_id AND t.kind = "
+                       "'train' AND t.lease_until < now() AND a.step <> 'running' RETURNING 1")
+                   ->size() == 1;
+    }));
+    EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/cancel", "{}")->status, 200);
+    const auto refused = change(elsewhere);
+    EXPECT_EQ(refused.status, 409);
+    EXPECT_NE(refused.body.find("--give-up-tasks"), std::string::npos) << refused.body;
+    EXPECT_TRUE(eventually([&] { return errors("cancelled").starts_with("evaluate"); })) << "nothing was submitted";
+    const auto moved = change(elsewhere, "?give_up_tasks=true");
+    EXPECT_EQ(moved.status, 200) << moved.body;
+    EXPECT_EQ(get("/v1/facilities/gone").at("work_dir"), "/elsewhere");
+    EXPECT_EQ(errors("running") + errors("pending"), "");
+    for (const std::string said : {"clean given up by tester", "train given up by tester", "may still run"})
+        EXPECT_NE(errors("cancelled").find(said), std::string::npos) << errors("cancelled");
+    EXPECT_EQ(get("/v1/jobs/" + job).at("tasks").at("train"), (Json{{"cancelled", 1}}));
+    EXPECT_EQ(get("/v1/preparations/" + prepared.at("id").get<std::string>()).at("state"), "failed");
+    EXPECT_EQ(connect().query("SELECT 1 FROM attempts WHERE step NOT IN ('cancelled', 'failed')")->size(), 0);
+}
+
+TEST_F(DispatchServiceTest, WhatAFacilitysTrainerComputesOnIsForgottenWhereAnotherMayRun) {
+    ASSERT_TRUE(write_file_atomic(fake("report.says"), R"({"version":"1","devices":["cpu"],"gpus":[]})").ok());
+    const auto devices_after = [&](const Json& patch) {
+        EXPECT_EQ(post("/v1/facilities/leonardo/check", Json::object()).status, 200);
+        EXPECT_EQ(get("/v1/facilities/leonardo").at("devices"), Json({"cpu"}));
+        const auto answer =
+            client().call(Method::kPatch, "/v1/facilities/leonardo", patch.dump(), {{{"If-Match", "*"}}, {}});
+        EXPECT_EQ(answer->status, 200) << answer->body;
+        return get("/v1/facilities/leonardo").at("devices");
+    };
+    EXPECT_EQ(devices_after({{"environment", {{"HTTPS_PROXY", "http://proxy"}}}}), Json({"cpu"}));
+    EXPECT_EQ(devices_after({{"batch", {{"slots", 3}}}}), Json({"cpu"}));
+    EXPECT_EQ(devices_after({{"launcher", "srun -n {ranks}"}}), nullptr);
+    EXPECT_EQ(devices_after({{"programs", fake("").parent_path().string()}}), nullptr);
+}
+
+}  // namespace
+}  // namespace atl::dispatch
