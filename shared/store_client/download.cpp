@@ -142,7 +142,7 @@ class Downloader {
         ATOLL_RETURN_IF_ERROR(response.check());
         if (response.body.size() != place.chunk.size || digest::sha256(response.body) != place.chunk.sha256)
             return Error{
-                ErrorCode::kInternal,
+                ErrorCode::kConflict,
                 "the store's bytes of " + manifest_.files[place.file].path + " do not match " + place.chunk.sha256,
                 manifest_.files[place.file].path};
         ATOLL_RETURN_IF_ERROR(file.write(place.offset, response.body));

@@ -25,7 +25,8 @@ constexpr const char* kStageHelp =
     R"(Makes a directory hold a model version. It appears under its name when it is complete; an interrupted call goes on
 where it stopped. Example:
   atoll stage --store https://coordinator/store --version DIGEST --out models/DIGEST --token-stdin < token
-Exit status 75: the store is away or full, or this disk is; call it again later.)";
+Exit status 75: the store is away or full, or this disk is; call it again later. 66: the store has no such version, or
+not its bytes; 2: it calls the request wrong. Any other says nothing of the version.)";
 constexpr const char* kPushHelp =
     R"(Hands in a directory as a version of a model; only what the store lacks travels. An update with NaN or infinity is
 refused before anything travels. Prints {"digest": …}, or {"refused": …, "error": {"code", "detail", "field"}}: refused
@@ -128,10 +129,12 @@ Status run_push(const Context& context, const SiteOptions& given) {
     return handed_in.ok() ? Status() : handed_in.error();
 }
 
+constexpr int kTryAgainLater = 75;  // EX_TEMPFAIL
+constexpr int kNotThere = 66;       // EX_NOINPUT
+
 // What may go well later is told apart from what was refused: who started the program waits and calls it again.
 // 413 says that this attempt has uploaded too much, and what is not there may be made again: neither is for ever.
-int site_exit_status(const Error& error) {
-    constexpr int kTryAgainLater = 75;  // EX_TEMPFAIL
+int push_exit_status(const Error& error) {
     switch (error.code) {
         case ErrorCode::kUnavailable:
         case ErrorCode::kResourceExhausted:
@@ -145,9 +148,19 @@ int site_exit_status(const Error& error) {
     }
 }
 
-void on_transfer(CLI::App& command, Context& context, std::function<Status()> body) {
-    on_run(command, context, [&context, body = std::move(body)] {
-        context.exit_status_of = site_exit_status;
+// Only the store's own word about the version is told apart: there is none, its blobs are not there or are others. The
+// 404 of something that stands in its place names no field.
+int stage_exit_status(const Error& error) {
+    if (is_transient(error.code)) return kTryAgainLater;
+    if (error.code == ErrorCode::kConflict || (error.code == ErrorCode::kNotFound && !error.field.empty()))
+        return kNotThere;
+    return error.code == ErrorCode::kInvalidArgument && !error.field.empty() ? exit_status(error) : 1;
+}
+
+void on_transfer(CLI::App& command, Context& context, int (*exit_status_of)(const Error&),
+                 std::function<Status()> body) {
+    on_run(command, context, [&context, exit_status_of, body = std::move(body)] {
+        context.exit_status_of = exit_status_of;
         return body();
     });
 }
@@ -187,7 +200,8 @@ void add_site_commands(CLI::App& program, Context& context) {
     add_common(*stage, *stage_options);
     stage->add_option("--version", stage_options->version, "its digest")->required();
     stage->add_option("--out", stage_options->out, "the directory to make")->required();
-    on_transfer(*stage, context, [&context, stage_options] { return run_stage(context, *stage_options); });
+    on_transfer(*stage, context, stage_exit_status,
+                [&context, stage_options] { return run_stage(context, *stage_options); });
 
     auto* ping = program.add_subcommand("ping", "try the way from this facility to the store");
     const auto ping_options = std::make_shared<SiteOptions>();
@@ -204,7 +218,8 @@ void add_site_commands(CLI::App& program, Context& context) {
         ->capture_default_str();
     push->add_option("--dir", push_options->directory, "the directory to hand in")->required();
     push->add_option("--meta", push_options->meta, "JSON file with parents, job, round, metrics");
-    on_transfer(*push, context, [&context, push_options] { return run_push(context, *push_options); });
+    on_transfer(*push, context, push_exit_status,
+                [&context, push_options] { return run_push(context, *push_options); });
 }
 
 }  // namespace atl::cli

@@ -47,7 +47,10 @@ class SiteCommandsTest : public testing::Test {
             server.route(method, path, anyone,
                          [this, body](const Request&) { return answer(Response::json(200, body)); });
         };
-        add(http::Method::kGet, "/v1/versions/:digest", {{"manifest", store_client::to_json(manifest_)}});
+        server.route(http::Method::kGet, "/v1/versions/:digest", anyone, [this](const Request&) {
+            if (version_refusal_) return Response::problem(*version_refusal_, "");
+            return answer(Response::json(200, {{"manifest", store_client::to_json(manifest_)}}));
+        });
         server.route(http::Method::kPost, "/v1/blobs/missing", anyone, [this](const Request& request) {
             const bool is_lost = refused_detail_.empty() || is_lossy_;
             const Json asked = request.json().value().at("digests");
@@ -60,7 +63,7 @@ class SiteCommandsTest : public testing::Test {
         });
         server.route(http::Method::kGet, "/v1/blobs/:sha256", anyone, [this](const Request&) {
             Response blob;
-            blob.body = bytes_;
+            blob.body = served_bytes_;
             return answer(std::move(blob));
         });
     }
@@ -70,7 +73,9 @@ class SiteCommandsTest : public testing::Test {
     TemporaryDirectory directory_;
     std::atomic<int> refusal_ = 0;
     std::string refused_detail_;  // of a 422 to whatever becomes a version
-    bool is_lossy_ = false;       // and then no blob is there
+    std::string served_bytes_ = bytes_;
+    std::optional<Error> version_refusal_;  // of whoever asks for the version
+    bool is_lossy_ = false;                 // and then no blob is there
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
 };
 
@@ -83,7 +88,6 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
         EXPECT_EQ(push().exit_code, kTryAgainLater) << away;
     }
     refusal_ = 422;
-    EXPECT_EQ(stage().exit_code, 2);
     EXPECT_EQ(push().exit_code, 2);
     refusal_ = 413;
     EXPECT_EQ(push().exit_code, 1) << "the next attempt may upload again";
@@ -97,7 +101,20 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
         EXPECT_NE(pushed.exit_code, 0) << trouble;
         EXPECT_EQ(Json::parse(pushed.out).at("refused"), false) << trouble << ": nobody has said what is wrong";
     }
+    for (const int trouble : {400, 422, 401, 403, 404, 413, 500}) {
+        refusal_ = trouble;
+        EXPECT_EQ(stage().exit_code, 1) << trouble << ": nobody has said what is wrong";
+    }
     refusal_ = 0;
+    constexpr int kNotThere = 66;
+    version_refusal_ = not_found("there is no such version", "digest");
+    EXPECT_EQ(stage().exit_code, kNotThere);
+    version_refusal_ = invalid_argument("digest", "is none");
+    EXPECT_EQ(stage().exit_code, 2);
+    version_refusal_.reset();
+    served_bytes_ = "[]";
+    EXPECT_EQ(stage().exit_code, kNotThere) << "the store's bytes are others";
+    served_bytes_ = bytes_;
     const CommandResult staged = stage();
     EXPECT_EQ(staged.exit_code, 0) << staged.err;
     EXPECT_EQ(read_file(file("staged/config.json")).value(), bytes_);

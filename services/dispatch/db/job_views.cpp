@@ -179,7 +179,8 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
     view["state"] = to_string(task.state);
     view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
     view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
-    view["error"] = task.error;
+    const bool waits = task.attempt && task.attempt->step_failures > 0;
+    view["error"] = task.error.empty() && waits ? task.attempt->error : task.error;
     view["version"] = find_member(task.result, "dataset_version");
     view["result"] = task.result;
     return view;

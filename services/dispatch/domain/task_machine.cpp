@@ -215,8 +215,15 @@ std::string printable_reason(const Error& error) {
 }  // namespace
 
 Outcome outcome_of(const Task& task, const Error& error) {
-    const bool holds_update = task.kind() == TaskKind::kTrain && task.attempt->step == Step::kCollecting;
-    if (holds_update || is_transient(error.code)) return Unreachable{printable_reason(error)};
+    const bool is_collecting = task.attempt->step == Step::kCollecting;
+    const bool holds_update = task.kind() == TaskKind::kTrain && is_collecting;
+    // Submitting and cleaning up are about nothing else than the site: what it says there is meant.
+    const bool is_about_site =
+        task.attempt->step == Step::kSubmitting || (task.kind() == TaskKind::kClean && is_collecting);
+    const bool is_meant = is_about_site
+                              ? !is_transient(error.code)
+                              : is_refusal(error) || (error.code == ErrorCode::kNotFound && !error.field.empty());
+    if (holds_update || !is_meant) return Unreachable{printable_reason(error)};
     return Rejected{printable_reason(error), error.code == ErrorCode::kInvalidArgument};
 }
 
@@ -302,6 +309,9 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                           [&](const Unreachable& unreachable) {
                               attempt.error = unreachable.why;
                               change.next_in_ms = backoff_ms(++attempt.step_failures, poll_policy);
+                              if (attempt.step_failures == poll_policy.step_failures_max)  // no passing trouble
+                                  add_event(change, "atoll.task.waiting.v1",
+                                            {{"step", to_string(attempt.step)}, {"error", unreachable.why}});
                           },
                           [&](const Rejected& rejected) {
                               attempt.error = rejected.why;

@@ -14,9 +14,9 @@
 //   staging → submitting → queued → running → collecting → done
 //
 // A step that says nothing (Unreachable) is repeated for as long as it takes; one that says no (Rejected) is repeated a
-// few times, then fails the attempt; a failed attempt makes a new one until attempts_max. What has been trained is not
-// trained again for trouble at its handing in: while a training is collecting, only a refusal of this very update ends
-// the attempt, and the round's deadline.
+// few times, then fails the attempt; a failed attempt makes a new one until attempts_max. Trouble on the way says
+// nothing: only a word about what is staged, watched or registered ends an attempt, and while a training is collecting
+// only a refusal of its very update, as what has been trained is not trained again.
 namespace atl::dispatch {
 
 struct Staged {};
@@ -49,7 +49,7 @@ struct Rejected {
 };
 using Outcome = std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected>;
 
-// What it comes to that a step could not be done. Refusals of an update are no such errors, but Rejected.
+// What it comes to that a step could not be done. Refusals of an update are no such errors, but Rejected (below).
 Outcome outcome_of(const Task& task, const Error& error);
 // Such a refusal; `is_permanent`: of the next attempt's as well.
 Outcome refuse_update(const Error& error, bool is_permanent = false);

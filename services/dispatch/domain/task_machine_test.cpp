@@ -191,7 +191,8 @@ TEST(TaskMachineTest, WhatWasTrainedIsHandedInWhateverStandsInTheWay) {
         for (int i = 0; i < 40; ++i, task = change.task) {
             change = apply(task, outcome_of(task, error), kPollPolicy, 0);
             ASSERT_EQ(change.task.attempt->step, Step::kCollecting) << to_string(error.code);
-            ASSERT_TRUE(change.events.empty());
+            ASSERT_EQ(change.events.size(), i + 1 == kPollPolicy.step_failures_max ? 1U : 0U) << "it is told once";
+            for (const DomainEvent& event : change.events) EXPECT_EQ(event.type, "atoll.task.waiting.v1");
         }
         EXPECT_EQ(change.next_in_ms, kPollPolicy.retry_ms_max);
         EXPECT_NE(task.attempt->error.find("in the way"), std::string::npos);
@@ -209,11 +210,26 @@ TEST(TaskMachineTest, ARefusedUpdateEndsItsAttemptAndWrongFilesTheirTask) {
     EXPECT_NE(failed.error.find("another version"), std::string::npos);
 }
 
-TEST(TaskMachineTest, BeforeATrainingOnlyTransientErrorsAreWaitedOut) {
-    const Task task = at_step(Step::kStaging);
-    EXPECT_TRUE(std::holds_alternative<Unreachable>(outcome_of(task, unavailable("away"))));
-    EXPECT_FALSE(std::get<Rejected>(outcome_of(task, internal_error("broken"))).is_permanent);
-    EXPECT_TRUE(std::get<Rejected>(outcome_of(task, invalid_argument("version", "no such"))).is_permanent);
+TEST(TaskMachineTest, OnlyAWordAboutWhatIsStagedEndsAnAttempt) {
+    for (const Step step : {Step::kStaging, Step::kQueued, Step::kRunning}) {
+        const Task task = at_step(step);
+        for (const Error& trouble :
+             {unavailable("away"), internal_error("the service answered 500"), permission_denied("not this token"),
+              not_found("the service answered 404"), invalid_argument("", "the service answered 400"),
+              Error{ErrorCode::kInsufficientStorage, "the disk is full", "disk"}})
+            EXPECT_TRUE(std::holds_alternative<Unreachable>(outcome_of(task, trouble))) << trouble.message;
+        EXPECT_FALSE(std::get<Rejected>(outcome_of(task, not_found("there is no such", "version"))).is_permanent);
+        EXPECT_FALSE(std::get<Rejected>(outcome_of(task, conflict("other bytes"))).is_permanent);
+        EXPECT_TRUE(std::get<Rejected>(outcome_of(task, invalid_argument("version", "no such"))).is_permanent);
+    }
+}
+
+TEST(TaskMachineTest, WhatABatchSystemOrACleaningSaysIsMeant) {
+    EXPECT_TRUE(std::holds_alternative<Rejected>(outcome_of(at_step(Step::kSubmitting), internal_error("no queue"))));
+    Task cleaning = cleaning_task("leonardo");
+    cleaning = begin_attempt(cleaning).task;
+    EXPECT_TRUE(std::holds_alternative<Rejected>(outcome_of(cleaning, internal_error("cannot remove"))));
+    EXPECT_TRUE(std::holds_alternative<Unreachable>(outcome_of(cleaning, unavailable("away"))));
 }
 
 Observed answered(BatchState state, std::int64_t asked_ms) {

@@ -34,8 +34,8 @@ Error to_error(const CommandResult& result, const char* what) {
     const std::string message =
         std::string(what) + ": exit status " + std::to_string(result.exit_code) + ": " + log::redact(text);
     if (result.exit_code == kExitUnknown) return unavailable(message);
-    if (result.exit_code == kExitAbsent) return not_found(message);
-    if (result.exit_code == kExitBadInput) return invalid_argument("", message);
+    if (result.exit_code == kExitAbsent) return not_found(message, what);
+    if (result.exit_code == kExitBadInput) return invalid_argument(what, message);
     return internal_error(message);
 }
 

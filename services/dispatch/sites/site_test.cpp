@@ -90,6 +90,11 @@ TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     const Status wrong = site().stage({"v"}, "job", "url", "token");
     EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(wrong.error().message.find("no such version"), std::string::npos);
+    EXPECT_TRUE(is_refusal(wrong.error()));
+    program("exit 66");
+    const Status absent = site().stage({"v"}, "job", "url", "token");
+    EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
+    EXPECT_NE(absent.error().field, "") << "the program's own word";
     program("exit 1");
     EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models/v.pins/job", "").ok());

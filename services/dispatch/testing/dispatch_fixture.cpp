@@ -32,6 +32,7 @@ echo "$*" >>"$here/$verb"
 printf '%s\n' "$token" >>"$here/tokens"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
 if [ -e "$here/$verb.breaks" ]; then cat "$here/$verb.breaks" >&2; exit 1; fi
+if [ -e "$here/$verb.exits" ]; then exit "$(cat "$here/$verb.exits")"; fi
 if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses"; exit 2; fi
 while [ $# -gt 0 ]; do
     case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; --model) model=$2 ;; --meta) meta=$2 ;; esac

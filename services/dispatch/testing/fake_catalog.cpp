@@ -103,6 +103,9 @@ void FakeCatalog::add_registry(http::Server& server) {
         return Response::json(200, {{"items", versions_at(request.param("name"), of)}, {"next", nullptr}});
     });
     server.route(Method::kPost, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
+        Response refused;
+        refused.status = refusal_;
+        if (refused.status != 0) return refused;
         const std::lock_guard lock(mutex_);
         Json& made = versions_[request.header("idempotency-key")];
         if (made.is_null()) {

@@ -40,8 +40,8 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         globals_[model].push_back(std::move(version));
     }
-    // From now on answers all questions about one version of a model, one upload or what a round has made with this
-    // status; 0: as it should.
+    // From now on answers all questions about one version of a model, one upload, what a round has made, and whatever
+    // would register a version, with this status; 0: as it should.
     void set_refusal(int status) { refusal_ = status; }
     // Called whenever a model's version is asked for.
     void set_on_model(std::function<void()> on_model) {

@@ -137,54 +137,6 @@ TEST_F(JobLifecycleTest, AnUpdateThatIsRefusedFailsItsTaskWithTheTensorsName) {
     EXPECT_TRUE(aggregation_->closed_rounds().empty());
 }
 
-TEST_F(JobLifecycleTest, WhatWasTrainedIsHandedInOnceTroubleIsOver) {
-    begin();
-    auto connection = connect();
-    // The next try is made at once instead of after ever longer pauses.
-    const auto hurry = [&] {
-        EXPECT_TRUE(connection.query("UPDATE facilities SET retry_at = NULL").ok());
-        EXPECT_TRUE(connection.query("UPDATE tasks SET next_step_at = now() WHERE lease_until < now()").ok());
-    };
-    // Both updates are tried again and again, and each says that it waits for this.
-    const auto waits_for = [&](const std::string& why) {
-        const auto failures = [&] {
-            const auto rows = connection.query(
-                "SELECT count(*) AS n, min((progress->>'step_failures')::bigint)::bigint AS failures FROM attempts"
-                " WHERE step = 'collecting' AND error LIKE '%' || $1 || '%'",
-                {why});
-            return rows->integer(0, "n") == 2 ? rows->integer(0, "failures") : 0;
-        };
-        std::int64_t before = 0;
-        return eventually([&] {
-            hurry();
-            if (before == 0) before = failures();
-            return before > 0 && failures() > before;
-        });
-    };
-    set("push.breaks", "the disk cannot be read");
-    Json request = job_request(1);
-    request["attempts_max"] = 1;
-    request["evaluation"] = {{"at", Json::array()}};
-    const std::string job = submit(request);
-    ASSERT_TRUE(waits_for("the disk cannot be read")) << get("/v1/jobs/" + job + "/rounds").dump(2);
-    set("push.breaks", "bad interpreter");
-    ASSERT_TRUE(waits_for("bad interpreter"));
-    std::filesystem::remove(fake("push.breaks"));
-    set("push.refuses", R"({"refused":false,"error":{"code":"permission-denied","detail":"this token may not"}})");
-    ASSERT_TRUE(waits_for("this token may not"));
-    catalog_->set_refusal(500);
-    std::filesystem::remove(fake("push.refuses"));
-    for (const int status : {500, 401, 403, 404, 400, 429, 507}) {
-        catalog_->set_refusal(status);
-        ASSERT_TRUE(waits_for("the service answered " + std::to_string(status))) << status;
-    }
-    EXPECT_EQ(state_of(job), "running");
-    catalog_->set_refusal(0);
-    EXPECT_TRUE(eventually([&] { return hurry(), state_of(job) == "completed"; }))
-        << get("/v1/jobs/" + job + "/rounds").dump(2);
-    EXPECT_EQ(trainings().size(), 2U) << "each site trained once";
-}
-
 TEST_F(JobLifecycleTest, ARoundWhoseClosingGotLostIsToldAgain) {
     begin();
     aggregation_->set_losing(1);

@@ -1,8 +1,8 @@
 # $1 atoll, $2 atoll-trainer, $3 store, $4 work directory, $5 pin, $6… version digests. Standard input: the token, one
 # line. Every task begins here, so a program that is missing is noticed here: exit 72, its name on standard output.
 # A pin is a file named after the job (or preparation) that needs the version; see clean.sh. Pins change only under the
-# version's lock. Exit 65: the program calls its input wrong; 75, its own status too: the store is away or full,
-# which is waited out.
+# version's lock. Exit 65: the program calls its input wrong; 66, its own status too: the store has no such version, or
+# not its bytes; 75, as well: the store is away or full. Any other says nothing of the version.
 program=$1 trainer=$2 store=$3 work=$4 pin=$5
 shift 5
 umask 077
