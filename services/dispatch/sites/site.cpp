@@ -134,7 +134,8 @@ Status Site::stage(const std::vector<std::string>& digests, const std::string& p
     RemoteScript script{std::string(kSitesScriptsStageSh),
                         {program("atoll"), program("atoll-trainer"), store_url, facility_.work_dir, pin},
                         token + "\n",
-                        kTransferTimeMax};
+                        kTransferTimeMax,
+                        /*is_transfer=*/true};
     script.arguments.insert(script.arguments.end(), digests.begin(), digests.end());
     ATOLL_RETURN_IF_ERROR(run(script, "staging models"));
     return {};
@@ -147,7 +148,8 @@ Result<PushAnswer> Site::push(const PushOrder& order) {
               run_any({std::string(kSitesScriptsPushSh),
                        {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
                        order.token + "\n" + meta,
-                       kTransferTimeMax}));
+                       kTransferTimeMax,
+                       /*is_transfer=*/true}));
     const auto answer = read_push_answer(result.out);
     if (answer && (answer->error || result.exit_code == 0)) return *answer;
     if (result.exit_code == kExitAbsent)

@@ -18,6 +18,7 @@ struct RemoteScript {
     std::vector<std::string> arguments;  // "$1", "$2", …; visible in the site's process list: never secrets
     std::string input;                   // the script's standard input; secrets go here
     std::chrono::milliseconds timeout{60000};
+    bool is_transfer = false;  // goes on at the site for longer than it is waited for, it may be
 };
 
 // The kUnavailable of a transport that got no answer, and whether an error is one: the site has said nothing at all.

@@ -34,6 +34,17 @@ TEST(LocalTransportTest, ATimeoutIsUnknown) {
     EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
 }
 
+TEST(LocalTransportTest, ATransferThatTakesTooLongIsNoSilenceOfTheSite) {
+    for (const bool is_transfer : {false, true}) {
+        const auto result =
+            make_local_transport()->run({"sleep 60", {}, {}, std::chrono::milliseconds(100), is_transfer});
+        ASSERT_FALSE(result.ok());
+        EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+        EXPECT_EQ(is_silence(result.error()), !is_transfer);
+    }
+    EXPECT_FALSE(is_silence(unavailable("the store is away")));
+}
+
 TEST(FrameTest, BannersAroundTheAnswerAreDropped) {
     CommandResult raw;
     raw.exit_code = 0;
