@@ -1,6 +1,5 @@
 #include "tests/e2e/small_federation.h"
 
-#include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 
@@ -65,6 +64,11 @@ std::string SmallFederation::program(const std::string& name) {
     return std::string(ATOLL_PROGRAMS) + "/" + name;
 }
 
+SmallFederation::SmallFederation(FederationOptions options)
+    : options_(std::move(options)), directory_(options_.directory) {
+    if (directory_.empty()) directory_ = temporary_.emplace("atoll-e2e").path();
+}
+
 SmallFederation::~SmallFederation() {
     if (!is_up_) return;
     const auto ended = run_program({program("atoll"), "down", "--state", path("stack")});
@@ -82,12 +86,9 @@ Status SmallFederation::up() {
 }
 
 Status SmallFederation::set_up() {
-    // What `atoll up` leaves behind becomes this process' child, so that kill_component() can reap it: not every
-    // container has an init that does, and PostgreSQL starts beside no process id of its own that is still taken.
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ATOLL_RETURN_IF_ERROR(up());
     ATOLL_RETURN_IF_ERROR(make_base());
-    for (const char* facility : {"a", "b"}) ATOLL_RETURN_IF_ERROR(register_site(facility));
+    for (const std::string& facility : options_.facilities) ATOLL_RETURN_IF_ERROR(register_site(facility));
     return {};
 }
 
@@ -102,21 +103,25 @@ Status SmallFederation::make_base() {
 
 Status SmallFederation::register_site(const std::string& facility) {
     const auto work = path("site-" + facility);
-    ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(facility == "a" ? 1U : 2U, 300)));
+    const unsigned language = facility == options_.facilities.front() ? 1U : 2U;
+    ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(language, 300)));
     const Json dataset = {
         {"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}};
-    ATOLL_TRY(const std::string id,
-              demo::register_site(*coordinator_, {facility, work, dataset, "tiny", kSequenceLength, 10}));
+    ATOLL_TRY(const std::string id, demo::register_site(*coordinator_, {facility, work, dataset, "tiny",
+                                                                        kSequenceLength, 10, options_.site_programs}));
     return coordinator_->await_preparation(id, std::chrono::seconds(60));
 }
 
 Json SmallFederation::job_spec(const std::string& name, int rounds) const {
+    Json participants = Json::array();
+    for (const std::string& facility : options_.facilities)
+        participants.push_back({{"facility", facility}, {"dataset", "text-" + facility}});
     return {{"name", name},
             {"model", {{"name", "tiny"}, {"version", "base"}}},
             {"rounds", rounds},
             {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
             {"training", {{"steps", 4}, {"batch_size", 8}, {"lr", 1e-2}}},
-            {"participants", {{{"facility", "a"}, {"dataset", "text-a"}}, {{"facility", "b"}, {"dataset", "text-b"}}}}};
+            {"participants", participants}};
 }
 
 Status SmallFederation::kill_component(const std::string& component) {

@@ -10,20 +10,27 @@
 
 namespace atl::e2e {
 
-// A whole stack of its own, two local facilities with a few dozen made-up documents each, and a model that trains in
-// milliseconds: what tests of the running system need. Everything ends and disappears with the object.
+struct FederationOptions {
+    std::filesystem::path directory = {};  // where everything is made and stays; empty: one that disappears
+    std::vector<std::string> facilities = {"a", "b"};
+    std::filesystem::path site_programs = {};  // the facilities' atoll and atoll-trainer; empty: those of this build
+};
+
+// A whole stack of its own, local facilities with a few dozen made-up documents each, and a model that trains in
+// milliseconds: what tests of the running system need. Everything ends with the object.
 class SmallFederation {
   public:
-    SmallFederation() = default;
+    explicit SmallFederation(FederationOptions options = {});
     ~SmallFederation();
 
-    // Starts the stack, makes and pushes the base model, registers facilities "a" and "b" and their data sets.
+    // Starts the stack, makes and pushes the base model, registers the facilities and a data set "text-NAME" each.
     Status set_up();
 
     demo::Coordinator& coordinator() { return *coordinator_; }
     const demo::StackAddress& address() const { return address_; }
-    std::filesystem::path path(const std::string& name) const { return directory_.path() / name; }
+    std::filesystem::path path(const std::string& name) const { return directory_ / name; }
 
+    // Of all facilities.
     json::Json job_spec(const std::string& name, int rounds) const;
     // Starts what does not run, as an operator would after a crash.
     Status up();
@@ -38,7 +45,9 @@ class SmallFederation {
     Status make_base();
     Status register_site(const std::string& facility);
 
-    TemporaryDirectory directory_{"atoll-e2e"};
+    FederationOptions options_;
+    std::optional<TemporaryDirectory> temporary_;
+    std::filesystem::path directory_;
     demo::StackAddress address_;
     std::optional<demo::Coordinator> coordinator_;
     bool is_up_ = false;

@@ -32,11 +32,13 @@ Coordinator::Coordinator(const StackAddress& stack)
           return options;
       }()) {}
 
-Status Coordinator::add_local_facility(const std::string& name, const std::filesystem::path& work_dir) {
+Status Coordinator::add_local_facility(const std::string& name, const std::filesystem::path& work_dir,
+                                       const std::filesystem::path& programs) {
     const json::Json facility = {{"name", name},
                                  {"transport", {{"kind", "local"}}},
                                  {"batch", {{"kind", "local"}, {"slots", 1}}},
-                                 {"work_dir", work_dir.string()}};
+                                 {"work_dir", work_dir.string()},
+                                 {"programs", programs.string()}};
     ATOLL_RETURN_IF_ERROR(client_.post_json("/dispatch/v1/facilities", facility, new_id()));
     return {};
 }

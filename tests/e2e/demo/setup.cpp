@@ -24,7 +24,8 @@ Status push_base(const std::filesystem::path& programs, const std::filesystem::p
 }
 
 Result<std::string> register_site(Coordinator& coordinator, const LocalSite& site) {
-    ATOLL_RETURN_IF_ERROR(coordinator.add_local_facility(site.facility, std::filesystem::absolute(site.work_dir)));
+    ATOLL_RETURN_IF_ERROR(
+        coordinator.add_local_facility(site.facility, std::filesystem::absolute(site.work_dir), site.programs));
     ATOLL_RETURN_IF_ERROR(coordinator.add_dataset(site.dataset));
     return coordinator.prepare({{"facility", site.facility},
                                 {"dataset", site.dataset.at("name")},

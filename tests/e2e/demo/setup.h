@@ -30,6 +30,7 @@ struct LocalSite {
     std::string tokenizer;  // the model whose version "base" holds it
     std::int64_t sequence_length = 0;
     std::int64_t validation_percent = 0;
+    std::filesystem::path programs = {};  // empty: dispatch's own
 };
 // Registers both and has the facility tokenise; the preparation's id.
 Result<std::string> register_site(Coordinator& coordinator, const LocalSite& site);
