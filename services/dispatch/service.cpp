@@ -40,7 +40,7 @@ class Service : public service::Running {
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer),
           runner_(settings_, catalog_, issuer, context.pool),
-          key_watch_(issuer, settings_.private_key_file, [this] { catalog_.renew_token(); }),
+          key_watch_(issuer, settings_.private_key_file),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, settings_, service::instance_name(context.settings), topics_, runner_, context.metrics,

@@ -103,14 +103,26 @@ std::shared_ptr<Catalog::Session> Catalog::session() const {
     return session_;
 }
 
-void Catalog::renew_token() const {
+Result<Json> Catalog::ask(Service service, const Question& question) const {
+    const auto ask_in = [&](Session& asked) {
+        return question(*(service == Service::kRegistry ? asked.registry : *asked.store).take());
+    };
+    const auto first = session();
+    auto answer = ask_in(*first);
+    if (answer.ok() || answer.error().code != ErrorCode::kUnauthenticated) return answer;
+    forget(first);
+    answer = ask_in(*session());
+    if (answer.ok() || answer.error().code != ErrorCode::kUnauthenticated) return answer;
+    return unavailable("dispatch's own token is not taken: " + answer.error().message);
+}
+
+void Catalog::forget(const std::shared_ptr<Session>& session) const {
     const std::lock_guard lock(mutex_);
-    session_.reset();
+    if (session_ == session) session_.reset();
 }
 
 Result<Json> Catalog::get(Service service, const std::string& path) const {
-    const auto asked = session();
-    return (service == Service::kRegistry ? asked->registry : *asked->store).take()->get_json(path);
+    return ask(service, [&](http::Client& client) { return client.get_json(path); });
 }
 
 Result<Json> Catalog::get_as(Service service, const std::string& path, const std::string& field,
@@ -247,8 +259,9 @@ Status Catalog::resolve(const std::vector<NamedCopy>& copies) const {
         if (copy.data->version > 0) wanted.back()["version"] = copy.data->version;
     }
     // With a key it is repeated as a GET is, when no answer comes.
-    ATOLL_TRY(const Json answer,
-              session()->registry.take()->post_json("/v1/copies/find", {{"copies", wanted}}, new_id()));
+    ATOLL_TRY(const Json answer, ask(Service::kRegistry, [&, key = new_id()](http::Client& client) {
+                  return client.post_json("/v1/copies/find", {{"copies", wanted}}, key);
+              }));
     ATOLL_TRY(const auto items, member<Json::array_t>(answer, "items"));
     if (items.size() != copies.size()) return internal_error("the registry gave an item too many or too few");
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -284,14 +297,17 @@ Status Catalog::resolve_alone(DatasetCopy& data, const std::string& path) const 
 
 Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,
                                                const std::string& idempotency_key) const {
-    ATOLL_TRY(const Json made, session()->registry.take()->post_json(versions_path(dataset), version, idempotency_key));
+    ATOLL_TRY(const Json made, ask(Service::kRegistry, [&](http::Client& client) {
+                  return client.post_json(versions_path(dataset), version, idempotency_key);
+              }));
     return member<std::int64_t>(made, "version");
 }
 
 Status Catalog::register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
                               const std::string& path) const {
-    ATOLL_RETURN_IF_ERROR(session()->registry.take()->put_json(
-        copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}}));
+    ATOLL_RETURN_IF_ERROR(ask(Service::kRegistry, [&](http::Client& client) {
+        return client.put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}});
+    }));
     return {};
 }
 

@@ -12,6 +12,7 @@
 
 #include "services/dispatch/domain/job_spec.h"
 #include "shared/auth/auth.h"
+#include "shared/http/client/client.h"
 
 namespace atl::dispatch {
 
@@ -60,13 +61,15 @@ class Catalog {
     Status register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
                          const std::string& path) const;
 
-    // The next question comes with a new token.
-    void renew_token() const;
-
   private:
     enum class Service { kRegistry, kStore };
     struct Session;  // clients with one token
     std::shared_ptr<Session> session() const;
+    void forget(const std::shared_ptr<Session>& session) const;
+    // Once more with a new token where the one in use is not taken, as after the host's clock or the key was changed.
+    // kUnavailable: that one is not taken either, which is no fault of whoever asks us.
+    using Question = std::function<Result<json::Json>(http::Client&)>;
+    Result<json::Json> ask(Service service, const Question& question) const;
     Status resolve_alone(DatasetCopy& data, const std::string& path) const;
     // The items of the registry's list, by number.
     Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,

@@ -79,5 +79,50 @@ TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
     }
 }
 
+// A registry that does not take the tokens that it has seen so far, or takes none.
+class RefusedTokenTest : public testing::Test {
+  protected:
+    http::Response answer(const http::Request& request) {
+        const std::string token = request.header("authorization");
+        if (takes_none_ || refused_ == token)
+            return http::Response::problem({ErrorCode::kUnauthenticated, "the token has expired", {}});
+        seen_ = token;
+        return http::Response::json(200, {{"name", "it"}, {"template", "{{text}}"}, {"version", 7}});
+    }
+    std::string seen_, refused_;
+    bool takes_none_ = false;
+    http::TestServer server_{[this](http::Server& server) {
+        const auto handler = [this](const http::Request& request) { return answer(request); };
+        server.route(http::Method::kGet, "/v1/datasets/:name", http::Access::open(), handler);
+        server.route(http::Method::kPost, "/v1/datasets/:name/versions", http::Access::open(), handler);
+        server.route(http::Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", http::Access::open(),
+                     handler);
+    }};
+    Catalog catalog_{server_.url(), server_.url(),
+                     auth::Issuer::from_pem(auth::generate_keys().value().private_pem).value()};
+};
+
+TEST_F(RefusedTokenTest, ATokenThatIsNoLongerTakenIsReplacedAtOnce) {
+    const std::function<Status()> questions[] = {
+        [&]() -> Status { return catalog_.dataset("it", "dataset").ok() ? Status() : unavailable(""); },
+        [&]() -> Status {
+            return catalog_.register_version("it", Json::object(), "key").ok() ? Status() : unavailable("");
+        },
+        [&]() -> Status { return catalog_.register_copy("it", 1, "a", "b"); }};
+    for (const auto& question : questions) {
+        ASSERT_TRUE(question().ok());
+        refused_ = seen_;
+        EXPECT_TRUE(question().ok());
+        EXPECT_NE(seen_, refused_);
+    }
+}
+
+TEST_F(RefusedTokenTest, ThatNoneIsTakenIsNotSaidOfTheAskersToken) {
+    takes_none_ = true;
+    const auto dataset = catalog_.dataset("it", "dataset");
+    ASSERT_FALSE(dataset.ok());
+    EXPECT_EQ(dataset.error().code, ErrorCode::kUnavailable);
+}
+
 }  // namespace
 }  // namespace atl::dispatch

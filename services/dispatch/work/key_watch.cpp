@@ -7,8 +7,7 @@
 
 namespace atl::dispatch {
 
-KeyWatch::KeyWatch(auth::Issuer issuer, std::string file, std::function<void()> on_new_key)
-    : issuer_(std::move(issuer)), file_(std::move(file)), on_new_key_(std::move(on_new_key)) {
+KeyWatch::KeyWatch(auth::Issuer issuer, std::string file) : issuer_(std::move(issuer)), file_(std::move(file)) {
     thread_ = std::jthread([this](const std::stop_token& stop) {
         do {
             if (const Status status = contained([&] { return renew(); }); !status.ok())
@@ -23,7 +22,6 @@ Status KeyWatch::renew() {
     ATOLL_RETURN_IF_ERROR(issuer_.replace_key(key));
     if (!key_.empty()) spdlog::info("tokens are signed with the new private key from now on");
     key_ = key;
-    on_new_key_();
     return {};
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <thread>
 
@@ -12,15 +11,13 @@ namespace atl::dispatch {
 // that was replaced signs within some seconds. One that cannot be read stays out, and the log says so.
 class KeyWatch {
   public:
-    // `on_new_key` may be called by that thread, after the issuer has it.
-    KeyWatch(auth::Issuer issuer, std::string file, std::function<void()> on_new_key);
+    KeyWatch(auth::Issuer issuer, std::string file);
 
   private:
     Status renew();
 
     auth::Issuer issuer_;
     std::string file_;
-    std::function<void()> on_new_key_;
     std::string key_;      // of the file, as last read
     std::jthread thread_;  // last: stopped first
 };
