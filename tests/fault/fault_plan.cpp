@@ -31,6 +31,26 @@ constexpr Kind kKinds[] = {
     {"kill", "site push", 0, 0},
     {"kill", "site trainer", 0, 0},
     {"kill", "site job", 0, 0},
+    {"freeze", "second dispatch", 5000, 9000},  // its lease ends after 4 s,
+    {"freeze", "second aggregation", 5000, 9000},
+    {"freeze", "dispatch", 16000, 20000},  // theirs after 15 s
+    {"freeze", "aggregation", 16000, 20000},
+    {"freeze", "store", 1000, 8000},
+    {"freeze", "kafka", 1000, 12000},
+    {"freeze", "postgres", 1000, 8000},
+    {"freeze", "gateway", 1000, 8000},
+    {"cut off", "registry", 1000, 6000},
+    {"cut off", "store", 1000, 6000},
+    {"cut off", "dispatch", 1000, 6000},
+    {"cut off", "aggregation", 1000, 6000},
+    {"cut off", "postgres", 1000, 6000},
+    {"break", "store", 1000, 8000},
+    {"fill", "store", 1000, 8000},
+    {"set clock of", "postgres", 1000, 10000},
+    {"set clock of", "services", 1000, 10000},
+    {"set clock of", "host", 1000, 10000},
+    {"repeat", "events", 0, 0},
+    {"repeat", "events", 0, 0},
 };
 
 // std::uniform_int_distribution differs between standard libraries.
@@ -41,8 +61,8 @@ int between(std::mt19937_64& random, int least, int most) {
 }  // namespace
 
 std::vector<Fault> plan_faults(std::uint64_t seed, milliseconds duration) {
-    constexpr int kPauseLeast_ms = 1500;
-    constexpr int kPauseMost_ms = 7000;
+    constexpr int kPauseLeast_ms = 1000;
+    constexpr int kPauseMost_ms = 5500;
     std::mt19937_64 random(seed);
     std::vector<Fault> faults;
     std::vector<Kind> left;

@@ -1,4 +1,5 @@
 // A coordinator whose processes die while it works, and whether it has kept its promises afterwards.
+#include <spdlog/spdlog.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -156,6 +157,7 @@ Verdict await_promises(const Options& options, JobLoad& load) {
 Result<int> run(const Options& options) {
     ATOLL_RETURN_IF_ERROR(clear(options.directory));
     ATOLL_RETURN_IF_ERROR(make_site_programs(options.directory / "programs"));
+    Injector::prepare_shim(options.directory);
     e2e::SmallFederation federation({.directory = options.directory,
                                      .facilities = {"a", "b", "c"},
                                      .site_programs = options.directory / "programs"});
@@ -168,7 +170,8 @@ Result<int> run(const Options& options) {
     spec["training"] = {{"steps", 2}, {"batch_size", 8}, {"lr", 1e-2}};
     JobLoad load(client, spec, options.directory / "jobs.json", options.seed);
     Supervisor supervisor(programs(), options.directory / "stack");
-    Injector injector(options.directory, supervisor);
+    ATOLL_TRY(const std::string stack, read_file(options.directory / "stack/stack.json"));
+    Injector injector(options.directory, Json::parse(stack), supervisor);
     {
         const std::jthread submitting([&](const std::stop_token& stop) { load.run(stop); });
         inject_faults(options, injector, load);
@@ -215,6 +218,7 @@ int main(int argc, char** argv) {
     program.add_option("--report", options.report, "JSON file of the counts; default: beside the directory");
     program.add_option("--check", options.check, "looks only at what a run has left in this directory");
     CLI11_PARSE(program, argc, argv);
+    spdlog::set_level(spdlog::level::off);  // that Kafka is away is no news here
     if (options.directory.empty()) options.directory = "build/fault/" + std::to_string(options.seed);
     options.directory = fs::absolute(options.directory).lexically_normal();
     if (options.report.empty()) options.report = options.directory.parent_path() / "report.json";

@@ -2,21 +2,62 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string_view>
 #include <thread>
+
+#include "shared/kafka/kafka.h"
 
 namespace atl::fault {
 namespace {
 
+namespace fs = std::filesystem;
 using std::chrono::milliseconds;
+
+const std::vector<std::string> kServicePrograms = {"atoll-registry", "atoll-store", "atoll-dispatch",
+                                                   "atoll-aggregation", "nginx"};
 
 bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
+bool is_component(const std::string& target) {
+    const auto& components = component_names();
+    return std::find(components.begin(), components.end(), target) != components.end();
+}
+
+bool has_shim() {
+    return !std::string_view(ATOLL_FAULT_SHIM_LIBRARY).empty();
+}
+
+// libpq's "host='/path' port=…"
+fs::path postgres_socket(const std::string& conninfo) {
+    const auto begin = conninfo.find('\'') + 1;
+    return fs::path(conninfo.substr(begin, conninfo.find('\'', begin) - begin)) / ".s.PGSQL.5432";
+}
+
 }  // namespace
 
-Injector::Injector(std::filesystem::path directory, Supervisor& supervisor)
-    : directory_(std::move(directory)), supervisor_(supervisor) {}
+Injector::Injector(fs::path directory, const json::Json& stack, Supervisor& supervisor)
+    : directory_(std::move(directory)),
+      supervisor_(supervisor),
+      repeater_(kafka::with_credentials(stack.at("kafka").get<std::string>(),
+                                        stack.at("kafka_credentials").get<std::string>())) {
+    sockets_["postgres"] = postgres_socket(stack.at("postgres"));
+    for (const auto& [service, address] : stack.at("services").items())
+        sockets_[service] = address.get<std::string>().substr(std::strlen("unix:"));
+}
+
+void Injector::prepare_shim(const fs::path& directory) {
+    fs::create_directories(directory / "shim");
+    for (const std::string& program : kServicePrograms)
+        std::ofstream(directory / "shim" / program) << std::string(sizeof(ShimState), '\0');
+    std::ofstream(directory / "shim/postgres") << std::string(sizeof(ShimState), '\0');
+    ::setenv("ATOLL_FAULT_SHIM", (directory / "shim").c_str(), 1);
+    if (has_shim()) ::setenv("LD_PRELOAD", ATOLL_FAULT_SHIM_LIBRARY, 1);
+}
 
 void Injector::later(milliseconds after, std::function<void()> mend) {
     mends_.emplace(Clock::now() + after, std::move(mend));
@@ -36,12 +77,16 @@ void Injector::mend_all() {
 }
 
 void Injector::inject(const Fault& fault) {
-    if (kill(fault)) ++counts_[fault.name()];
+    using Action = bool (Injector::*)(const Fault&);
+    static const std::map<std::string, Action> actions = {
+        {"kill", &Injector::kill},         {"freeze", &Injector::freeze},   {"cut off", &Injector::cut},
+        {"break", &Injector::break_store}, {"fill", &Injector::fill_store}, {"set clock of", &Injector::set_clock}};
+    const bool hit = fault.kind == "repeat" ? repeater_.repeat(fault.choice) : (this->*actions.at(fault.kind))(fault);
+    if (hit) ++counts_[fault.name()];
 }
 
 std::vector<Process> Injector::find_targets(const std::string& target) const {
-    const auto& components = component_names();
-    if (std::find(components.begin(), components.end(), target) != components.end()) {
+    if (is_component(target)) {
         const Process process = supervisor_.find(target);
         return process.pid == 0 ? std::vector<Process>() : std::vector<Process>{process};
     }
@@ -79,10 +124,75 @@ bool Injector::kill(const Fault& fault) {
     }
     if (targets.empty()) return false;
     // Said before, so that its end is expected.
-    const auto& components = component_names();
-    if (std::find(components.begin(), components.end(), fault.target) != components.end())
-        supervisor_.restart(fault.target, fault.lasts);
+    if (is_component(fault.target)) supervisor_.restart(fault.target, fault.lasts);
     return send_signal(targets[fault.choice % targets.size()], SIGKILL);
+}
+
+// With all that it has started.
+bool Injector::freeze(const Fault& fault) {
+    std::vector<Process> frozen = find_targets(fault.target);
+    if (frozen.empty()) return false;
+    for (const Process& process : list_processes())
+        if (process.parent == frozen.front().pid && (fault.target == "postgres" || fault.target == "gateway"))
+            frozen.push_back(process);
+    for (const Process& process : frozen) send_signal(process, SIGSTOP);
+    later(fault.lasts, [frozen] {
+        for (const Process& process : frozen) send_signal(process, SIGCONT);
+    });
+    return true;
+}
+
+bool Injector::move_away(const fs::path& path, milliseconds time) {
+    const fs::path away = path.string() + ".away";
+    std::error_code error;
+    if (fs::exists(away, error)) return false;
+    fs::rename(path, away, error);
+    if (error) return false;
+    later(time, [path, away] {
+        std::error_code ignored;
+        if (fs::exists(path, ignored))
+            fs::remove_all(away, ignored);
+        else
+            fs::rename(away, path, ignored);
+    });
+    return true;
+}
+
+// Who is connected stays so, nobody else can come.
+bool Injector::cut(const Fault& fault) {
+    return move_away(sockets_.at(fault.target), fault.lasts);
+}
+
+// It cannot make a blob and answers 500.
+bool Injector::break_store(const Fault& fault) {
+    return move_away(directory_ / "stack/store/blobs/tmp", fault.lasts);
+}
+
+void Injector::write_shim(const std::string& program, const ShimState& state) const {
+    std::fstream file(directory_ / "shim" / program, std::ios::in | std::ios::out | std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&state), sizeof state);
+}
+
+bool Injector::fill_store(const Fault& fault) {
+    if (!has_shim()) return false;
+    write_shim("atoll-store", {.disk_is_full = 1});
+    later(fault.lasts, [this] { write_shim("atoll-store", {}); });
+    return true;
+}
+
+// The database's clock decides what happens to jobs, the services' only what their tokens and logs say.
+bool Injector::set_clock(const Fault& fault) {
+    if (!has_shim()) return false;
+    constexpr std::int64_t kOffsets_s[] = {-86000, -7200, -90, 90, 7200, 86000};
+    const std::int64_t offset_s = kOffsets_s[fault.choice % std::size(kOffsets_s)];
+    std::vector<std::string> programs;
+    if (fault.target != "postgres") programs = kServicePrograms;
+    if (fault.target != "services") programs.emplace_back("postgres");
+    for (const std::string& program : programs) write_shim(program, {.clock_offset_s = offset_s});
+    later(fault.lasts, [this, programs] {
+        for (const std::string& program : programs) write_shim(program, {});
+    });
+    return true;
 }
 
 }  // namespace atl::fault

@@ -293,8 +293,9 @@ void check_leftovers(Case& all) {
         for (const Json& event : schema.at("outbox"))
             all.report(std::string("the outbox of ") + service + " still holds " + event.at("id").get<std::string>());
         for (const Json& letter : schema.value("dead_letters", Json::array()))
-            all.report(std::string(service) + " has the dead letter " + letter.at("event_id").get<std::string>() +
-                       ": " + letter.at("error").get<std::string>());
+            if (!letter.at("event_id").get<std::string>().starts_with("junk-"))  // that we have sent ourselves
+                all.report(std::string(service) + " has the dead letter " + letter.at("event_id").get<std::string>() +
+                           ": " + letter.at("error").get<std::string>());
     }
 }
 
