@@ -108,9 +108,14 @@ const pg::LeaseTable& task_leases() {
 Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms) {
     ATOLL_TRY(auto leased, pg::take_lease(connection, task_leases(), terms));
     if (!leased) return std::optional<LeasedTask>();
-    ATOLL_TRY(std::vector<Task> tasks, load_tasks(connection, "t.id = $1", {leased->rows.text(0, "id")}));
-    check(tasks.size() == 1, "a leased task is not there");
-    LeasedTask task{std::move(tasks.front()), {}, std::move(leased->lease)};
+    return read_leased_task(connection, leased->lease);
+}
+
+Result<std::optional<LeasedTask>> read_leased_task(pg::Connection& connection, const pg::Lease& lease) {
+    ATOLL_TRY(std::vector<Task> tasks,
+              load_tasks(connection, "t.id = $1 AND t.fence = $2", {lease.key.front(), lease.fence}));
+    if (tasks.empty()) return std::optional<LeasedTask>();
+    LeasedTask task{std::move(tasks.front()), {}, lease};
     ATOLL_TRY(task.now_ms, database_now_ms(connection));
     ATOLL_TRY(const pg::Rows spec,
               connection.query("SELECT spec FROM facilities WHERE name = $1", {task.task.facility}));

@@ -25,6 +25,9 @@ struct LeasedTask {
 const pg::LeaseTable& task_leases();
 // The longest due task that nobody holds, if any. Paused jobs are passed over, and facilities that gave no answer.
 Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms);
+// Inside db/ only. Nothing: since it was taken the lease has run out, and the task has been another worker's; it may
+// have ended.
+Result<std::optional<LeasedTask>> read_leased_task(pg::Connection& connection, const pg::Lease& lease);
 // How long until the next task is due, at most `max`.
 Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, std::chrono::milliseconds max);
 

@@ -50,5 +50,21 @@ TEST_F(TasksTest, ACommitThatLostItsAnswerCannotBeAppliedTwice) {
     EXPECT_EQ(again.error().code, ErrorCode::kPreconditionFailed);
 }
 
+TEST_F(TasksTest, ALeaseThatRanOutBeforeItsTaskWasReadGivesNothing) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    const auto slow = pg::take_lease(connection, task_leases(), {std::chrono::seconds(60)}).value();
+    ASSERT_TRUE(slow);
+    ASSERT_TRUE(connection.query("UPDATE tasks SET lease_until = '-infinity'").ok());
+    const auto quick = lease_task(connection, {std::chrono::seconds(60)}).value();
+    ASSERT_TRUE(quick);
+    auto transaction = pg::Transaction::begin(connection).value();
+    ASSERT_TRUE(save_task(transaction, give_up(quick->task, "the end"), quick->lease.fence).ok());
+    ASSERT_TRUE(transaction.commit().ok());
+    const auto late = read_leased_task(connection, slow->lease);
+    ASSERT_TRUE(late.ok()) << late.error().message;
+    EXPECT_FALSE(late->has_value()) << "of a task that is over";
+}
+
 }  // namespace
 }  // namespace atl::dispatch
