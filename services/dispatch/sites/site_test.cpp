@@ -58,6 +58,29 @@ TEST_F(SiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
     }
 }
 
+TEST_F(SiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
+    const std::string attempt = site().task_directory("task", 1);
+    const auto file_system = directory_.path() / "work";
+    std::filesystem::create_directories(file_system / "tasks");
+    ASSERT_TRUE(site().probe(attempt, 0).ok()) << "an attempt that is not there";
+    std::filesystem::rename(file_system, directory_.path() / "away");
+    const auto probe = site().probe(attempt, 0);
+    ASSERT_FALSE(probe.ok());
+    EXPECT_EQ(probe.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(SiteTest, NothingIsStagedWhereAFileSystemIsAway) {
+    program("mkdir -p \"$out\"");
+    Facility facility;
+    facility.batch.kind = "local";
+    facility.work_dir = (directory_.path() / "away/work").string();
+    const Status staged =
+        Site(facility, make_local_transport(), directory_.path().string()).stage({"v"}, "job", "url", "token");
+    ASSERT_FALSE(staged.ok());
+    EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
+    EXPECT_FALSE(std::filesystem::exists(directory_.path() / "away"));
+}
+
 // `rm` of the site's PATH: of a directory tree it takes one file, then kills the shell that called it.
 constexpr const char* kKilledInTheMiddle = R"sh(#!/bin/sh
 for word; do
@@ -200,7 +223,7 @@ TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     const auto second = site().probe(attempt.string(), first->log_offset);
     EXPECT_EQ(second->lines, std::vector<std::string>{"{\"step\":2}"});
     EXPECT_EQ(second->exit_code, 3);
-    EXPECT_TRUE(site().probe("/nonexistent", 0)->lines.empty());
+    EXPECT_TRUE(site().probe(site().task_directory("nobody", 1), 0)->lines.empty());
 }
 
 TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {

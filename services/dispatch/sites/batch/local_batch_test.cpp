@@ -68,6 +68,7 @@ class LocalBatchTest : public testing::Test {
     }
     void let_go() { ASSERT_TRUE(write_file_atomic(work_.path() / "go", "").ok()); }
 
+    void SetUp() override { std::filesystem::create_directories(work_.path() / "tasks"); }
     void TearDown() override {
         for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(batch_->cancel(transport_, job_ref(name)).ok());
     }
@@ -84,6 +85,24 @@ TEST_F(LocalBatchTest, SubmittingAgainAfterALostAnswerGivesTheSameJob) {
     const auto third = batch_->submit(transport_, submission("a"));
     ASSERT_TRUE(second.ok()) << second.error().message;
     EXPECT_EQ(*second, *third);
+    let_go();
+    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kUnknownToQueue; }));
+    EXPECT_EQ(lines("runs"), "a\n");
+}
+
+TEST_F(LocalBatchTest, WhileTheFileSystemIsAwayNothingIsKnownAndNothingRunsTwice) {
+    ASSERT_TRUE(batch_->submit(transport_, submission("a")).ok());
+    ASSERT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
+    const std::filesystem::path away = work_.path().string() + ".away";
+    std::filesystem::rename(work_.path(), away);
+    const auto again = batch_->submit(transport_, submission("a"));
+    const auto polled = batch_->poll(transport_, {job_ref("a")});
+    const Status cancelled = batch_->cancel(transport_, job_ref("a"));
+    std::filesystem::rename(away, work_.path());
+    EXPECT_EQ(again.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(polled.error().code, ErrorCode::kUnavailable);
+    EXPECT_FALSE(cancelled.ok());
+    EXPECT_NE(state("a"), BatchState::kUnknownToQueue);
     let_go();
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kUnknownToQueue; }));
     EXPECT_EQ(lines("runs"), "a\n");

@@ -1,7 +1,8 @@
 # $1 attempt directory, $2 bytes of stdout.jsonl read before, $3 bytes of it to give at most, $4 bytes of exit.json to
 # give at most.
-# Prints "started exit_bytes log_bytes", a newline, then exit.json, then the log's new bytes.
-cd "$1" 2>/dev/null || { echo "0 0 0"; exit 0; }
+# Prints "started exit_bytes log_bytes", a newline, then exit.json, then the log's new bytes. Exit 75: not known, as
+# where the whole file system is away.
+cd "$1" 2>/dev/null || { [ ! -e "$1" ] && [ -d "${1%/*/*}" ] || exit 75; echo "0 0 0"; exit 0; }
 started=0 exit_bytes=0 log_bytes=0
 [ ! -e started ] || started=1
 # exit.json is looked at before the log: when it is there, the log is complete.

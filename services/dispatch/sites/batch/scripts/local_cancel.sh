@@ -1,5 +1,6 @@
 # $1 directory, $2 the job's name. Exit 0: no process of the job lives and none will start. Exit 75: not known.
 umask 077
+[ -d "${1%/*/*/*}" ] || exit 75  # the file system is away, and the job's id with it
 mkdir -p "$1" && cd "$1" || exit 75
 # Taking the id's place makes a submission that is still on its way come too late.
 if [ ! -s jobid ]; then

@@ -1,6 +1,8 @@
-# Arguments: directories of attempts. Prints for each: queued, running or absent.
+# Arguments: directories of attempts. Prints for each: queued, running or absent. Exit 75: not known, as where the whole
+# file system is away.
 boot=$(cat /proc/sys/kernel/random/boot_id)
 for directory; do
+    [ -d "${directory%/*/*}" ] || exit 75
     state=absent
     if [ -s "$directory/jobid" ]; then
         read -r pid start job_boot <"$directory/jobid"

@@ -1,6 +1,8 @@
 # $1 directory, $2 the job's name, $3 slots, $4 directory of slot locks, $5 bytes of job.sh, $6 the runner's text.
 # Standard input: job.sh. Prints the job's id. Exit 75: not known, ask again.
 umask 077
+# Staging has made the work directory: without it the file system is away, and what was submitted before with it.
+[ -d "${1%/*/*/*}" ] || exit 75
 mkdir -p "$1" "$4" && cd "$1" || exit 1
 exec 9>submit.lock
 flock -w 30 9 || exit 75
