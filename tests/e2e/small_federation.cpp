@@ -102,7 +102,7 @@ Status SmallFederation::make_base() {
 }
 
 Status SmallFederation::register_site(const std::string& facility) {
-    const auto work = path("site-" + facility);
+    const auto work = path("site-" + facility) / "work";
     const unsigned language = facility == options_.facilities.front() ? 1U : 2U;
     ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(language, 300)));
     const Json dataset = {

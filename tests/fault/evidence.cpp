@@ -175,7 +175,7 @@ Result<Json> read_evidence(const fs::path& directory) {
     evidence["sites"] = Json::object();
     for (const auto& entry : fs::directory_iterator(directory))
         if (const std::string name = entry.path().filename(); name.starts_with("site-"))
-            evidence["sites"][name.substr(5)] = read_site(entry.path());
+            evidence["sites"][name.substr(5)] = read_site(entry.path() / "work");
     return evidence;
 }
 

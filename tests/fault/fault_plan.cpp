@@ -44,6 +44,7 @@ constexpr Kind kKinds[] = {
     {"cut off", "dispatch", 1000, 6000},
     {"cut off", "aggregation", 1000, 6000},
     {"cut off", "postgres", 1000, 6000},
+    {"cut off", "files of a site", 1000, 30000},  // a batch job that nobody has seen for 10 s counts as lost
     {"break", "store", 1000, 8000},
     {"fill", "store", 1000, 8000},
     {"set clock of", "postgres", 1000, 10000},

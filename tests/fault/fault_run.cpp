@@ -47,9 +47,20 @@ void say(const std::string& line) {
     std::fflush(stdout);
 }
 
+// Ends what still runs of a run that was killed or broke off.
+Status end_stack(const fs::path& directory) {
+    const std::string second = (directory / "stack/config/second-").string();
+    for (const Process& process : list_processes())
+        if (process.command.find(second) != std::string::npos) send_signal(process, SIGKILL);
+    if (!fs::exists(directory / "stack/stack.json")) return {};
+    ATOLL_RETURN_IF_ERROR(demo::run_program({programs() / "atoll", "down", "--state", directory / "stack"}));
+    return {};
+}
+
 // Whatever a stack leaves behind when its processes die is this process' child and is reaped, as an init does it: the
-// container may have none. Returns in the child, which does the work; this process ends with its exit status.
-void fork_from_init() {
+// container may have none. Returns in the child, which does the work; this process ends with its exit status, and ends
+// the stack where that was interrupted.
+void fork_from_init(const fs::path& directory) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const pid_t worker = ::fork();
     check(worker >= 0, "fork");
@@ -57,21 +68,19 @@ void fork_from_init() {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         return;
     }
-    for (;;) {
-        int status = 0;
-        const pid_t ended = ::waitpid(-1, &status, 0);
-        if (ended == worker) ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-    }
+    ::signal(SIGINT, SIG_IGN);  // of a terminal, which the worker gets as well
+    int status = 0;
+    while (::waitpid(-1, &status, 0) != worker) continue;
+    if (WIFEXITED(status)) ::_exit(WEXITSTATUS(status));
+    say("interrupted; ending the stack");
+    const Status ended = end_stack(directory);
+    if (!ended.ok()) say(describe(ended.error()));
+    ::_exit(128 + WTERMSIG(status));
 }
 
-// The directory of a run before goes, with what still runs of it.
+// The directory of a run before goes.
 Status clear(const fs::path& directory) {
-    if (fs::exists(directory / "stack/stack.json"))
-        ATOLL_RETURN_IF_ERROR(demo::run_program(
-            {programs() / "atoll", "down", "--delete", "--yes", "--cancel-jobs", "--state", directory / "stack"}));
-    for (const Process& process : list_processes())  // the second ones, of a run that was killed
-        if (process.command.find((directory / "stack/config/second-").string()) != std::string::npos)
-            send_signal(process, SIGKILL);
+    ATOLL_RETURN_IF_ERROR(end_stack(directory));
     std::error_code error;
     fs::remove_all(directory, error);
     if (!error) fs::create_directories(directory, error);
@@ -222,7 +231,7 @@ int main(int argc, char** argv) {
     if (options.directory.empty()) options.directory = "build/fault/" + std::to_string(options.seed);
     options.directory = fs::absolute(options.directory).lexically_normal();
     if (options.report.empty()) options.report = options.directory.parent_path() / "report.json";
-    fork_from_init();
+    fork_from_init(options.check.empty() ? options.directory : options.check);
     const auto status = options.check.empty() ? run(options) : check_only(options);
     if (!status.ok()) std::fprintf(stderr, "%s\n", atl::describe(status.error()).c_str());
     return status.ok() ? *status : 2;

@@ -142,30 +142,36 @@ bool Injector::freeze(const Fault& fault) {
     return true;
 }
 
-bool Injector::move_away(const fs::path& path, milliseconds time) {
+bool Injector::move_away(const fs::path& path, milliseconds time, Successor successor) {
     const fs::path away = path.string() + ".away";
     std::error_code error;
     if (fs::exists(away, error)) return false;
     fs::rename(path, away, error);
     if (error) return false;
-    later(time, [path, away] {
+    later(time, [path, away, successor] {
         std::error_code ignored;
-        if (fs::exists(path, ignored))
-            fs::remove_all(away, ignored);
-        else
-            fs::rename(away, path, ignored);
+        const bool is_replaced = fs::exists(path, ignored);
+        if (is_replaced) fs::remove_all(successor == Successor::kStays ? away : path, ignored);
+        if (!is_replaced || successor == Successor::kGoes) fs::rename(away, path, ignored);
     });
     return true;
 }
 
 // Who is connected stays so, nobody else can come.
 bool Injector::cut(const Fault& fault) {
-    return move_away(sockets_.at(fault.target), fault.lasts);
+    if (fault.target == "files of a site") return cut_files(fault);
+    return move_away(sockets_.at(fault.target), fault.lasts, Successor::kStays);
+}
+
+// The file system of a site is away, with its work directory; what runs there goes on.
+bool Injector::cut_files(const Fault& fault) {
+    const std::string sites[] = {"site-a", "site-b", "site-c"};
+    return move_away(directory_ / sites[fault.choice % std::size(sites)], fault.lasts, Successor::kGoes);
 }
 
 // It cannot make a blob and answers 500.
 bool Injector::break_store(const Fault& fault) {
-    return move_away(directory_ / "stack/store/blobs/tmp", fault.lasts);
+    return move_away(directory_ / "stack/store/blobs/tmp", fault.lasts, Successor::kStays);
 }
 
 void Injector::write_shim(const std::string& program, const ShimState& state) const {

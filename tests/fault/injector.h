@@ -37,14 +37,16 @@ class Injector {
     bool kill(const Fault& fault);
     bool freeze(const Fault& fault);
     bool cut(const Fault& fault);
+    bool cut_files(const Fault& fault);
     bool break_store(const Fault& fault);
     bool fill_store(const Fault& fault);
     bool set_clock(const Fault& fault);
 
     // The processes that a fault is meant for; none where the target does not run just now.
     std::vector<Process> find_targets(const std::string& target) const;
-    // Moves a file or directory away for a while. Whatever has taken its place by then stays.
-    bool move_away(const std::filesystem::path& path, std::chrono::milliseconds time);
+    // Moves a file or directory away for a while. What has taken its place by then stays or goes.
+    enum class Successor { kStays, kGoes };
+    bool move_away(const std::filesystem::path& path, std::chrono::milliseconds time, Successor successor);
     void write_shim(const std::string& program, const ShimState& state) const;
     void later(std::chrono::milliseconds after, std::function<void()> mend);
 
