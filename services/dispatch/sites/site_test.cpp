@@ -44,6 +44,7 @@ TEST_F(SiteTest, AStagedVersionGoesWithItsLastPin) {
 
 TEST_F(SiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
     program("mkdir -p \"$out\"");
+    std::filesystem::create_directories(directory_.path() / "work");
     std::jthread cleaner([&](const std::stop_token& stop) {
         while (!stop.stop_requested()) EXPECT_TRUE(site().clean("other", {}).ok());
     });
@@ -67,6 +68,18 @@ TEST_F(SiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
     const auto probe = site().probe(attempt, 0);
     ASSERT_FALSE(probe.ok());
     EXPECT_EQ(probe.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(SiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
+    program("mkdir -p \"$out\"");
+    ASSERT_TRUE(site().stage({"v"}, "job", "url", "token").ok());
+    std::filesystem::rename(directory_.path() / "work", directory_.path() / "away");
+    const Status cleaned = site().clean("job", {"task"});
+    ASSERT_FALSE(cleaned.ok());
+    EXPECT_EQ(cleaned.error().code, ErrorCode::kUnavailable);
+    std::filesystem::rename(directory_.path() / "away", directory_.path() / "work");
+    ASSERT_TRUE(site().clean("job", {"task"}).ok());
+    EXPECT_FALSE(exists("models/v"));
 }
 
 TEST_F(SiteTest, NothingIsStagedWhereAFileSystemIsAway) {

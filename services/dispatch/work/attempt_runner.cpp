@@ -249,7 +249,9 @@ Result<Outcome> AttemptRunner::clean(const Task& task, Site& site) {
     ATOLL_TRY(auto connection, pool_.acquire());
     ATOLL_TRY(const auto tasks, tasks_at(*connection, owner(task), task.facility));
     std::vector<std::string> ids;
-    for (const auto& other : tasks) ids.push_back(other.id);
+    for (const auto& other : tasks)
+        if (other.attempt) ids.push_back(other.id);
+    if (ids.empty()) return Outcome(Collected{Json::object()});  // not even the work directory need be there
     ATOLL_RETURN_IF_ERROR(site.clean(owner(task), ids));
     return Outcome(Collected{Json::object()});
 }

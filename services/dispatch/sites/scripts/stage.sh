@@ -7,11 +7,12 @@ program=$1 trainer=$2 store=$3 work=$4 pin=$5
 shift 5
 umask 077
 IFS= read -r token || exit 75
+# Only the work directory itself is made: where what it lies in is not there, a file system is away. First of all, as
+# cleaning up takes one that is not there for away.
+[ -d "$work" ] || mkdir "$work" || exit 75
 for needed in "$program" "$trainer"; do
     command -v "$needed" >/dev/null 2>&1 || { echo "${needed##*/}"; exit 72; }
 done
-# Only the work directory itself is made: where what it lies in is not there, a file system is away.
-[ -d "$work" ] || mkdir "$work" || exit 75
 mkdir -p "$work/models" || exit 1
 for digest; do
     target=$work/models/$digest
