@@ -124,13 +124,18 @@ Result<Json> read_topics(const std::string& brokers, std::size_t expected) {
 }
 
 Json read_site(const fs::path& work) {
-    Json site = {{"starts", Json::array()}, {"trained", Json::array()}};
+    Json site = {{"starts", Json::array()}, {"trained", Json::array()}, {"left", Json::array()}};
     std::ifstream runs(work / "runs");
     for (std::string line; std::getline(runs, line);)
         if (line.starts_with("start ")) site["starts"].push_back(line.substr(6));
     std::error_code ignored;
+    for (const auto& model : fs::directory_iterator(work / "models", ignored))
+        if (model.path().extension() != ".lock") site["left"].push_back("models/" + model.path().filename().string());
     for (const auto& task : fs::directory_iterator(work / "tasks", ignored))
         for (const auto& attempt : fs::directory_iterator(task.path(), ignored)) {
+            for (const std::string what : {"out", "out.state"})
+                if (fs::exists(attempt.path() / what))
+                    site["left"].push_back(fs::relative(attempt.path() / what, work).string());
             const auto exit = read_file(attempt.path() / "exit.json");
             const auto code = exit.ok() ? json::parse(*exit) : Result<Json>(exit.error());
             if (!code.ok() || code->value("exit_code", -1) != 0 || !fs::exists(attempt.path() / "run.json")) continue;

@@ -15,7 +15,8 @@ namespace atl::fault {
 //   "store"         {"versions": as its REST API shows them, with "model" and "manifest", "outbox"}
 //   "blobs"         {name: "whole" | "damaged"} of those that the manifests name; one that is not there is left out
 //   "kafka"         [{"topic", "key", "id", "type", "data"}] in the order of each partition
-//   "sites"         {facility: {"starts": [lines of `runs`], "trained": [attempts whose batch job ended with 0]}}
+//   "sites"         {facility: {"starts": [lines of `runs`], "trained": [attempts whose batch job ended with 0],
+//                   "left": [models and outputs that lie there]}}
 // The stack must be up. Reads only.
 Result<json::Json> read_evidence(const std::filesystem::path& directory);
 

@@ -1,5 +1,6 @@
 #include "tests/fault/promises.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -288,6 +289,12 @@ void check_batch_jobs(Case& all) {
 }
 
 void check_leftovers(Case& all) {
+    const bool is_over = std::all_of(all.jobs.begin(), all.jobs.end(),
+                                     [](const auto& job) { return is_final(job.second->at("state")); });
+    for (const auto& [facility, site] : all.evidence.at("sites").items())
+        if (is_over)
+            for (const std::string what : site.at("left"))
+                all.report("at " + facility + ", " + what + " is left of a job that is over");
     for (const char* service : {"dispatch", "aggregation", "store"}) {
         const Json& schema = all.evidence.at(service);
         for (const Json& event : schema.at("outbox"))
