@@ -11,6 +11,9 @@ namespace atl {
 // Without the blanks, tabs and line ends around it.
 std::string_view trim(std::string_view text);
 
+// "a||b" at '|' is {"a", "", "b"}; views of `text`.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
 // "a,,b" is {"a", "b"}.
 std::vector<std::string> split_list(std::string_view text);
 

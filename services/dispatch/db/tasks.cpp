@@ -79,7 +79,7 @@ Status save_attempt(pg::Transaction& transaction, const Task& task) {
         "INSERT INTO attempts (task_id, number, batch_job_name, step, batch_id, exit_code, error, progress) "
         "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (task_id, number) DO UPDATE SET step = $4, batch_id = $5, "
         "exit_code = $6, error = $7, progress = $8, "
-        "finished_at = CASE WHEN $4 IN ('done', 'failed', 'cancelled') THEN now() END",
+        "finished_at = CASE WHEN $4 IN ('done', 'failed', 'interrupted', 'cancelled') THEN now() END",
         {task.id, attempt.number, batch_job_name(task), to_string(attempt.step), attempt.batch_id, attempt.exit_code,
          attempt.error, progress_json(attempt)}));
     return is_finished(attempt.step) ? revoke_attempt_tokens(transaction, task.id, attempt.number) : Status();

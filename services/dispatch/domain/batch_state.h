@@ -1,12 +1,33 @@
 #pragma once
 
+#include <string>
+
 namespace atl::dispatch {
 
-// What a batch system answers about a job.
 enum class BatchState {
     kQueued,
     kRunning,
-    kUnknownToQueue,  // a good answer that does not know the job: it ended, or was never there
+    kEnded,
+    kUnknownToQueue,  // a good answer that does not know the job: it ended long ago, or was never there
+};
+
+// How a job ended, by its batch system's word.
+enum class BatchEnd {
+    kUnknown,
+    kCompleted,
+    kFailed,
+    kOutOfMemory,
+    kTimeLimit,
+    kNodeFailure,
+    kPreempted,
+    kCancelled,  // by the site, or by someone with the account's rights
+};
+
+// What a batch system answers about a job.
+struct BatchAnswer {
+    BatchState state = BatchState::kUnknownToQueue;
+    BatchEnd end = BatchEnd::kUnknown;  // of an ended job
+    std::string reason;                 // its own words: why the job waits, or how it ended; printable, short
 };
 
 }  // namespace atl::dispatch

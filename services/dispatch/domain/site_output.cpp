@@ -217,7 +217,7 @@ Json update_metrics(const SummaryLine& summary) {
 
 std::int64_t read_exit_code(std::string_view text) {
     constexpr std::int64_t kNoGood = 1;
-    if (text.size() > kExitJsonBytesMax) return kNoGood;
+    if (text.size() > kEndRecordBytesMax) return kNoGood;
     const auto exit = json::parse(text, kDepthMax);
     if (!exit.ok() || !has(*exit, "exit_code")) return kNoGood;
     const Json& code = exit->at("exit_code");

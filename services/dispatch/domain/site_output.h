@@ -66,9 +66,9 @@ std::optional<EvaluationLine> parse_evaluation_line(const json::Json& value);
 // An update's numbers, for the version and for people.
 json::Json update_metrics(const SummaryLine& summary);
 
-// The status in an attempt's exit.json. What is none of ours says only that the attempt ended, and not well: 1.
+// The status in an attempt's end.json. What is none of ours says only that the attempt ended, and not well: 1.
 std::int64_t read_exit_code(std::string_view text);
-constexpr std::size_t kExitJsonBytesMax = 4 << 10;
+constexpr std::size_t kEndRecordBytesMax = 4 << 10;
 
 // What `atoll push` says of the update that it was to hand in.
 struct PushAnswer {

@@ -12,8 +12,8 @@ using json::Json;
 
 constexpr const char* kTaskKinds[] = {"train", "evaluate", "prepare", "clean"};
 constexpr const char* kTaskStates[] = {"pending", "running", "done", "failed", "cancelled"};
-constexpr const char* kSteps[] = {"staging",    "submitting", "queued", "running",
-                                  "collecting", "done",       "failed", "cancelled"};
+constexpr const char* kSteps[] = {"staging", "submitting", "queued",      "running",  "collecting",
+                                  "done",    "failed",     "interrupted", "cancelled"};
 constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
 constexpr const char* kRoundStates[] = {"training", "aggregating", "closed", "failed"};
 
@@ -67,7 +67,7 @@ bool is_finished(TaskState state) {
 }
 
 bool is_finished(Step step) {
-    return step == Step::kDone || step == Step::kFailed || step == Step::kCancelled;
+    return step == Step::kDone || step == Step::kFailed || step == Step::kInterrupted || step == Step::kCancelled;
 }
 
 bool is_finished(JobState state) {
@@ -78,14 +78,15 @@ Json progress_json(const Attempt& attempt) {
     Json lines;  // of a training its summary, of an evaluation its results
     if (attempt.summary) lines = to_json(*attempt.summary);
     for (const EvaluationLine& result : attempt.results) lines.push_back(to_json(result));
-    return {{"continues", attempt.continues},
-            {"failed_before", attempt.failed_before},
+    return {{"failed_before", attempt.failed_before},
             {"step_failures", attempt.step_failures},
             {"log_offset", attempt.log_offset},
             {"log_lines", attempt.log_lines},
             {"partial_reads", attempt.partial_reads},
             {"lines", std::move(lines)},
             {"last_step", attempt.last_step ? to_json(*attempt.last_step) : Json()},
+            {"queue_reason", attempt.queue_reason},
+            {"interruptions", attempt.interruptions},
             {"queue_misses", attempt.queue_misses},
             {"missing_since_ms", attempt.missing_since_ms},
             {"batch_asked_ms", attempt.batch_asked_ms}};
@@ -94,12 +95,13 @@ Json progress_json(const Attempt& attempt) {
 Status read_progress(const Json& progress, Attempt& attempt) {
     json::ObjectReader reader(progress, "progress");
     const auto count = [&](const char* key) { return reader.required_integer(key, 0, INT64_MAX); };
-    attempt.continues = count("continues");
     attempt.failed_before = count("failed_before");
     attempt.step_failures = count("step_failures");
     attempt.log_offset = count("log_offset");
     attempt.log_lines = count("log_lines");
     attempt.partial_reads = count("partial_reads");
+    attempt.queue_reason = reader.required_string("queue_reason");
+    attempt.interruptions = count("interruptions");
     attempt.queue_misses = count("queue_misses");
     attempt.missing_since_ms = count("missing_since_ms");
     attempt.batch_asked_ms = count("batch_asked_ms");

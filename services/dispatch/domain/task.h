@@ -13,7 +13,7 @@
 namespace atl::dispatch {
 
 enum class TaskState { kPending, kRunning, kDone, kFailed, kCancelled };
-enum class Step { kStaging, kSubmitting, kQueued, kRunning, kCollecting, kDone, kFailed, kCancelled };
+enum class Step { kStaging, kSubmitting, kQueued, kRunning, kCollecting, kDone, kFailed, kInterrupted, kCancelled };
 enum class JobState { kRunning, kPaused, kCompleted, kFailed, kCancelled };
 enum class RoundState { kTraining, kAggregating, kClosed, kFailed };
 
@@ -39,7 +39,6 @@ inline constexpr std::chrono::hours kAttemptTokenLife{2};
 // One try of a task: at most one batch submission, under the name batch_job_name().
 struct Attempt {
     std::int64_t number = 1;
-    std::int64_t continues = 0;      // the attempt whose training state this one goes on from; 0: none
     std::int64_t failed_before = 0;  // attempts of the task that failed; one that ran out of time did not
     Step step = Step::kStaging;
     std::string batch_id;
@@ -53,6 +52,8 @@ struct Attempt {
     std::optional<SummaryLine> summary;   // train
     std::vector<EvaluationLine> results;  // evaluate: in the order of the models
     std::optional<StepLine> last_step;    // train: the newest
+    std::string queue_reason;             // the batch system's: why the job waits, or how it ended
+    std::int64_t interruptions = 0;       // of the task's batch jobs in a row without a step of training between them
     std::int64_t queue_misses = 0;        // answers in a row that did not know the batch job
     std::int64_t missing_since_ms = 0;    // the first of them
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last

@@ -17,6 +17,7 @@ constexpr std::int64_t kReadsAtOnceMax = 64;  // of a long log; then it is read 
 constexpr std::int64_t kBadInput = 2;
 constexpr std::int64_t kNotEnoughMemory = 3;
 constexpr std::size_t kReasonBytesMax = 2000;
+constexpr std::int64_t kInterruptionsMax = 5;   // in a row, without a step between them
 constexpr std::size_t kProgressEventsMax = 20;  // of one observation; older lines stay in stdout.jsonl
 
 void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
@@ -162,17 +163,57 @@ void apply_exit(TaskChange& change, std::int64_t exit_code, const std::string& s
     enter(change, Step::kCollecting);
 }
 
-void apply_queue_status(TaskChange& change, BatchState status, std::int64_t asked_ms, const PollPolicy& poll_policy) {
+// What ended a batch job and is no fault of the training: the next attempt goes on from its newest state, and none of
+// `attempts_max` is used up. One that is ended again and again before it makes a step fails all the same.
+bool is_interruption(const BatchAnswer& answer) {
+    switch (answer.end) {
+        case BatchEnd::kUnknown:  // as when a node goes down: the batch system knows nothing any more
+        case BatchEnd::kTimeLimit:
+        case BatchEnd::kNodeFailure:
+        case BatchEnd::kPreempted:
+        case BatchEnd::kCancelled:
+            return true;
+        case BatchEnd::kCompleted:
+        case BatchEnd::kFailed:
+        case BatchEnd::kOutOfMemory:
+            break;
+    }
+    return false;
+}
+
+void interrupt_attempt(TaskChange& change, const std::string& why, const PollPolicy& poll_policy) {
+    Attempt& attempt = *change.task.attempt;
+    attempt.interruptions = attempt.last_step ? 0 : attempt.interruptions + 1;
+    if (attempt.interruptions >= kInterruptionsMax || change.task.cancel_requested)
+        return fail_attempt(change, why, false, poll_policy);
+    attempt.error = why;
+    const std::int64_t pause = attempt.interruptions == 0 ? 0 : backoff_ms(attempt.interruptions, poll_policy);
+    finish(change, TaskState::kPending, Step::kInterrupted);
+    change.next_in_ms = pause;
+    add_event(change, "atoll.task.retrying.v1", {{"error", why}});
+}
+
+// The job's own record is not there. It may be on its way, so that a job counts as gone after some answers apart in
+// time.
+void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms,
+                        const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;
-    if (status != BatchState::kUnknownToQueue) {
+    if (attempt.queue_reason != answer.reason) change.is_news = true;
+    attempt.queue_reason = answer.reason;
+    if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning) {
         attempt.queue_misses = 0;
         return;
     }
     if (attempt.queue_misses++ == 0 || asked_ms < attempt.missing_since_ms) attempt.missing_since_ms = asked_ms;
-    if (attempt.queue_misses >= poll_policy.queue_misses_max &&
-        asked_ms - attempt.missing_since_ms >= poll_policy.missing_ms)
-        fail_attempt(change, "the batch job vanished without writing exit.json", false, poll_policy);
+    if (attempt.queue_misses < poll_policy.queue_misses_max ||
+        asked_ms - attempt.missing_since_ms < poll_policy.missing_ms)
+        return;
+    const std::string why = answer.state == BatchState::kEnded
+                                ? "the batch job ended without its end.json; the batch system says: " + answer.reason
+                                : "the batch job vanished without writing end.json";
+    if (is_interruption(answer)) return interrupt_attempt(change, why, poll_policy);
+    fail_attempt(change, why, false, poll_policy);
 }
 
 void apply_observation(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
@@ -248,8 +289,7 @@ TaskChange begin_attempt(Task task) {
         const Attempt& last = *task.attempt;
         attempt.number = last.number + 1;
         attempt.failed_before = last.failed_before + (last.step == Step::kFailed ? 1 : 0);
-        // Its process has ended, so that nobody else writes its state; without one the trainer begins anew.
-        if (task.kind() == TaskKind::kTrain && last.exit_code) attempt.continues = last.number;
+        attempt.interruptions = last.interruptions;
     }
     // Cleaning up has nothing to stage or submit.
     attempt.step = task.kind() == TaskKind::kClean ? Step::kCollecting : Step::kStaging;

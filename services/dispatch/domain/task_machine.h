@@ -26,13 +26,13 @@ struct Submitted {
 // What a submitted attempt has come to.
 struct Observed {
     bool started = false;
-    std::optional<std::int64_t> exit_code;   // from exit.json
-    std::vector<std::string> lines;          // new lines of stdout.jsonl
-    std::int64_t log_offset = 0;             // after them
-    bool log_is_drained = true;              // no more lines were there
-    std::string stderr_tail;                 // why, when it ended with a failure: failure_text()
-    std::optional<BatchState> queue_status;  // when the batch system was asked,
-    std::int64_t batch_asked_ms = 0;         // at this time
+    std::optional<std::int64_t> exit_code;    // from end.json
+    std::vector<std::string> lines;           // new lines of stdout.jsonl
+    std::int64_t log_offset = 0;              // after them
+    bool log_is_drained = true;               // no more lines were there
+    std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
+    std::optional<BatchAnswer> queue_status;  // when the batch system was asked,
+    std::int64_t batch_asked_ms = 0;          // at this time
 };
 struct Collected {
     json::Json result;

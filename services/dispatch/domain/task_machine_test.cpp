@@ -49,6 +49,14 @@ Observed ended(std::int64_t exit_code, const std::vector<Json>& lines = {}) {
 
 const Json kSummary = {{"summary", true}, {"samples", 320}, {"tokens", 40960}, {"loss", 4.5}};
 
+// A look that found a step.
+Observed ended_step() {
+    Observed watched;
+    watched.started = true;
+    watched.lines = printed({{{"step", 7}, {"loss", 5.0}}});
+    return watched;
+}
+
 // A run that made a step and stopped for time.
 Observed out_of_time() {
     return ended(0, {{{"step", 7}, {"loss", 5.0}}, {{"summary", true}, {"steps", 7}, {"resumable", true}}});
@@ -62,7 +70,6 @@ TEST(TaskMachineTest, ARunThatStoppedForTimeGoesOnInTheNextAttempt) {
         EXPECT_EQ(change.next_in_ms, 0);
         task = begin_attempt(change.task).task;
         EXPECT_EQ(task.attempt->number, attempt + 1);
-        EXPECT_EQ(task.attempt->continues, attempt);
         EXPECT_EQ(task.attempt->failed_before, 0);
         task.attempt->step = Step::kRunning;
     }
@@ -75,7 +82,6 @@ TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {
     task = apply(task, ended(1), kPollPolicy, 0).task;
     ASSERT_EQ(task.state, TaskState::kPending) << "the first of two";
     task = begin_attempt(task).task;
-    EXPECT_EQ(task.attempt->continues, 2) << "its process has ended, so its state may be used";
     task.attempt->step = Step::kRunning;
     EXPECT_EQ(apply(task, ended(1), kPollPolicy, 0).task.state, TaskState::kFailed);
 }
@@ -234,7 +240,7 @@ TEST(TaskMachineTest, WhatABatchSystemOrACleaningSaysIsMeant) {
 
 Observed answered(BatchState state, std::int64_t asked_ms) {
     Observed watched;
-    watched.queue_status = state;
+    watched.queue_status = BatchAnswer{state, {}, {}};
     watched.batch_asked_ms = asked_ms;
     return watched;
 }
@@ -254,7 +260,44 @@ TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
               TaskState::kRunning);
     task = after(task, BatchState::kUnknownToQueue, 2000 + kPollPolicy.missing_ms);
     EXPECT_EQ(task.state, TaskState::kPending);
-    EXPECT_EQ(task.attempt->step, Step::kFailed);
+    EXPECT_EQ(task.attempt->step, Step::kInterrupted);
+}
+
+// The batch system has said it often enough.
+Task after_end(Task task, BatchEnd end) {
+    for (int i = 0; i < 10 && !is_finished(task.attempt->step); ++i) {
+        Observed watched;
+        watched.batch_asked_ms = 1000 + i * kPollPolicy.missing_ms;
+        watched.queue_status = BatchAnswer{BatchState::kEnded, end, "its word"};
+        task = apply(task, watched, kPollPolicy, watched.batch_asked_ms).task;
+    }
+    return task;
+}
+
+TEST(TaskMachineTest, OnlyFailuresOfTheTrainingItselfUseUpAttempts) {
+    for (const BatchEnd end :
+         {BatchEnd::kTimeLimit, BatchEnd::kNodeFailure, BatchEnd::kPreempted, BatchEnd::kCancelled}) {
+        Task task = after_end(at_step(Step::kRunning), end);
+        EXPECT_EQ(task.attempt->step, Step::kInterrupted);
+        EXPECT_NE(task.attempt->error.find("its word"), std::string::npos);
+        EXPECT_EQ(begin_attempt(task).task.attempt->failed_before, 0);
+    }
+    for (const BatchEnd end : {BatchEnd::kFailed, BatchEnd::kOutOfMemory, BatchEnd::kCompleted})
+        EXPECT_EQ(after_end(at_step(Step::kRunning), end).attempt->step, Step::kFailed);
+}
+
+TEST(TaskMachineTest, InterruptionsWithoutAStepBetweenThemComeToAnEnd) {
+    Task task = at_step(Step::kRunning);
+    int interruptions = 0;
+    for (; interruptions < 100 && task.state != TaskState::kFailed; ++interruptions) {
+        if (interruptions == 3) task = apply(task, ended_step(), kPollPolicy, 0).task;
+        task = after_end(task, BatchEnd::kPreempted);
+        if (task.state == TaskState::kFailed) break;
+        task = begin_attempt(task).task;
+        task.attempt->step = Step::kRunning;
+    }
+    EXPECT_GE(interruptions, 8) << "a step was made in the fourth";
+    EXPECT_LT(interruptions, 20);
 }
 
 TEST(TaskMachineTest, AJobThatIsLostIsNoticedThoughTheClockWasSetBack) {

@@ -15,7 +15,6 @@ Attempt read_back(const Json& progress) {
 
 TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     Attempt training;
-    training.continues = 1;
     training.failed_before = 2;
     training.step_failures = 3;
     training.log_offset = 4;
@@ -42,7 +41,7 @@ TEST(TaskTest, DamagedProgressIsAnErrorThatNamesTheMember) {
     for (const auto& [key, value] : whole.items()) {
         if (key == "lines" || key == "last_step") continue;
         Json damaged = whole;
-        damaged[key] = "far";
+        damaged[key] = value.is_string() ? Json(7) : Json("far");
         EXPECT_EQ(read_progress(damaged, attempt).error().field, "progress." + key);
         damaged.erase(key);
         EXPECT_EQ(read_progress(damaged, attempt).error().field, "progress." + key);

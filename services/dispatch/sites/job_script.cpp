@@ -45,32 +45,71 @@ std::string render_exports(const std::map<std::string, std::string>& environment
     return text;
 }
 
+namespace {
+
+// One start counts: a batch system may start a job again, a submission may have come twice or only now. What earlier
+// attempts of the task left in a queue starts nothing any more either, and their newest state is taken over; where
+// there is none the trainer begins anew.
+std::string render_claims(const BatchJob& job) {
+    std::string script =
+        "mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }\n";
+    if (job.earlier_attempts.empty()) return script;
+    script += "for earlier in";
+    for (const std::string& directory : job.earlier_attempts) script += " " + shell_quote(directory);
+    return script +
+           "; do\n"
+           "    mkdir \"$earlier/claim\" 2>/dev/null\n"
+           "    [ -d out.state ] || mv \"$earlier/out.state\" out.state 2>/dev/null\n"
+           "done\n";
+}
+
+// The record of the job's end has one writer, and its bytes are taken at the start, as a disk may be full at the end.
+constexpr const char* kRecord = R"sh(printf '%-127s\n' '' >end.json
+record() {
+    printf '%-127s\n' "{\"exit_code\":$1,\"finished_unix_s\":$(date +%s)}" |
+        dd of=end.json bs=128 conv=notrunc,fsync 2>/dev/null
+}
+)sh";
+
+// A polite signal makes the trainer save and end; mpirun and srun hand USR1 on, where TERM makes mpirun kill. The shell
+// that records how it ended stays.
+constexpr const char* kAwait = R"sh(child=
+trap '[ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+await() {
+    child=$!
+    while :; do
+        wait "$child"
+        status=$?
+        kill -0 "$child" 2>/dev/null || break
+    done
+    child=
+    return "$status"
+}
+)sh";
+
+}  // namespace
+
 std::string render_job_script(const BatchJob& job) {
     std::string script = "#!/bin/sh\n# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
-                         " || exit 1\nexport ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
+                         " || exit 1\n" + render_claims(job) + kRecord + kAwait +
+                         "export ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
                          render_exports(job.environment) + "job() {\n";
     if (!job.run_json.is_null())
         script += "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";
     if (job.ranks > 1 && job.launcher.empty()) script += check_ranks(job.ranks) + kMpirunEnvironment;
-    if (!job.resumed_attempt.empty())
-        script += "mv " + shell_quote(job.resumed_attempt) + "/out.state out.state 2>/dev/null\n";  // none: a run anew
     for (const auto& command : job.commands) {
         script += render_launcher(job);
         for (const auto& word : command) script += shell_quote(word) + " ";
-        script += "|| return\n";
+        script += "&\nawait || return\n";
     }
     return script +
            "}\n"
-           "record() {\n"
-           "    printf '{\"exit_code\":%d,\"finished_unix_s\":%d}\\n' \"$1\" \"$(date +%s)\" >exit.json.tmp\n"
-           "    sync exit.json.tmp\n"
-           "    mv exit.json.tmp exit.json\n"
-           "}\n"
-           // A polite signal ends the trainer, not the script that records how it ended.
-           "trap : TERM INT\n"
            ": >started\n"
-           "( job ) >stdout.jsonl 2>stderr.log </dev/null\n"
-           "record \"$?\"\n";
+           "exec >stdout.jsonl 2>stderr.log </dev/null\n"
+           "job\n"
+           "code=$?\n"
+           "record \"$code\"\n"
+           "exit \"$code\"\n";
 }
 
 }  // namespace atl::dispatch

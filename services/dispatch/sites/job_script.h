@@ -20,11 +20,13 @@ struct BatchJob {
     std::int64_t ranks = 1;         // of each command
     std::string launcher = {};      // shell text before a command of several ranks, "{ranks}" replaced; empty: mpirun
     json::Json run_json = nullptr;  // becomes run.json; null: none
-    std::string resumed_attempt = {};  // directory of the attempt whose out.state, if any, this one takes over
+    // Directories of the task's earlier attempts, the newest first: the newest state there is taken over.
+    std::vector<std::string> earlier_attempts = {};
 };
 
-// The script for any batch system: it marks `started`, runs the commands with stdout.jsonl and stderr.log, and writes
-// exit.json atomically at the end, whatever happens to them.
+// The script for any batch system: it claims the attempt, so that whatever else starts under its name ends at once,
+// marks `started`, runs the commands with stdout.jsonl and stderr.log, hands signals on to them, and writes end.json,
+// which it alone writes, at the end, whatever happens to them. Blanks in it: the job has not ended.
 std::string render_job_script(const BatchJob& job);
 
 // Shell lines that export a facility's environment.

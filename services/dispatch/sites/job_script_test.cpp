@@ -5,16 +5,31 @@
 namespace atl::dispatch {
 namespace {
 
-constexpr const char* kEnd = R"sh(}
+constexpr const char* kBegin = R"sh(printf '%-127s\n' '' >end.json
 record() {
-    printf '{"exit_code":%d,"finished_unix_s":%d}\n' "$1" "$(date +%s)" >exit.json.tmp
-    sync exit.json.tmp
-    mv exit.json.tmp exit.json
+    printf '%-127s\n' "{\"exit_code\":$1,\"finished_unix_s\":$(date +%s)}" |
+        dd of=end.json bs=128 conv=notrunc,fsync 2>/dev/null
 }
-trap : TERM INT
+child=
+trap '[ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+await() {
+    child=$!
+    while :; do
+        wait "$child"
+        status=$?
+        kill -0 "$child" 2>/dev/null || break
+    done
+    child=
+    return "$status"
+}
+)sh";
+constexpr const char* kEnd = R"sh(}
 : >started
-( job ) >stdout.jsonl 2>stderr.log </dev/null
-record "$?"
+exec >stdout.jsonl 2>stderr.log </dev/null
+job
+code=$?
+record "$code"
+exit "$code"
 )sh";
 
 TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
@@ -25,36 +40,44 @@ TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
 # Attempt atoll-t-1
 umask 077
 cd '/work/it'\''s' || exit 1
-export ATOLL_BATCH_JOB='atoll-t-1'
+mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
+)sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-1'
 export CA='/etc/$ca.pem'
 export KEY='it'\''s'
 job() {
-'mkdir' '-p' 'out' || return
-'/bin/atoll-trainer' 'eval' '--data' 'a b' || return
-)sh") + kEnd);
+'mkdir' '-p' 'out' &
+await || return
+'/bin/atoll-trainer' 'eval' '--data' 'a b' &
+await || return
+)sh" + kEnd);
 }
 
-TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheStateThatItGoesOnFrom) {
-    const BatchJob job{.ref = {"atoll-t-2", "/work/tasks/t/2"},
+TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheNewestState) {
+    const BatchJob job{.ref = {"atoll-t-3", "/work/tasks/t/3"},
                        .commands = {{"atoll-trainer", "train", "--resume"}},
                        .ranks = 4,
                        .launcher = "srun -n {ranks} --ntasks={ranks}",
                        .run_json = {{"lr", 0.5}},
-                       .resumed_attempt = "/work/tasks/t/1"};
+                       .earlier_attempts = {"/work/tasks/t/2", "/work/tasks/t/1"}};
     EXPECT_EQ(render_job_script(job), std::string(R"sh(#!/bin/sh
-# Attempt atoll-t-2
+# Attempt atoll-t-3
 umask 077
-cd '/work/tasks/t/2' || exit 1
-export ATOLL_BATCH_JOB='atoll-t-2'
+cd '/work/tasks/t/3' || exit 1
+mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
+for earlier in '/work/tasks/t/2' '/work/tasks/t/1'; do
+    mkdir "$earlier/claim" 2>/dev/null
+    [ -d out.state ] || mv "$earlier/out.state" out.state 2>/dev/null
+done
+)sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-3'
 job() {
 cat >run.json <<'ATOLL_RUN_JSON'
 {
   "lr": 0.5
 }
 ATOLL_RUN_JSON
-mv '/work/tasks/t/1'/out.state out.state 2>/dev/null
-srun -n 4 --ntasks=4 'atoll-trainer' 'train' '--resume' || return
-)sh") + kEnd);
+srun -n 4 --ntasks=4 'atoll-trainer' 'train' '--resume' &
+await || return
+)sh" + kEnd);
 }
 
 TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
@@ -64,7 +87,8 @@ TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
 # Attempt atoll-t-1
 umask 077
 cd '/work' || exit 1
-export ATOLL_BATCH_JOB='atoll-t-1'
+mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
+)sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-1'
 job() {
 most=$((16 * $(nproc)))
 [ 2 -le "$most" ] || {
@@ -76,8 +100,9 @@ export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none OMP
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 export OMPI_MCA_plm_rsh_agent=/bin/false PRTE_MCA_plm_ssh_agent=/bin/false
-mpirun -n 2 'atoll-trainer' 'train' || return
-)sh") + kEnd);
+mpirun -n 2 'atoll-trainer' 'train' &
+await || return
+)sh" + kEnd);
 }
 
 }  // namespace

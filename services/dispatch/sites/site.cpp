@@ -41,19 +41,19 @@ Error to_error(const CommandResult& result, const char* what) {
 
 Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
     int started = 0;
-    long exit_bytes = 0;
+    long end_bytes = 0;
     long log_bytes = 0;
     const std::size_t header = out.find('\n');
-    if (header == std::string::npos || std::sscanf(out.c_str(), "%d %ld %ld", &started, &exit_bytes, &log_bytes) != 3 ||
-        exit_bytes < 0 || log_bytes < 0 ||
-        out.size() != header + 1 + static_cast<std::size_t>(exit_bytes) + static_cast<std::size_t>(log_bytes))
+    if (header == std::string::npos || std::sscanf(out.c_str(), "%d %ld %ld", &started, &end_bytes, &log_bytes) != 3 ||
+        end_bytes < 0 || log_bytes < 0 ||
+        out.size() != header + 1 + static_cast<std::size_t>(end_bytes) + static_cast<std::size_t>(log_bytes))
         return unavailable("the look at an attempt gave an incomplete answer");
     Probe probe;
     probe.started = started != 0;
     const std::string_view body = std::string_view(out).substr(header + 1);
-    if (exit_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(exit_bytes)));
+    if (end_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(end_bytes)));
     // Whole lines only: the last one may still be on its way.
-    const std::string_view log = body.substr(static_cast<std::size_t>(exit_bytes));
+    const std::string_view log = body.substr(static_cast<std::size_t>(end_bytes));
     const std::size_t whole = log.rfind('\n') + 1;  // npos + 1 is 0
     for (std::size_t begin = 0; begin < whole;) {
         const std::size_t newline = log.find('\n', begin);
@@ -117,16 +117,31 @@ Status Site::check_exit(const CommandResult& result, const char* what) const {
     return {};
 }
 
-Result<std::string> Site::submit(const BatchSubmission& submission) {
-    return batch_->submit(*transport_, submission);
+Result<CommandResult> Site::run_batch(RemoteScript script) {
+    script.text.insert(0, batch_->functions());
+    return run(std::move(script), "the batch system");
 }
 
-Result<std::vector<BatchState>> Site::ask_batch(const std::vector<BatchJobRef>& jobs) {
-    return batch_->poll(*transport_, jobs);
+Result<std::string> Site::submit(const BatchJobRef& job, const std::string& script) {
+    ATOLL_TRY(const CommandResult result, run_batch({std::string(kSitesBatchScriptsSubmitSh),
+                                                     {job.directory, job.name, std::to_string(script.size())},
+                                                     script}));
+    std::string id = printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kNameBytesMax));
+    if (id == "cancelled") return conflict(job.name + " was cancelled before it was submitted");
+    if (id.empty()) return unavailable("the batch system gave no job id");
+    return id;
+}
+
+Result<std::vector<BatchAnswer>> Site::ask_batch(const std::vector<BatchJobRef>& jobs) {
+    RemoteScript script{"queue_ask \"$@\"", {}, {}};
+    for (const auto& job : jobs) script.arguments.insert(script.arguments.end(), {job.name, job.directory});
+    ATOLL_TRY(const CommandResult result, run_batch(std::move(script)));
+    return batch_->parse(result.out, jobs);
 }
 
 Status Site::cancel(const BatchJobRef& job) {
-    return batch_->cancel(*transport_, job);
+    ATOLL_RETURN_IF_ERROR(run_batch({std::string(kSitesBatchScriptsCancelSh), {job.directory, job.name}, {}}));
+    return {};
 }
 
 Status Site::stage(const std::vector<std::string>& digests, const std::string& pin, const std::string& store_url,
@@ -161,7 +176,7 @@ Result<PushAnswer> Site::push(const PushOrder& order) {
 Result<Probe> Site::probe(const std::string& directory, std::int64_t log_offset) {
     ATOLL_TRY(const CommandResult result, run({std::string(kSitesScriptsProbeSh),
                                                {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax),
-                                                std::to_string(kExitJsonBytesMax + 1)},
+                                                std::to_string(kEndRecordBytesMax + 1)},
                                                {},
                                                kLookTimeMax},
                                               "looking at an attempt"));

@@ -50,9 +50,12 @@ class Site {
     std::string task_directory(const std::string& task, std::int64_t attempt) const;
     std::string model_directory(const std::string& digest) const;
 
-    Result<std::string> submit(const BatchSubmission& submission);
-    // One state a job, by one query.
-    Result<std::vector<BatchState>> ask_batch(const std::vector<BatchJobRef>& jobs);
+    // Puts the script into the queue unless a job of that name was put there before; its id either way. kConflict: the
+    // job was cancelled before; kInvalidArgument: the batch system says that it can never run.
+    Result<std::string> submit(const BatchJobRef& job, const std::string& script);
+    // One answer a job, in order, by one query.
+    Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs);
+    // Ends the job wherever it stands and makes a later submission of that name impossible. Ok: it is gone.
     Status cancel(const BatchJobRef& job);
 
     // Brings the versions into models/, pinned by `pin` until clean(pin). The token never enters a command line.
@@ -70,6 +73,8 @@ class Site {
     Result<std::vector<SiteCheck>> check(const std::string& store_url);
 
   private:
+    // With the batch system's functions in front of it.
+    Result<CommandResult> run_batch(RemoteScript script);
     // run() whatever the script's status is.
     Result<CommandResult> run_any(RemoteScript script);
     Result<CommandResult> run(RemoteScript script, const char* what);

@@ -232,7 +232,7 @@ TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     EXPECT_EQ(first->lines, (std::vector<std::string>{"{\"step\":1}", "not json"}));
     EXPECT_FALSE(first->started || first->exit_code);
     ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2}\n").ok());
-    ASSERT_TRUE(write_file_atomic(attempt / "exit.json", "{\"exit_code\":3}\n").ok());
+    ASSERT_TRUE(write_file_atomic(attempt / "end.json", "{\"exit_code\":3}\n").ok());
     const auto second = site().probe(attempt.string(), first->log_offset);
     EXPECT_EQ(second->lines, std::vector<std::string>{"{\"step\":2}"});
     EXPECT_EQ(second->exit_code, 3);
@@ -243,12 +243,13 @@ TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     const auto exit_code = [&](const std::string& text) {
-        EXPECT_TRUE(write_file_atomic(attempt / "exit.json", text).ok());
+        EXPECT_TRUE(write_file_atomic(attempt / "end.json", text).ok());
         const auto probe = site().probe(attempt.string(), 0);
         EXPECT_TRUE(probe.ok()) << probe.error().message;
         return probe.ok() ? probe->exit_code.value_or(-1) : -1;
     };
     EXPECT_EQ(exit_code("{\"exit_code\":255}"), 255);
+    EXPECT_EQ(exit_code(std::string(127, ' ') + "\n"), -1) << "it has not ended";
     for (const char* text : {"{\"exit_code\":256}", "{\"exit_code\":-1}", "{\"exit_code\":4294967296}",
                              "{\"exit_code\":18446744073709551615}", "{\"exit_code\":\"0\"}", "[0]", "\xff"})
         EXPECT_EQ(exit_code(text), 1) << text;

@@ -47,14 +47,13 @@ BatchJob describe_batch_job(const Task& task, const Site& site) {
     std::visit(
         Overloaded{[&](const TrainParams& train) {
                        job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
-                                        site.path(train.path) + "/train", "--out", "out", "--config", "run.json"}};
+                                        site.path(train.path) + "/train", "--out", "out", "--config", "run.json",
+                                        "--resume"}};
                        job.ranks = train.ranks;
                        job.launcher = site.facility().launcher;
                        job.run_json = train.training;
-                       if (const std::int64_t continues = task.attempt->continues; continues > 0) {
-                           job.resumed_attempt = site.task_directory(task.id, continues);
-                           job.commands[0].emplace_back("--resume");
-                       }
+                       for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
+                           job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
                    },
                    [&](const EvaluateParams& evaluate) {
                        for (const auto& model : evaluate.models)
@@ -131,6 +130,7 @@ Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64
             return contained([&] { return collect(task, site); });  // what throws here is no refusal either
         case Step::kDone:
         case Step::kFailed:
+        case Step::kInterrupted:
         case Step::kCancelled:
             break;
     }
@@ -167,7 +167,7 @@ Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
 
 Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
     const BatchJob job = describe_batch_job(task, site);
-    ATOLL_TRY(const std::string id, site.submit({job.ref, render_job_script(job)}));
+    ATOLL_TRY(const std::string id, site.submit(job.ref, render_job_script(job)));
     return Outcome(Submitted{id});
 }
 
@@ -184,7 +184,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     }
     if (!observed.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
         ATOLL_TRY(const QueueStatus answer, queue_status(task, site, now_ms));
-        observed.queue_status = answer.state;
+        observed.queue_status = answer.answer;
         observed.batch_asked_ms = answer.asked_ms;
     }
     return Outcome(std::move(observed));

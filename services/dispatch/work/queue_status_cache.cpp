@@ -18,16 +18,16 @@ Result<QueueStatus> QueueStatusCache::find(const Query& query) {
     // Another worker's question may be newer than this one's time; a much newer one is of before the clock was set
     // back.
     const bool is_fresh = known.asked_ms > query.seen_ms && std::abs(age_ms) < query.age_ms_max;
-    if (!is_fresh || !known.states.contains(query.batch_job_name)) {
+    if (!is_fresh || !known.answers.contains(query.batch_job_name)) {
         ATOLL_TRY(const auto jobs, query.list_jobs());
-        ATOLL_TRY(const auto states, query.ask(jobs));
-        check(states.size() == jobs.size(), "a batch system answers for each job");
-        known.states.clear();
-        for (std::size_t i = 0; i < jobs.size(); ++i) known.states[jobs[i].name] = states[i];
+        ATOLL_TRY(const auto answers, query.ask(jobs));
+        check(answers.size() == jobs.size(), "a batch system answers for each job");
+        known.answers.clear();
+        for (std::size_t i = 0; i < jobs.size(); ++i) known.answers[jobs[i].name] = answers[i];
         known.asked_ms = query.now_ms;
     }
-    const auto found = known.states.find(query.batch_job_name);
-    if (found == known.states.end()) return unavailable("nobody asks about " + query.batch_job_name);
+    const auto found = known.answers.find(query.batch_job_name);
+    if (found == known.answers.end()) return unavailable("nobody asks about " + query.batch_job_name);
     return QueueStatus{found->second, known.asked_ms};
 }
 

@@ -13,7 +13,7 @@
 namespace atl::dispatch {
 
 struct QueueStatus {
-    BatchState state = BatchState::kQueued;
+    BatchAnswer answer;
     std::int64_t asked_ms = 0;
 };
 
@@ -28,7 +28,7 @@ class QueueStatusCache {
         std::int64_t age_ms_max = 0;  // of an answer that still counts
         std::int64_t now_ms = 0;
         std::function<Result<std::vector<BatchJobRef>>()> list_jobs;  // all that are worth asking about
-        std::function<Result<std::vector<BatchState>>(const std::vector<BatchJobRef>&)> ask;
+        std::function<Result<std::vector<BatchAnswer>>(const std::vector<BatchJobRef>&)> ask;
     };
     // From an answer that the task has not seen, or by asking now. kUnavailable: no answer, or the jobs do not
     // hold this one.
@@ -38,7 +38,7 @@ class QueueStatusCache {
     struct Facility {
         std::mutex mutex;
         std::int64_t asked_ms = 0;
-        std::map<std::string, BatchState> states;  // of the last query, by name
+        std::map<std::string, BatchAnswer> answers;  // of the last query, by name
     };
     Facility& facility(const std::string& name);
 

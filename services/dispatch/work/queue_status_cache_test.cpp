@@ -10,10 +10,10 @@ class BatchAnswersTest : public testing::Test {
     Result<QueueStatus> ask(const std::string& name, std::int64_t seen_ms, std::int64_t now_ms) {
         return answers_.find({"leonardo", name, seen_ms, 1000, now_ms,
                               [this]() -> Result<std::vector<BatchJobRef>> { return jobs_; },
-                              [this](const auto& jobs) -> Result<std::vector<BatchState>> {
+                              [this](const auto& jobs) -> Result<std::vector<BatchAnswer>> {
                                   ++questions_;
                                   if (is_silent_) return unavailable("no answer");
-                                  return std::vector(jobs.size(), BatchState::kRunning);
+                                  return std::vector(jobs.size(), BatchAnswer{BatchState::kRunning, {}, {}});
                               }});
     }
 
@@ -24,7 +24,7 @@ class BatchAnswersTest : public testing::Test {
 };
 
 TEST_F(BatchAnswersTest, OneQuestionServesEveryJobOfTheFacility) {
-    EXPECT_EQ(ask("one", 0, 5000)->state, BatchState::kRunning);
+    EXPECT_EQ(ask("one", 0, 5000)->answer.state, BatchState::kRunning);
     EXPECT_EQ(ask("two", 0, 5400)->asked_ms, 5000) << "when it was asked, not when it is told";
     EXPECT_EQ(questions_, 1);
 }

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 
-#include "services/dispatch/sites/batch/batch_system.h"
 #include "services/dispatch/sites/job_script.h"
+#include "services/dispatch/sites/site.h"
 #include "shared/base/file.h"
 
 namespace atl::dispatch {
@@ -46,7 +49,11 @@ class LocalBatchTest : public testing::Test {
                 (work_.path() / "tasks" / name / "1").string()};
     }
     // A job that adds a line to `runs` and then waits until the file `go` is there.
-    BatchSubmission submission(const std::string& name) const {
+    struct Submission {
+        BatchJobRef job;
+        std::string script;
+    };
+    Submission submission(const std::string& name) const {
         const auto job = job_ref(name);
         const std::string path = work_.path().string();
         return {job, "echo " + name + " >>" + path + "/runs\n: >started\nwhile [ ! -e " + path +
@@ -56,7 +63,17 @@ class LocalBatchTest : public testing::Test {
         const auto text = read_file(work_.path() / file);
         return text.ok() ? *text : "";
     }
-    BatchState state(const std::string& name) { return batch_->poll(transport_, {job_ref(name)}).value().at(0); }
+    Site site(std::shared_ptr<Transport> transport) const {
+        Facility facility;
+        facility.batch = {"local", slots_};
+        facility.work_dir = work_.path().string();
+        return Site(facility, std::move(transport), "");
+    }
+    Result<std::string> submit(const Submission& one) const { return site(transport_).submit(one.job, one.script); }
+    Result<std::string> submit(const BatchJob& job) const { return submit({job.ref, render_job_script(job)}); }
+    Status cancel(const std::string& name) const { return site(transport_).cancel(job_ref(name)); }
+    BatchState state_of(const BatchJobRef& job) const { return site(transport_).ask_batch({job}).value().at(0).state; }
+    BatchState state(const std::string& name) const { return state_of(job_ref(name)); }
     template <class Condition>
     bool eventually(Condition condition) {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -66,23 +83,29 @@ class LocalBatchTest : public testing::Test {
         }
         return false;
     }
+    // Of its record; -1: it has not ended.
+    static int exit_code(const BatchJobRef& job) {
+        const auto text = read_file(std::filesystem::path(job.directory) / "end.json");
+        const auto record = json::parse(text.ok() ? *text : "");
+        return record.ok() ? record->at("exit_code").get<int>() : -1;
+    }
     void let_go() { ASSERT_TRUE(write_file_atomic(work_.path() / "go", "").ok()); }
 
     void SetUp() override { std::filesystem::create_directories(work_.path() / "tasks"); }
     void TearDown() override {
-        for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(batch_->cancel(transport_, job_ref(name)).ok());
+        for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(cancel(name).ok());
     }
 
     TemporaryDirectory work_;
-    ForgetfulTransport transport_;
-    std::unique_ptr<BatchSystem> batch_ = make_local_batch(1, work_.path().string());
+    std::shared_ptr<ForgetfulTransport> transport_ = std::make_shared<ForgetfulTransport>();
+    std::int64_t slots_ = 1;
 };
 
 TEST_F(LocalBatchTest, SubmittingAgainAfterALostAnswerGivesTheSameJob) {
-    transport_.lose_next = 1;
-    EXPECT_EQ(batch_->submit(transport_, submission("a")).error().code, ErrorCode::kUnavailable);
-    const auto second = batch_->submit(transport_, submission("a"));
-    const auto third = batch_->submit(transport_, submission("a"));
+    transport_->lose_next = 1;
+    EXPECT_EQ(submit(submission("a")).error().code, ErrorCode::kUnavailable);
+    const auto second = submit(submission("a"));
+    const auto third = submit(submission("a"));
     ASSERT_TRUE(second.ok()) << second.error().message;
     EXPECT_EQ(*second, *third);
     let_go();
@@ -91,16 +114,16 @@ TEST_F(LocalBatchTest, SubmittingAgainAfterALostAnswerGivesTheSameJob) {
 }
 
 TEST_F(LocalBatchTest, WhileTheFileSystemIsAwayNothingIsKnownAndNothingRunsTwice) {
-    ASSERT_TRUE(batch_->submit(transport_, submission("a")).ok());
+    ASSERT_TRUE(submit(submission("a")).ok());
     ASSERT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
     const std::filesystem::path away = work_.path().string() + ".away";
     std::filesystem::rename(work_.path(), away);
-    const auto again = batch_->submit(transport_, submission("a"));
-    const auto polled = batch_->poll(transport_, {job_ref("a")});
-    const Status cancelled = batch_->cancel(transport_, job_ref("a"));
+    const auto again = submit(submission("a"));
+    const auto asked = site(transport_).ask_batch({job_ref("a")});
+    const Status cancelled = cancel("a");
     std::filesystem::rename(away, work_.path());
     EXPECT_EQ(again.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(polled.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(asked.error().code, ErrorCode::kUnavailable);
     EXPECT_FALSE(cancelled.ok());
     EXPECT_NE(state("a"), BatchState::kUnknownToQueue);
     let_go();
@@ -110,8 +133,7 @@ TEST_F(LocalBatchTest, WhileTheFileSystemIsAwayNothingIsKnownAndNothingRunsTwice
 
 TEST_F(LocalBatchTest, ManySubmittersAtOnceMakeOneJob) {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < 8; ++i)
-        threads.emplace_back([&] { EXPECT_TRUE(batch_->submit(transport_, submission("a")).ok()); });
+    for (int i = 0; i < 8; ++i) threads.emplace_back([&] { EXPECT_TRUE(submit(submission("a")).ok()); });
     threads.clear();
     let_go();
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kUnknownToQueue; }));
@@ -119,9 +141,9 @@ TEST_F(LocalBatchTest, ManySubmittersAtOnceMakeOneJob) {
 }
 
 TEST_F(LocalBatchTest, OneSlotRunsOneJobAtATime) {
-    ASSERT_TRUE(batch_->submit(transport_, submission("a")).ok());
+    ASSERT_TRUE(submit(submission("a")).ok());
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
-    ASSERT_TRUE(batch_->submit(transport_, submission("b")).ok());
+    ASSERT_TRUE(submit(submission("b")).ok());
     EXPECT_EQ(state("b"), BatchState::kQueued);
     EXPECT_EQ(lines("runs"), "a\n");
     let_go();
@@ -130,29 +152,29 @@ TEST_F(LocalBatchTest, OneSlotRunsOneJobAtATime) {
 }
 
 TEST_F(LocalBatchTest, TwoSlotsRunTwoJobs) {
-    batch_ = make_local_batch(2, work_.path().string());
-    for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(batch_->submit(transport_, submission(name)).ok());
+    slots_ = 2;
+    for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(submit(submission(name)).ok());
     const auto count = [&](BatchState wanted) {
-        const auto states = batch_->poll(transport_, {job_ref("a"), job_ref("b"), job_ref("c")}).value();
-        return std::count(states.begin(), states.end(), wanted);
+        const auto answers = site(transport_).ask_batch({job_ref("a"), job_ref("b"), job_ref("c")}).value();
+        return std::count_if(answers.begin(), answers.end(), [&](const auto& one) { return one.state == wanted; });
     };
     EXPECT_TRUE(eventually([&] { return count(BatchState::kRunning) == 2; }));
     EXPECT_EQ(count(BatchState::kQueued), 1);
 }
 
 TEST_F(LocalBatchTest, ACancelledJobIsGoneWithItsChildren) {
-    ASSERT_TRUE(batch_->submit(transport_, submission("a")).ok());
+    ASSERT_TRUE(submit(submission("a")).ok());
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
-    ASSERT_TRUE(batch_->cancel(transport_, job_ref("a")).ok());
+    ASSERT_TRUE(cancel("a").ok());
     EXPECT_EQ(state("a"), BatchState::kUnknownToQueue);
     EXPECT_EQ(lines("ended"), "");
-    ASSERT_TRUE(batch_->submit(transport_, submission("b")).ok());
+    ASSERT_TRUE(submit(submission("b")).ok());
     EXPECT_TRUE(eventually([&] { return state("b") == BatchState::kRunning; })) << "the slot stayed taken";
 }
 
 TEST_F(LocalBatchTest, ASubmissionThatComesAfterItsCancellationStartsNothing) {
-    ASSERT_TRUE(batch_->cancel(transport_, job_ref("a")).ok());
-    EXPECT_EQ(batch_->submit(transport_, submission("a")).error().code, ErrorCode::kConflict);
+    ASSERT_TRUE(cancel("a").ok());
+    EXPECT_EQ(submit(submission("a")).error().code, ErrorCode::kConflict);
     EXPECT_EQ(state("a"), BatchState::kUnknownToQueue);
     EXPECT_EQ(lines("runs"), "");
 }
@@ -162,11 +184,11 @@ TEST_F(LocalBatchTest, AnOperationNobodySubmittedIsAbsent) {
 }
 
 TEST_F(LocalBatchTest, WhatASiteSaysIsKeptAsText) {
-    BabblingTransport babbling;
-    const Status refused = batch_->cancel(babbling, job_ref("a"));
+    const auto babbling = std::make_shared<BabblingTransport>();
+    const Status refused = site(babbling).cancel(job_ref("a"));
     EXPECT_TRUE(refused.error().message.ends_with(": \xef\xbf\xbd")) << refused.error().message;
-    babbling.exit_code = 0;
-    EXPECT_EQ(batch_->submit(babbling, submission("a")).value(), "\xef\xbf\xbd");
+    babbling->exit_code = 0;
+    EXPECT_EQ(site(babbling).submit(job_ref("a"), "exit 0\n").value(), "\xef\xbf\xbd");
 }
 
 TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
@@ -178,12 +200,71 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
                                                   .environment = {{"WORD", "it's"}},
                                                   .commands = {{trainer.string(), "train", "--model", "models/m m"}},
                                                   .run_json = {{"lr", 0.5}}});
-    ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
+    ASSERT_TRUE(submit(Submission{job, script}).ok());
     const std::filesystem::path directory = job.directory;
-    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
-    EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 7);
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
+    EXPECT_EQ(exit_code(job), 7);
     EXPECT_EQ(read_file(directory / "stderr.log").value(), "it's\n");
     EXPECT_EQ(read_file(directory / "stdout.jsonl").value(), "train --model models/m m\n{\n  \"lr\": 0.5\n}\n");
+}
+
+TEST_F(LocalBatchTest, AJobThatIsStartedAgainTrainsOnce) {
+    const auto job = job_ref("a");
+    const std::string count = "echo run >>" + work_.path().string() + "/runs";
+    ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", count}}}).ok());
+    EXPECT_TRUE(eventually([&] { return exit_code(job) == 0; }));
+    EXPECT_EQ(run_command({"sh", job.directory + "/job.sh"})->exit_code, 0);
+    EXPECT_EQ(lines("runs"), "run\n");
+    EXPECT_EQ(exit_code(job), 0);
+}
+
+TEST_F(LocalBatchTest, ANoticeReachesTheTrainerAndItsEndIsRecorded) {
+    const auto job = job_ref("a");
+    const std::string trainer = "trap 'echo saved >out; exit 0' USR1; echo $PPID >parent; while :; do sleep 0.05; done";
+    ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", trainer}}}).ok());
+    const std::filesystem::path directory = job.directory;
+    const auto parent = [&] { return lines("tasks/a/1/parent"); };
+    ASSERT_TRUE(eventually([&] { return parent().ends_with('\n'); }));
+    EXPECT_EQ(exit_code(job), -1);
+    ASSERT_EQ(::kill(std::stoi(parent()), SIGUSR1), 0) << "to the batch job's shell, as Slurm's --signal=B:USR1";
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
+    EXPECT_EQ(exit_code(job), 0);
+    EXPECT_EQ(read_file(directory / "out").value(), "saved\n");
+}
+
+TEST_F(LocalBatchTest, TheNewestStateOfEarlierAttemptsIsTakenOverAndTheyStartNoMore) {
+    const std::filesystem::path tasks = work_.path() / "tasks" / "a";
+    for (const char* attempt : {"1", "2", "3"}) std::filesystem::create_directories(tasks / attempt);
+    for (const char* attempt : {"1", "2"}) {
+        std::filesystem::create_directories(tasks / attempt / "out.state");
+        ASSERT_TRUE(write_file_atomic(tasks / attempt / "out.state" / "step", attempt).ok());
+    }
+    const BatchJobRef job{job_ref("a").name, (tasks / "4").string()};
+    const BatchJob description{.ref = job,
+                               .commands = {{"cat", "out.state/step"}},
+                               .earlier_attempts = {tasks / "3", tasks / "2", tasks / "1"}};
+    ASSERT_TRUE(submit(description).ok());
+    EXPECT_TRUE(eventually([&] { return exit_code(job) == 0; }));
+    EXPECT_EQ(read_file(tasks / "4" / "stdout.jsonl").value(), "2");
+    EXPECT_FALSE(std::filesystem::exists(tasks / "2" / "out.state")) << "whoever still wrote it finds no place";
+    const BatchJobRef late{"atoll-late-3", (tasks / "3").string()};
+    ASSERT_TRUE(submit(BatchJob{.ref = late, .commands = {{"touch", "ran"}}}).ok());
+    EXPECT_TRUE(eventually([&] { return state_of(late) == BatchState::kUnknownToQueue; }));
+    EXPECT_FALSE(std::filesystem::exists(tasks / "3" / "ran"));
+}
+
+// The record's bytes are taken at the start.
+TEST_F(LocalBatchTest, TheEndIsRecordedOnAFullDisk) {
+    const std::string disk = (work_.path() / "disk").string();
+    std::filesystem::create_directories(disk);
+    if (::geteuid() != 0 || run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk})->exit_code != 0)
+        GTEST_SKIP() << "only root can mount a small file system";
+    const BatchJobRef job{job_ref("a").name, disk + "/1"};
+    const std::string fill = "cat /dev/zero >full; exit 7";
+    EXPECT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", fill}}}).ok());
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
+    EXPECT_EQ(exit_code(job), 7);
+    EXPECT_TRUE(eventually([&] { return run_command({"umount", disk})->exit_code == 0; }));
 }
 
 // Under mpirun; each Open MPI refuses this in its own way when it is not told.
@@ -193,9 +274,9 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
     const unsigned ranks = 2 * std::thread::hardware_concurrency();
     const auto job = job_ref("a");
     const std::string script = render_job_script({.ref = job, .commands = {{trainer.string()}}, .ranks = ranks});
-    ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
+    ASSERT_TRUE(submit(Submission{job, script}).ok());
     const std::filesystem::path directory = job.directory;
-    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
     std::string expected;
     for (unsigned rank = 0; rank < ranks; ++rank) expected += "of " + std::to_string(ranks) + "\n";
     EXPECT_EQ(read_file(directory / "stdout.jsonl").value(), expected) << read_file(directory / "stderr.log").value();
@@ -204,10 +285,10 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
 TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
     const auto job = job_ref("a");
     const std::string script = render_job_script({.ref = job, .commands = {{"atoll-trainer"}}, .ranks = 100'000});
-    ASSERT_TRUE(batch_->submit(transport_, {job, script}).ok());
+    ASSERT_TRUE(submit(Submission{job, script}).ok());
     const std::filesystem::path directory = job.directory;
-    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(directory / "exit.json"); }));
-    EXPECT_EQ(json::parse(read_file(directory / "exit.json").value())->at("exit_code"), 2);
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
+    EXPECT_EQ(exit_code(job), 2);
     const std::string said = read_file(directory / "stderr.log").value();
     EXPECT_TRUE(said.starts_with("atoll-trainer train: ranks: 100000 ")) << said;
 }

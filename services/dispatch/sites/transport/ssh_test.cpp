@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "services/dispatch/sites/batch/batch_system.h"
+#include "services/dispatch/sites/site.h"
 #include "shared/base/file.h"
 #include "tests/integration/test_stack.h"
 
@@ -96,7 +96,7 @@ class SshTransportTest : public testing::Test {
     TemporaryDirectory directory_;
     std::string port_;
     pid_t server_ = 0;
-    std::unique_ptr<Transport> transport_;
+    std::shared_ptr<Transport> transport_;
 };
 
 TEST_F(SshTransportTest, ArgumentsInputOutputAndStatusArriveAsTheyAre) {
@@ -142,19 +142,22 @@ TEST_F(SshTransportTest, AConnectionThatBreaksInTheMiddleIsUnknown) {
 }
 
 TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
-    const auto batch = make_local_batch(1, file("work"));
+    Facility facility;
+    facility.batch = {"local", 1};
+    facility.work_dir = file("work");
+    Site site(facility, transport_, "");
     const BatchJobRef job{"atoll-a-1", file("work") + "/tasks/a/1"};
     const std::string script = "echo run >>" + file("runs") + "\nwhile [ ! -e " + file("go") +
                                " ]; do sleep 0.02; done\n: >" + file("ended") + "\n";
-    ASSERT_TRUE(batch->submit(*transport_, {job, script}).ok());
+    ASSERT_TRUE(site.submit(job, script).ok());
     ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("runs")); }));
     stop_sshd();
     start_sshd();
-    ASSERT_TRUE(batch->submit(*transport_, {job, script}).ok());
+    ASSERT_TRUE(site.submit(job, script).ok());
     write("go", "");
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("ended")); }));
     EXPECT_EQ(read_file(file("runs")).value(), "run\n");
-    EXPECT_TRUE(batch->cancel(*transport_, job).ok());
+    EXPECT_TRUE(site.cancel(job).ok());
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
-# The local batch system's job: runs in a session of its own, in the attempt's directory. $1 slots, $2 slot locks.
-# Whoever links `jobid` first is the one job of its name, also after a submission that was killed half way.
+# The local batch system's job: runs in a session of its own, in the attempt's directory. $1 slots, $2 slot locks, $3 the
+# batch script. Whoever links `process` first is the one job of its name, also after a submission that was killed half
+# way.
 stat=$(cat "/proc/$$/stat")
 slots=$1
 locks=$2
+script=$3
 # Fields after the command's closing bracket begin with the third; the 22nd is the start time.
 set -- ${stat##*) }
-printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"jobid.$$"
-sync "jobid.$$"
-ln "jobid.$$" jobid 2>/dev/null || { rm -f "jobid.$$"; exit 0; }
-rm -f "jobid.$$"
+printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"process.$$"
+sync "process.$$"
+ln "process.$$" process 2>/dev/null || { rm -f "process.$$"; exit 0; }
+rm -f "process.$$"
 # The slot's lock is inherited by every process of the job, so it stays taken until the last of them is gone.
 if [ "$slots" -eq 1 ]; then
     exec 8>"$locks/slot.1"
@@ -22,4 +24,4 @@ else
         [ "$slot" -ne 1 ] || sleep 0.2
     done
 fi
-exec sh ./job.sh
+exec sh "$script"

@@ -1,0 +1,61 @@
+# The local batch system: processes of the machine that the scripts reach. In front stand slots=, locks= and runner=.
+# `process` has the job's process, its start time and the machine's start, which tell it from a later one of its number.
+
+queue_find() {
+    [ ! -s process ] || cat process
+}
+
+queue_put() {
+    mkdir -p "$locks" || return 75
+    ATOLL_BATCH_JOB="$2" setsid sh -c "$runner" atoll-runner "$slots" "$locks" "./$1" </dev/null >>runner.log 2>&1 &
+    waited=0
+    while [ ! -s process ]; do
+        [ "$waited" -lt 1000 ] || return 75
+        waited=$((waited + 1))
+        sleep 0.01
+    done
+    cat process
+}
+
+# NAME DIRECTORY…: prints a line for each, queued, running or absent.
+queue_ask() {
+    boot=$(cat /proc/sys/kernel/random/boot_id)
+    while [ $# -gt 0 ]; do
+        [ -d "${2%/*/*}" ] || return 75  # the file system is away
+        local_state "$2"
+        shift 2
+    done
+}
+
+local_state() {
+    state=absent
+    if [ -s "$1/process" ]; then
+        read -r pid start job_boot <"$1/process"
+        if [ "$job_boot" = "$boot" ] && stat=$(cat "/proc/$pid/stat" 2>/dev/null); then
+            [ ! -e "$1/started" ] || started=yes
+            set -- ${stat##*) }
+            # Z: it ended and nobody has read its exit status yet.
+            if [ "${20}" = "$start" ] && [ "$1" != Z ]; then
+                state=queued
+                [ -z "$started" ] || state=running
+            fi
+        fi
+    fi
+    started=
+    echo "$state"
+}
+
+queue_drop() {
+    signal=TERM
+    tries=0
+    while :; do
+        # Every process of the job carries its name in its environment.
+        pids=$(grep -lszxF "ATOLL_BATCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
+        [ -n "$pids" ] || return 0
+        [ "$tries" -lt 30 ] || signal=KILL
+        [ "$tries" -lt 100 ] || return 75
+        kill "-$signal" $pids 2>/dev/null
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+}

@@ -1,0 +1,31 @@
+# $1 directory, $2 the job's name, $3 bytes of job.sh. Standard input: job.sh. The batch system's functions stand in
+# front. Prints the job's id, or "cancelled". Exit 75: not known, ask again; 65: this job can never run, with the reason.
+# No flock: not every Lustre has it. Were two to come through, the claim in job.sh lets one of their jobs train.
+umask 077
+# Staging has made the work directory: without it the file system is away, and what was submitted before with it.
+[ -d "${1%/*/*/*}" ] || exit 75
+mkdir -p "$1" && cd "$1" || exit 75
+[ ! -e cancelled ] || { echo cancelled; exit 0; }
+cat >"job.sh.$$" || exit 75
+# A connection that broke on the way leaves a shorter file.
+[ "$(wc -c <"job.sh.$$")" -eq "$3" ] || { rm -f "job.sh.$$"; exit 75; }
+tries=0
+until mkdir submitting 2>/dev/null; do
+    # Who made it was killed: a submission takes seconds.
+    [ -z "$(find submitting -prune -mmin +2 2>/dev/null)" ] || rmdir submitting
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] || { rm -f "job.sh.$$"; exit 75; }
+    sleep 0.2
+done
+trap 'rmdir submitting' EXIT
+trap 'exit 75' HUP INT TERM
+if [ ! -s jobid ]; then
+    id=$(queue_find "$2") || exit 75
+    if [ -z "$id" ]; then
+        mv "job.sh.$$" job.sh || exit 75
+        id=$(queue_put job.sh "$2") || exit "$?"
+    fi
+    printf '%s\n' "$id" >"jobid.$$" && sync "jobid.$$" && mv "jobid.$$" jobid || exit 75
+fi
+rm -f "job.sh.$$"
+cat jobid

@@ -1,0 +1,62 @@
+#include <gtest/gtest.h>
+
+#include "services/dispatch/sites/batch/batch_system.h"
+
+namespace atl::dispatch {
+namespace {
+
+std::vector<BatchJobRef> names(const std::vector<std::string>& wanted) {
+    std::vector<BatchJobRef> jobs;
+    for (const auto& name : wanted) jobs.push_back({name, "/work/" + name});
+    return jobs;
+}
+
+// As Slurm 22.05 printed it.
+TEST(SlurmBatchTest, QueuedAndRunningJobsHaveTheirReasons) {
+    const auto answers = make_slurm_batch()->parse(
+        "squeue\natoll-a-1|206|RUNNING|None\natoll-b-1|207|PENDING|BeginTime\n"
+        "atoll-c-1|208|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority "
+        "partitions\nsacct\nend\n",
+        names({"atoll-b-1", "atoll-a-1", "atoll-c-1", "atoll-none-1"}));
+    ASSERT_TRUE(answers.ok()) << answers.error().message;
+    EXPECT_EQ(answers->at(0).state, BatchState::kQueued);
+    EXPECT_EQ(answers->at(0).reason, "BeginTime");
+    EXPECT_EQ(answers->at(1).state, BatchState::kRunning);
+    EXPECT_EQ(answers->at(1).reason, "");
+    EXPECT_TRUE(answers->at(2).reason.starts_with("Nodes required"));
+    EXPECT_EQ(answers->at(3).state, BatchState::kUnknownToQueue);
+}
+
+// Words of squeue(1) and sacct(1), not all of them seen from a real Slurm.
+TEST(SlurmBatchTest, EveryEndIsToldApart) {
+    const std::vector<std::pair<std::string, BatchEnd>> kWords = {
+        {"COMPLETED", BatchEnd::kCompleted},       {"FAILED", BatchEnd::kFailed},
+        {"OUT_OF_MEMORY", BatchEnd::kOutOfMemory}, {"TIMEOUT", BatchEnd::kTimeLimit},
+        {"DEADLINE", BatchEnd::kTimeLimit},        {"NODE_FAIL", BatchEnd::kNodeFailure},
+        {"BOOT_FAIL", BatchEnd::kNodeFailure},     {"PREEMPTED", BatchEnd::kPreempted},
+        {"CANCELLED", BatchEnd::kCancelled},       {"CANCELLED by 1003", BatchEnd::kCancelled}};
+    for (const auto& [word, end] : kWords) {
+        const auto answers =
+            make_slurm_batch()->parse("squeue\nsacct\natoll-a-1|17|" + word + "|3:0\nend\n", names({"atoll-a-1"}));
+        ASSERT_TRUE(answers.ok());
+        EXPECT_EQ(answers->at(0).state, BatchState::kEnded) << word;
+        EXPECT_EQ(answers->at(0).end, end) << word;
+        EXPECT_EQ(answers->at(0).reason, word + ": 3:0");
+    }
+}
+
+TEST(SlurmBatchTest, OfTwoJobsOfOneNameTheOneThatHasNotEndedCounts) {
+    const auto answers = make_slurm_batch()->parse(
+        "squeue\natoll-a-1|17|COMPLETED|None\natoll-a-1|18|RUNNING|None\natoll-a-1|19|CANCELLED|None\nsacct\n"
+        "atoll-a-1|16|FAILED|1:0\nend\n",
+        names({"atoll-a-1"}));
+    EXPECT_EQ(answers->at(0).state, BatchState::kRunning);
+}
+
+TEST(SlurmBatchTest, AnAnswerThatBreaksOffSaysNothing) {
+    EXPECT_EQ(make_slurm_batch()->parse("squeue\natoll-a-1|17|RUNNING|None\n", names({"atoll-a-1"})).error().code,
+              ErrorCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace atl::dispatch
