@@ -45,35 +45,34 @@ BatchJob describe_batch_job(const Task& task, const Site& site) {
     const std::string trainer = site.program("atoll-trainer");
     BatchJob job{batch_job_ref(task, site), site.facility().environment};
     std::visit(
-        Overloaded{[&](const TrainParams& train) {
-                       job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
-                                        site.path(train.path) + "/train", "--out", "out", "--config", "run.json",
-                                        "--resume"}};
-                       job.ranks = train.ranks;
-                       job.launcher = site.facility().launcher;
-                       job.run_json = train.training;
-                       for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
-                           job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
-                   },
-                   [&](const EvaluateParams& evaluate) {
-                       for (const auto& model : evaluate.models)
-                           job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest),
-                                                   "--data", site.path(evaluate.path) + "/validation"});
-                   },
-                   [&](const PrepareParams& prepare) {
-                       job.commands = {{"mkdir", "-p", "out"}};
-                       for (const std::string split : {"train", "validation"})
-                           job.commands.push_back(
-                               {trainer, "tokenize", "--tokenizer", site.model_directory(prepare.tokenizer_digest),
-                                "--input", site.path(prepare.input), "--template", prepare.prompt_template, "--out",
-                                "out/" + split, "--seq-len", std::to_string(prepare.seq_len), "--batching",
-                                prepare.batching, "--split", split, "--validation-percent",
-                                std::to_string(prepare.validation_percent)});
-                       // Kept here, as out/ moves to its final place.
-                       for (const std::string split : {"train", "validation"})
-                           job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
-                   },
-                   [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
+        Overloaded{
+            [&](const TrainParams& train) {
+                job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
+                                 site.path(train.path) + "/train", "--out", "out", "--config", "run.json", "--resume"}};
+                job.ranks = train.ranks;
+                job.launcher = site.facility().launcher;
+                job.run_json = train.training;
+                for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
+                    job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
+            },
+            [&](const EvaluateParams& evaluate) {
+                for (const auto& model : evaluate.models)
+                    job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest), "--data",
+                                            site.path(evaluate.path) + "/validation"});
+            },
+            [&](const PrepareParams& prepare) {
+                job.commands = {{"mkdir", "-p", "out"}};
+                for (const std::string split : {"train", "validation"})
+                    job.commands.push_back(
+                        {trainer, "tokenize", "--tokenizer", site.model_directory(prepare.tokenizer_digest), "--input",
+                         site.path(prepare.input), "--template", prepare.prompt_template, "--out", "out/" + split,
+                         "--seq-len", std::to_string(prepare.seq_len), "--batching", prepare.batching, "--split", split,
+                         "--validation-percent", std::to_string(prepare.validation_percent)});
+                // Kept here, as out/ moves to its final place.
+                for (const std::string split : {"train", "validation"})
+                    job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
+            },
+            [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
         task.params);
     return job;
 }

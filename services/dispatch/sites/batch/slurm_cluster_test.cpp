@@ -1,0 +1,129 @@
+#include "tests/slurm/slurm_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "services/dispatch/sites/job_script.h"
+#include "services/dispatch/sites/site.h"
+#include "shared/base/file.h"
+
+namespace atl::dispatch {
+namespace {
+
+// Sites as dispatch works with them, on a real Slurm cluster over a real ssh.
+class SlurmClusterTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (const std::string why = SlurmCluster::why_not(); !why.empty()) GTEST_SKIP() << why;
+        cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "1", "--preempt"});
+        facility_.name = "cluster";
+        facility_.transport = {"ssh", cluster_->name(), cluster_->ssh_config()};
+        facility_.batch = {"slurm", 1};
+        facility_.work_dir = cluster_->work_dir();
+        transport_ = make_ssh_transport(facility_.transport, control_.path());
+    }
+    void TearDown() override {
+        if (cluster_ == nullptr) return;
+        (void)run_command({"ssh", "-F", cluster_->ssh_config(), "-o", "ControlPath=" + control_.path().string() + "/%C",
+                           "-O", "exit", cluster_->name()});
+    }
+
+    Site site() const { return Site(facility_, transport_, ""); }
+    BatchJob job(const std::string& name, const std::string& command) const {
+        return {.ref = {"atoll-" + name + "-1", site().task_directory(name, 1)}, .commands = {{"sh", "-c", command}}};
+    }
+    Result<std::string> submit(const BatchJob& one) const { return site().submit(one.ref, render_job_script(one)); }
+    BatchAnswer answer(const BatchJob& one) const {
+        const auto answers = site().ask_batch({one.ref});
+        EXPECT_TRUE(answers.ok()) << answers.error().message;
+        return answers.ok() ? answers->at(0) : BatchAnswer();
+    }
+    static bool eventually(const std::function<bool()>& condition) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (std::chrono::steady_clock::now() < deadline) {
+            if (condition()) return true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        }
+        return false;
+    }
+    std::optional<std::int64_t> exit_code(const BatchJob& one) const {
+        const auto probe = site().probe(one.ref.directory, 0);
+        return probe.ok() ? probe->exit_code : std::nullopt;
+    }
+
+    TemporaryDirectory control_;
+    std::unique_ptr<SlurmCluster> cluster_;
+    Facility facility_;
+    std::shared_ptr<Transport> transport_;
+};
+
+TEST_F(SlurmClusterTest, AJobIsSubmittedOnceAndItsEndIsTold) {
+    const BatchJob one = job("a", "echo '{}'; exit 3");
+    const auto id = submit(one);
+    ASSERT_TRUE(id.ok()) << id.error().message;
+    EXPECT_EQ(submit(one).value(), *id);
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kEnded; }));
+    EXPECT_EQ(answer(one).end, BatchEnd::kFailed);
+    EXPECT_EQ(exit_code(one), 3);
+    // Its answer got lost, and what it had noted with it.
+    std::filesystem::remove(std::filesystem::path(one.ref.directory) / "jobid");
+    EXPECT_EQ(submit(one).value(), *id) << "found by its name";
+    EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "-o", "%j"}), one.ref.name + "\n");
+}
+
+TEST_F(SlurmClusterTest, AJobThatWaitsSaysWhy) {
+    BatchJob one = job("a", "true");
+    const std::string script = "#!/bin/sh\n#SBATCH --begin=now+1hour\n" + render_job_script(one);
+    ASSERT_TRUE(site().submit(one.ref, script).ok());
+    EXPECT_EQ(answer(one).state, BatchState::kQueued);
+    EXPECT_EQ(answer(one).reason, "BeginTime");
+    ASSERT_TRUE(site().cancel(one.ref).ok());
+    EXPECT_EQ(answer(one).end, BatchEnd::kCancelled);
+    EXPECT_EQ(submit(one).error().code, ErrorCode::kConflict);
+}
+
+TEST_F(SlurmClusterTest, ACancelledJobIsGoneAndALateSubmissionStartsNothing) {
+    const BatchJob one = job("a", "sleep 600");
+    ASSERT_TRUE(submit(one).ok());
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
+    ASSERT_TRUE(site().cancel(one.ref).ok());
+    EXPECT_EQ(answer(one).end, BatchEnd::kCancelled);
+    const BatchJob late = job("late", "touch ran");
+    ASSERT_TRUE(site().cancel(late.ref).ok());
+    std::filesystem::remove(std::filesystem::path(late.ref.directory) / "cancelled");  // as if it had passed by then
+    ASSERT_TRUE(submit(late).ok());
+    EXPECT_TRUE(eventually([&] { return answer(late).state == BatchState::kEnded; }));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(late.ref.directory) / "ran"));
+}
+
+TEST_F(SlurmClusterTest, APreemptedJobIsToldFromAFailedOne) {
+    const BatchJob one = job("a", "sleep 600");
+    ASSERT_TRUE(site().submit(one.ref, "#!/bin/sh\n#SBATCH --exclusive\n" + render_job_script(one)).ok());
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
+    const BatchJob urgent = job("urgent", "true");
+    ASSERT_TRUE(
+        site().submit(urgent.ref, "#!/bin/sh\n#SBATCH -p urgent --exclusive\n" + render_job_script(urgent)).ok());
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kEnded; }));
+    EXPECT_EQ(answer(one).end, BatchEnd::kPreempted) << answer(one).reason;
+}
+
+TEST_F(SlurmClusterTest, AControllerThatIsAwayIsNotKnown) {
+    const BatchJob one = job("a", "true");
+    cluster_->kill("slurmctld");
+    EXPECT_EQ(submit(one).error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(site().ask_batch({one.ref}).error().code, ErrorCode::kUnavailable);
+    cluster_->start();
+    EXPECT_TRUE(eventually([&] { return submit(one).ok(); }));
+}
+
+TEST_F(SlurmClusterTest, AJobThatCanNeverRunIsRefusedWithTheReason) {
+    const BatchJob one = job("a", "true");
+    const auto refused = site().submit(one.ref, "#!/bin/sh\n#SBATCH --partition=none\n" + render_job_script(one));
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("partition"), std::string::npos) << refused.error().message;
+}
+
+}  // namespace
+}  // namespace atl::dispatch
