@@ -136,8 +136,8 @@ Json read_site(const fs::path& work) {
             for (const std::string what : {"out", "out.state"})
                 if (fs::exists(attempt.path() / what))
                     site["left"].push_back(fs::relative(attempt.path() / what, work).string());
-            const auto exit = read_file(attempt.path() / "exit.json");
-            const auto code = exit.ok() ? json::parse(*exit) : Result<Json>(exit.error());
+            const auto end = read_file(attempt.path() / "end.json");
+            const auto code = end.ok() ? json::parse(*end) : Result<Json>(end.error());
             if (!code.ok() || code->value("exit_code", -1) != 0 || !fs::exists(attempt.path() / "run.json")) continue;
             site["trained"].push_back(
                 {{"task", task.path().filename()}, {"attempt", std::stoi(attempt.path().filename())}});

@@ -75,7 +75,7 @@ class KillInstantTest : public KillTest, public testing::WithParamInterface<Inst
     void add_slow_sync() {
         constexpr const char* kSync = R"sh(#!/bin/sh
 here=${0%/*}/programs
-case $1 in jobid.*) echo "$1" >>"$here/sync"; while [ -e "$here/sync.waits" ]; do sleep 0.05; done ;; esac
+case $1 in process.*) echo "$1" >>"$here/sync"; while [ -e "$here/sync.waits" ]; do sleep 0.05; done ;; esac
 exec /bin/sync "$@"
 )sh";
         const auto file = directory_.path() / "sync";
