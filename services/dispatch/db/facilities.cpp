@@ -120,7 +120,7 @@ Status update_facility(pg::Connection& connection, const StoredFacility& before,
     return {};
 }
 
-Status look_at_once(pg::Transaction& transaction, const std::vector<std::string>& names) {
+Status look_at_once(pg::Transaction& transaction, const std::set<std::string>& names) {
     // In one order, so that no two wait for one another.
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "UPDATE facilities f SET retry_at = NULL FROM (SELECT name FROM facilities WHERE name IN (SELECT "

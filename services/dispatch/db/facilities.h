@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ Status update_facility(pg::Connection& connection, const StoredFacility& before,
 Status record_answer(pg::Connection& connection, const std::string& name, bool has_answered, std::int64_t retry_ms,
                      std::int64_t retry_ms_max);
 // Whoever has new work for facilities that are left alone has one look at them now.
-Status look_at_once(pg::Transaction& transaction, const std::vector<std::string>& names);
+Status look_at_once(pg::Transaction& transaction, const std::set<std::string>& names);
 // Those that gave no answer when they were last asked, and since when, in Unix milliseconds.
 Result<std::map<std::string, std::int64_t>> silent_facilities(pg::Connection& connection);
 

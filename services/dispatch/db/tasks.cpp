@@ -187,8 +187,6 @@ Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks
     ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO tasks (" + columns + ") SELECT " + columns +
                                                 " FROM jsonb_populate_recordset(NULL::tasks, $1::jsonb)",
                                             {rows}));
-    std::vector<std::string> facilities;
-    for (const Task& task : tasks) facilities.push_back(task.facility);
     return look_at_once(transaction, facilities);
 }
 
