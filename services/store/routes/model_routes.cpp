@@ -196,7 +196,7 @@ Result<Response> get_version(Routing&, Transaction& transaction, const Request& 
     return full_version_response(stored);
 }
 
-Status may_read(pg::Connection& connection, const auth::Principal& principal, const std::string& digest) {
+Status may_read_by_scope(pg::Connection& connection, const auth::Principal& principal, const std::string& digest) {
     Status named = may_read_version(principal, digest);
     if (named.ok() || !principal.scope || !principal.scope->read_updates) return named;
     ATOLL_TRY(const bool is_update, is_update_of_round(connection, *principal.scope, digest));
@@ -205,7 +205,7 @@ Status may_read(pg::Connection& connection, const auth::Principal& principal, co
 
 Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const Request& request) {
     const std::string& digest = request.param("digest");
-    ATOLL_RETURN_IF_ERROR(may_read(transaction.connection(), *request.principal, digest));
+    ATOLL_RETURN_IF_ERROR(may_read_by_scope(transaction.connection(), *request.principal, digest));
     if (request.principal->role == Role::kFacility) ATOLL_RETURN_IF_ERROR(record_reading(transaction, digest));
     ATOLL_TRY(const StoredVersion stored, find_version_anywhere(transaction.connection(), digest));
     return full_version_response(stored);
