@@ -23,6 +23,7 @@ class SlurmClusterTest : public testing::Test {
         facility_.batch = {"slurm", 1};
         facility_.work_dir = cluster_->work_dir();
         transport_ = make_ssh_transport(facility_.transport, control_.path());
+        ASSERT_TRUE(transport_->run({"mkdir \"$1\"", {facility_.work_dir}, {}}).ok());
     }
     void TearDown() override {
         if (cluster_ == nullptr) return;

@@ -145,6 +145,7 @@ TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     Facility facility;
     facility.batch = {"local", 1};
     facility.work_dir = file("work");
+    std::filesystem::create_directory(facility.work_dir);
     Site site(facility, transport_, "");
     const BatchJobRef job{"atoll-a-1", file("work") + "/tasks/a/1"};
     const std::string script = "echo run >>" + file("runs") + "\nwhile [ ! -e " + file("go") +

@@ -25,7 +25,7 @@ Result<CommandResult> run_framed(const RemoteScript& script, const std::vector<s
     options.output_bytes_max = kOutputBytesMax;
     auto raw = run_command(argv, options);
     if (!raw.ok()) return no_answer("cannot start " + argv.front() + ": " + raw.error().message);
-    const bool is_too_long = raw->timed_out && script.is_transfer;
+    const bool is_too_long = raw->timed_out && script.is_transfer && !stop.stop_requested();
     auto answer = unframe(std::move(raw).value(), nonce);
     if (!answer.ok() && is_too_long) return unavailable(answer.error().message);  // the site was there all the time
     return answer;

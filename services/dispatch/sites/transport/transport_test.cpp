@@ -42,6 +42,11 @@ TEST(LocalTransportTest, ATransferThatTakesTooLongIsNoSilenceOfTheSite) {
         EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
         EXPECT_EQ(is_silence(result.error()), !is_transfer);
     }
+    std::stop_source stopped;
+    stopped.request_stop();
+    const auto ended =
+        make_local_transport(stopped.get_token())->run({"sleep 60", {}, {}, std::chrono::hours(1), true});
+    EXPECT_TRUE(is_silence(ended.error())) << "we have ended it ourselves";
     EXPECT_FALSE(is_silence(unavailable("the store is away")));
 }
 
