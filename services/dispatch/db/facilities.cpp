@@ -147,9 +147,11 @@ Status record_answer(pg::Connection& connection, const std::string& name, bool h
             {name}));
         return {};
     }
+    // Many tasks may have asked at once: within a pause nothing is counted, else one short outage would make it long.
     ATOLL_TRY(const pg::Rows rows,
-              connection.query("UPDATE facilities SET unknown_answers = unknown_answers + 1, silent_since = "
-                               "coalesce(silent_since, now()) WHERE name = $1 RETURNING unknown_answers",
+              connection.query("UPDATE facilities SET unknown_answers = unknown_answers + CASE WHEN retry_at > now() "
+                               "THEN 0 ELSE 1 END, silent_since = coalesce(silent_since, now()) WHERE name = $1 "
+                               "RETURNING unknown_answers",
                                {name}));
     if (rows.empty()) return {};
     const std::chrono::milliseconds pause =

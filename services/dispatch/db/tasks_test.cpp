@@ -66,5 +66,17 @@ TEST_F(TasksTest, ALeaseThatRanOutBeforeItsTaskWasReadGivesNothing) {
     EXPECT_FALSE(late->has_value()) << "of a task that is over";
 }
 
+TEST_F(TasksTest, WhatManyTasksMeetInOneOutageOfAFacilityCountsOnce) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    const auto count_after_silence = [&](int answers) {
+        for (int i = 0; i < answers; ++i) EXPECT_TRUE(record_answer(connection, "leonardo", false, 60000, 600000).ok());
+        return connection.query("SELECT unknown_answers AS n FROM facilities").value().integer(0, "n");
+    };
+    EXPECT_EQ(count_after_silence(8), 1);
+    ASSERT_TRUE(connection.query("UPDATE facilities SET retry_at = now()").ok());
+    EXPECT_EQ(count_after_silence(8), 2);
+}
+
 }  // namespace
 }  // namespace atl::dispatch
