@@ -7,11 +7,10 @@
 
 namespace atl::fault {
 
-// All that a run has left behind, as find_broken_promises() wants it:
+// All that a run has left behind, as check_promises() wants it:
 //   "submitted"     what was asked for (job_load.h)
 //   "dispatch"      {"jobs", "rounds", "tasks", "attempts", "events": rows of these tables, "outbox", "dead_letters"}
 //   "aggregation"   {"aggregations": rows, "outbox", "dead_letters"}
-//   "registry"      {"outbox"?…} are not kept: it has no events
 //   "store"         {"versions": as its REST API shows them, with "model" and "manifest", "outbox"}
 //   "blobs"         {name: "whole" | "damaged"} of those that the manifests name; one that is not there is left out
 //   "kafka"         [{"topic", "key", "id", "type", "data"}] in the order of each partition
