@@ -1,7 +1,5 @@
 #include "tests/fault/supervisor.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <future>
@@ -154,9 +152,7 @@ Status Supervisor::start_second(const std::string& component) {
     const std::string service = component.substr(kSecond.size());
     ATOLL_TRY(const std::string text, read_file(stack_ / "config" / (service + ".yaml")));
     const fs::path config = stack_ / "config" / ("second-" + service + ".yaml");
-    // Its path may be too long for a socket; only `atoll up` needs to know where it listens.
-    const fs::path socket = fs::path("/tmp") / ("atoll-fault-" + std::to_string(::getpid()) + "-" + service);
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(config, second_configuration(text, socket), 0600));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(config, second_configuration(text, sockets_.path() / service), 0600));
     ATOLL_TRY(const pid_t pid,
               start_daemon({programs_ / ("atoll-" + service), "--config", config},
                            {.log = stack_ / "logs" / (component + ".log"), .environment = {}, .directory = "/"}));

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "shared/base/file.h"
 #include "shared/base/result.h"
 #include "tests/fault/processes.h"
 
@@ -42,6 +43,7 @@ class Supervisor {
 
     std::filesystem::path programs_;
     std::filesystem::path stack_;
+    TemporaryDirectory sockets_{"atoll-fault"};  // of the second ones: the stack's own path may be too long for one
     mutable std::mutex mutex_;
     std::map<std::string, Clock::time_point> restarts_;
     std::map<std::string, Process> seconds_;
