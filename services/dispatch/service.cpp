@@ -43,29 +43,23 @@ class Service : public service::Running {
           key_watch_(issuer, settings_.private_key_file),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
-          workers_(context.pool, settings_, service::instance_name(context.settings), topics_, runner_, context.metrics,
-                   std::move(seams)),
+          workers_(context.pool, context.settings.postgres, settings_, service::instance_name(context.settings),
+                   topics_, runner_, context.metrics, std::move(seams)),
           pruner_(context.pool, settings_.keep, context.metrics),
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
               [this](pg::Transaction& transaction, const events::Event& event) {
-                  const Status status = apply_aggregation_event(transaction, catalog_, topics_, event);
-                  workers_.wake();
-                  return status;
+                  return apply_aggregation_event(transaction, catalog_, topics_, event);
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool, catalog_, topics_,        runner_,
-                   feed_,        issuer,   settings_.keep, [this] { workers_.wake(); }} {
+          routing_{context.pool, catalog_, topics_, runner_, feed_, issuer, settings_.keep} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);
         add_job_reading_routes(context.server, routing_);
         add_token_routes(context.server, routing_);
-        service::add_dead_letter_routes(context.server, context.pool, [this](const std::string& id) {
-            const Status status = answers_.replay(id);
-            workers_.wake();
-            return status;
-        });
+        service::add_dead_letter_routes(context.server, context.pool,
+                                        [this](const std::string& id) { return answers_.replay(id); });
     }
 
     Status ready() override {

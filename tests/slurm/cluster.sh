@@ -92,6 +92,7 @@ SelectTypeParameters=CR_Core_Memory
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
+MessageTimeout=3
 SlurmctldTimeout=10
 SlurmdTimeout=10
 MinJobAge=300

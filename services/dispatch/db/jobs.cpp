@@ -79,7 +79,7 @@ Status resume(pg::Transaction& transaction, const std::string& job) {
         {job}));
     ATOLL_RETURN_IF_ERROR(
         transaction.query("UPDATE jobs SET state = 'running', paused_at = NULL WHERE id = $1", {job}));
-    return {};
+    return tell_workers(transaction);
 }
 
 }  // namespace

@@ -162,6 +162,11 @@ Status insert_preparation(pg::Transaction& transaction, const std::string& id, c
     return {};
 }
 
+Status tell_workers(pg::Transaction& transaction) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(std::string("NOTIFY ") + kTaskChannel));
+    return {};
+}
+
 Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks) {
     if (tasks.empty()) return {};
     std::set<std::string> facilities;
@@ -187,6 +192,7 @@ Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks
     ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO tasks (" + columns + ") SELECT " + columns +
                                                 " FROM jsonb_populate_recordset(NULL::tasks, $1::jsonb)",
                                             {rows}));
+    ATOLL_RETURN_IF_ERROR(tell_workers(transaction));
     return look_at_once(transaction, facilities);
 }
 
@@ -204,7 +210,7 @@ Status request_cancel(pg::Transaction& transaction, const std::vector<std::strin
         transaction.query("UPDATE tasks SET cancel_requested = true, next_step_at = now() WHERE id = ANY($1::text[]) "
                           "AND state IN ('pending', 'running')",
                           {sql_array(tasks)}));
-    return {};
+    return tell_workers(transaction);
 }
 
 Status abandon_tasks(pg::Transaction& transaction, const std::string& facility, const std::string& who) {

@@ -39,6 +39,9 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
 // The preparation that a task belongs to.
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
                           const std::string& created_by);
+// Whoever LISTENs to it hears, once that is committed, that tasks have become due.
+inline constexpr const char* kTaskChannel = "dispatch_tasks";
+Status tell_workers(pg::Transaction& transaction);
 Status insert_task(pg::Transaction& transaction, const Task& task);
 Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks);
 // `reasons`, by task, are shown as the errors of those that have one.

@@ -50,6 +50,23 @@ TEST_F(TasksTest, ACommitThatLostItsAnswerCannotBeAppliedTwice) {
     EXPECT_EQ(again.error().code, ErrorCode::kPreconditionFailed);
 }
 
+// What tells of it before the commit makes a worker look, find nothing, and sleep.
+TEST_F(TasksTest, WorkersHearOfTasksOnceTheyAreCommitted) {
+    auto listener = connect();
+    auto connection = connect();
+    ASSERT_TRUE(listener.query(std::string("LISTEN ") + kTaskChannel).ok());
+    const auto is_told = [&](std::chrono::seconds time) {
+        return !listener.wait_for_notifications(time).value().empty();
+    };
+    add_task(connection, "t1");
+    EXPECT_TRUE(is_told(std::chrono::seconds(30)));
+    auto transaction = pg::Transaction::begin(connection).value();
+    ASSERT_TRUE(request_cancel(transaction, {"t1"}, {}).ok());
+    EXPECT_FALSE(is_told(std::chrono::seconds(0)));
+    ASSERT_TRUE(transaction.commit().ok());
+    EXPECT_TRUE(is_told(std::chrono::seconds(30)));
+}
+
 TEST_F(TasksTest, ALeaseThatRanOutBeforeItsTaskWasReadGivesNothing) {
     auto connection = connect();
     add_task(connection, "t1");

@@ -116,9 +116,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };
-    auto response = service::idempotent(routing.pool, request, before, insert);
-    routing.wake();
-    return response;
+    return service::idempotent(routing.pool, request, before, insert);
 }
 
 Status cancel(Routing& routing, pg::Transaction& transaction, const std::string& id) {
@@ -149,14 +147,12 @@ Status require_owner(pg::Connection& connection, const Request& request) {
 // A change of a job's state; safe to repeat.
 template <Status (*change)(Routing&, pg::Transaction&, const std::string&)>
 Result<Response> change_job(Routing& routing, const Request& request) {
-    auto response = service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
+    return service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_owner(transaction.connection(), request));
         ATOLL_RETURN_IF_ERROR(change(routing, transaction, request.param("id")));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);
     });
-    routing.wake();
-    return response;
 }
 
 // A transaction of its own for each step: see delete_job().

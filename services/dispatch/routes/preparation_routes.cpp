@@ -59,9 +59,7 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
         return Response::json(202, view).with("Location", "/v1/preparations/" + id);
     };
-    auto response = service::idempotent(routing.pool, request, before, insert);
-    routing.wake();
-    return response;
+    return service::idempotent(routing.pool, request, before, insert);
 }
 
 Result<Response> get_preparations(Routing&, pg::Transaction& transaction, const Request& request) {

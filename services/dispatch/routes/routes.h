@@ -21,7 +21,6 @@ struct Routing {
     EventFeed& feed;
     auth::Issuer issuer;
     Keep keep;
-    std::function<void()> wake;  // there is new work for the workers
 };
 
 void add_facility_routes(http::Server& server, Routing& routing);

@@ -49,8 +49,8 @@ Task cleaning_after(const Task& preparation) {
 
 }  // namespace
 
-WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, std::string instance, const Topics& topics,
-                       AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams)
+WorkerPool::WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settings& settings, std::string instance,
+                       const Topics& topics, AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams)
     : pool_(pool),
       settings_(settings),
       terms_{std::chrono::seconds(settings.lease_s), std::move(instance)},
@@ -58,13 +58,13 @@ WorkerPool::WorkerPool(pg::Pool& pool, const Settings& settings, std::string ins
       runner_(runner),
       metrics_(metrics),
       seams_(std::move(seams)),
-      workers_(pool, options()) {}
+      workers_(pool, options(conninfo)) {}
 
 WorkerPool::~WorkerPool() {
     runner_.stop();
 }
 
-pg::LeaseWorkers::Options WorkerPool::options() {
+pg::LeaseWorkers::Options WorkerPool::options(const std::string& conninfo) {
     return {.name = "dispatch workers",
             .threads = settings_.workers,
             .terms = terms_,
@@ -74,7 +74,9 @@ pg::LeaseWorkers::Options WorkerPool::options() {
                 ATOLL_TRY(auto connection, pool_.acquire());
                 return time_to_next_task(*connection, kIdleMax);
             },
-            .duties = {[this] { return close_late_rounds(); }, [this] { return count(); }}};
+            .duties = {[this] { return close_late_rounds(); }, [this] { return count(); }},
+            .channel = kTaskChannel,
+            .conninfo = conninfo};
 }
 
 Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
@@ -92,7 +94,7 @@ Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
         ATOLL_RETURN_IF_ERROR(write(*leased, change, heard));
         next_in_ms = change.next_in_ms;
     }
-    if (next_in_ms == 0) wake();
+    if (next_in_ms == 0) workers_.wake();
     return true;
 }
 

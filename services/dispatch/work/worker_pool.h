@@ -24,15 +24,13 @@ struct WorkerSeams {
 // leases, watches deadlines and counts. Any number of processes may run such a pool on one database.
 class WorkerPool {
   public:
-    // `instance`: service::instance_name(), who holds the leases.
-    WorkerPool(pg::Pool& pool, const Settings& settings, std::string instance, const Topics& topics,
-               AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams = {});
+    // `conninfo`: of the pool's database; `instance`: service::instance_name(), who holds the leases.
+    WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settings& settings, std::string instance,
+               const Topics& topics, AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams = {});
     ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 
-    void wake() { workers_.wake(); }  // new work may be due
-
   private:
-    pg::LeaseWorkers::Options options();
+    pg::LeaseWorkers::Options options(const std::string& conninfo);
     Result<bool> work_once(pg::HeldLeases& held);  // false: nothing was due
     // What a step has heard of the site: nothing, as it was not asked, an answer, or silence.
     enum class Heard { kNotAsked, kAnswer, kSilence };
