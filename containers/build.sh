@@ -7,7 +7,7 @@ shift
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q
 # Not the stack's own programs, nor what only tests need.
-grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|nodejs|fortunes|git|curl|procps|openssh)' packages.txt |
+grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|wrk|nodejs|fortunes|git|curl|procps|openssh|slurm|munge)' packages.txt |
     xargs apt-get install -y -q --no-install-recommends
 cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF ${ATOLL_CMAKE_OPTIONS:-}
 cmake --build build/release -j "$(nproc)" --target "$@"
