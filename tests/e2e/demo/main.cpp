@@ -318,7 +318,8 @@ Status Demo::finish() {
 }
 
 Status Demo::down() {
-    if (!fs::exists(work("stack"))) return {};
+    // There is none, or `atoll down --delete` has deleted it, which keeps its logs.
+    if (!fs::exists(work("stack/stack.json"))) return {};
     if (run_attached({program("atoll"), "down", "--cancel-jobs", "--state", work("stack")}) != 0)
         return internal_error("`atoll down` failed; its words are above");
     return {};
