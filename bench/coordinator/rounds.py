@@ -5,7 +5,7 @@
 
 Starts a stack of its own with two facilities of this machine, a Llama of some 40,000 parameters and a job without
 evaluations. All times are those that Postgres noted: when the last training task of a round was done, when the round was
-closed with its global version, and when the first step of the next round's tasks, their staging, was in a worker's hands.
+closed with its global version, and when a worker had taken each of the next round's tasks.
 """
 import argparse
 import json
@@ -22,8 +22,7 @@ CONFIG = {
     "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
     "hidden_act": "silu", "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "tie_word_embeddings": False, "torch_dtype": "float16", "initializer_range": 0.02, "bos_token_id": 1, "eos_token_id": 2}
-# The first note of a task's attempt is written when its first step ended; staging what lies at the site already takes
-# some milliseconds of it.
+# A worker that has taken a task writes its attempt down before the first step.
 TURNS = """
     WITH trained AS (SELECT round, max(finished_at) AS last FROM tasks WHERE job_id = '{job}' AND kind = 'train' GROUP BY round),
          begun AS (SELECT t.round, max(a.created_at) AS first FROM tasks t JOIN attempts a ON a.task_id = t.id

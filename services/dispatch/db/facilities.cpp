@@ -19,10 +19,8 @@ Result<StoredFacility> read(const pg::Rows& rows, int row) {
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{
-        std::move(facility).value(),  rows.is_null(row, "devices") ? Json() : rows.json(row, "devices"),
-        rows.integer(row, "version"), rows.text(row, "created_at"),
-        rows.text(row, "updated_at"), rows.is_null(row, "silent_since") ? "" : rows.text(row, "silent_since")};
+    return StoredFacility{std::move(facility).value(),  rows.json(row, "devices"),    rows.integer(row, "version"),
+                          rows.text(row, "created_at"), rows.text(row, "updated_at"), rows.text(row, "silent_since")};
 }
 
 }  // namespace

@@ -138,15 +138,13 @@ Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string&
     return parse_job_state(rows.text(0, "state"));
 }
 
-Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
-    ATOLL_RETURN_IF_ERROR(transaction.query("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", {id}));
-    return load_job(transaction, id);
-}
+namespace {
 
-Result<JobView> load_job(pg::Transaction& transaction, const std::string& id) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        transaction.query("SELECT spec, state, base_digest, current_round, records FROM jobs WHERE id = $1", {id}));
+// `lock`: what SQL is to do to the job's row, or nothing.
+Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& id, const std::string& lock) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query(
+                  "SELECT spec, state, base_digest, current_round, records FROM jobs WHERE id = $1" + lock, {id}));
     if (rows.empty()) return not_found("there is no job " + id, "id");
     JobView job;
     job.id = id;
@@ -167,6 +165,16 @@ Result<JobView> load_job(pg::Transaction& transaction, const std::string& id) {
     ATOLL_TRY(job.silent_since_ms, silent_facilities(transaction.connection()));
     ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
     return job;
+}
+
+}  // namespace
+
+Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id) {
+    return read_job_view(transaction, id, " FOR UPDATE");
+}
+
+Result<JobView> load_job(pg::Transaction& transaction, const std::string& id) {
+    return read_job_view(transaction, id, "");
 }
 
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,

@@ -203,13 +203,10 @@ Status insert_task(pg::Transaction& transaction, const Task& task) {
 Status request_cancel(pg::Transaction& transaction, const std::vector<std::string>& tasks,
                       const std::map<std::string, std::string>& reasons) {
     if (tasks.empty()) return {};
-    for (const auto& [task, why] : reasons)
-        ATOLL_RETURN_IF_ERROR(transaction.query(
-            "UPDATE tasks SET error = $2 WHERE id = $1 AND state IN ('pending', 'running')", {task, why}));
-    ATOLL_RETURN_IF_ERROR(
-        transaction.query("UPDATE tasks SET cancel_requested = true, next_step_at = now() WHERE id = ANY($1::text[]) "
-                          "AND state IN ('pending', 'running')",
-                          {sql_array(tasks)}));
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE tasks SET cancel_requested = true, next_step_at = now(), error = coalesce($2::jsonb->>id, error) WHERE "
+        "id = ANY($1::text[]) AND state IN ('pending', 'running')",
+        {sql_array(tasks), Json(reasons)}));
     return tell_workers(transaction);
 }
 

@@ -85,7 +85,6 @@ Json progress_json(const Attempt& attempt) {
             {"partial_reads", attempt.partial_reads},
             {"lines", std::move(lines)},
             {"last_step", attempt.last_step ? to_json(*attempt.last_step) : Json()},
-            {"queue_reason", attempt.queue_reason},
             {"interruptions", attempt.interruptions},
             {"queue_misses", attempt.queue_misses},
             {"missing_since_ms", attempt.missing_since_ms},
@@ -100,7 +99,6 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.log_offset = count("log_offset");
     attempt.log_lines = count("log_lines");
     attempt.partial_reads = count("partial_reads");
-    attempt.queue_reason = reader.required_string("queue_reason");
     attempt.interruptions = count("interruptions");
     attempt.queue_misses = count("queue_misses");
     attempt.missing_since_ms = count("missing_since_ms");

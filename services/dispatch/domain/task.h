@@ -52,7 +52,6 @@ struct Attempt {
     std::optional<SummaryLine> summary;   // train
     std::vector<EvaluationLine> results;  // evaluate: in the order of the models
     std::optional<StepLine> last_step;    // train: the newest
-    std::string queue_reason;             // the batch system's: why the job waits, or how it ended
     std::int64_t interruptions = 0;       // of the task's batch jobs in a row without a step of training between them
     std::int64_t queue_misses = 0;        // answers in a row that did not know the batch job
     std::int64_t missing_since_ms = 0;    // the first of them

@@ -199,8 +199,6 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
                         const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;
-    if (attempt.queue_reason != answer.reason) change.is_news = true;
-    attempt.queue_reason = answer.reason;
     if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning) {
         attempt.queue_misses = 0;
         return;

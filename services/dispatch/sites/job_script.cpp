@@ -37,16 +37,6 @@ std::string render_launcher(const BatchJob& job) {
     return text + " ";
 }
 
-}  // namespace
-
-std::string render_exports(const std::map<std::string, std::string>& environment) {
-    std::string text;
-    for (const auto& [name, value] : environment) text += "export " + name + "=" + shell_quote(value) + "\n";
-    return text;
-}
-
-namespace {
-
 // One start counts: a batch system may start a job again, a submission may have come twice or only now. What earlier
 // attempts of the task left in a queue starts nothing any more either, and their newest state is taken over; where
 // there is none the trainer begins anew.
@@ -88,6 +78,12 @@ await() {
 )sh";
 
 }  // namespace
+
+std::string render_exports(const std::map<std::string, std::string>& environment) {
+    std::string text;
+    for (const auto& [name, value] : environment) text += "export " + name + "=" + shell_quote(value) + "\n";
+    return text;
+}
 
 std::string render_job_script(const BatchJob& job) {
     std::string script = "#!/bin/sh\n# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
