@@ -50,7 +50,7 @@ class AttemptRunner {
     Result<Outcome> collect(const Task& task, Site& site);
     Result<Outcome> push_update(const Task& task, const TrainParams& train, Site& site);
     Result<Outcome> clean(const Task& task, Site& site);
-    // For the site's transfers: reads these versions and, where the task trains, writes its update.
+    // For the site's transfers: reads the versions that the task needs and, where it trains, writes its update.
     Result<std::string> issue_token(const Task& task) const;
 
     const Settings& settings_;

@@ -9,6 +9,7 @@
 #include "services/dispatch/sites/job_script.h"
 #include "services/dispatch/sites/site.h"
 #include "shared/base/file.h"
+#include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
 namespace {
@@ -74,15 +75,6 @@ class LocalBatchTest : public testing::Test {
     Status cancel(const std::string& name) const { return site(transport_).cancel(job_ref(name)); }
     BatchState state_of(const BatchJobRef& job) const { return site(transport_).ask_batch({job}).value().at(0).state; }
     BatchState state(const std::string& name) const { return state_of(job_ref(name)); }
-    template <class Condition>
-    bool eventually(Condition condition) {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-        while (std::chrono::steady_clock::now() < deadline) {
-            if (condition()) return true;
-            std::this_thread::sleep_for(milliseconds(20));
-        }
-        return false;
-    }
     // Of its record; -1: it has not ended.
     static int exit_code(const BatchJobRef& job) {
         const auto text = read_file(std::filesystem::path(job.directory) / "end.json");
@@ -260,8 +252,11 @@ TEST_F(LocalBatchTest, TheEndIsRecordedOnAFullDisk) {
     if (::geteuid() != 0 || run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk})->exit_code != 0)
         GTEST_SKIP() << "only root can mount a small file system";
     const BatchJobRef job{job_ref("a").name, disk + "/1"};
+    // The disk fills only after the submission has written its own record.
+    const std::string wait = "while [ ! -e " + work_.path().string() + "/go ]; do sleep 0.02; done; ";
     const std::string fill = "cat /dev/zero >full; exit 7";
-    EXPECT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", fill}}}).ok());
+    EXPECT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", wait + fill}}}).ok());
+    let_go();
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
     EXPECT_EQ(exit_code(job), 7);
     EXPECT_TRUE(eventually([&] { return run_command({"umount", disk})->exit_code == 0; }));

@@ -84,14 +84,6 @@ class SshTransportTest : public testing::Test {
         ::waitpid(server_, nullptr, 0);
         server_ = 0;
     }
-    static bool eventually(const std::function<bool()>& condition) {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-        while (std::chrono::steady_clock::now() < deadline) {
-            if (condition()) return true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        return false;
-    }
 
     TemporaryDirectory directory_;
     std::string port_;
