@@ -39,7 +39,7 @@ class Service : public service::Running {
           broker_(brokers_),
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer),
-          runner_(settings_, catalog_, issuer, context.pool),
+          runner_(settings_, catalog_, issuer, context.pool, seams.make_site),
           key_watch_(issuer, settings_.private_key_file),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),

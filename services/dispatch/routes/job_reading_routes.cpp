@@ -132,9 +132,9 @@ void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::
     const Task& task = place.task;
     const auto read = [&routing, place, lines, bytes](const std::string& file) -> Result<std::string> {
         ATOLL_RETURN_IF_ERROR(place.facility);
-        Site site = routing.runner.site(place.facility->facility);
-        const std::string directory = site.task_directory(place.task.id, place.task.attempt->number);
-        ATOLL_TRY(const std::string text, site.tail(directory + "/" + file, bytes));
+        const auto site = routing.runner.site(place.facility->facility);
+        const std::string directory = site->task_directory(place.task.id, place.task.attempt->number);
+        ATOLL_TRY(const std::string text, site->tail(directory + "/" + file, bytes));
         return last_lines(text, lines);
     };
     for (const char* file : {"stdout.jsonl", "stderr.log"}) {

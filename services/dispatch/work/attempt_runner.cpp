@@ -2,7 +2,7 @@
 
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/sites/failure_text.h"
-#include "services/dispatch/sites/job_script.h"
+#include "services/dispatch/sites/script_site.h"
 #include "services/dispatch/work/preparation.h"
 #include "shared/base/contained.h"
 #include "shared/json/printable.h"
@@ -79,17 +79,24 @@ BatchJob describe_batch_job(const Task& task, const Site& site) {
 
 }  // namespace
 
-AttemptRunner::AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool)
-    : settings_(settings), catalog_(catalog), issuer_(std::move(issuer)), pool_(pool) {}
+AttemptRunner::AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool,
+                             SiteFactory make_site)
+    : settings_(settings),
+      catalog_(catalog),
+      issuer_(std::move(issuer)),
+      pool_(pool),
+      make_site_(std::move(make_site)) {}
 
-Site AttemptRunner::site(const Facility& facility) {
+std::unique_ptr<Site> AttemptRunner::site(const Facility& facility) {
+    if (make_site_) return make_site_(facility);
     const std::lock_guard lock(mutex_);
     Connection& connection = connections_[facility.name];
     if (connection.transport == nullptr || connection.spec != facility.transport)
         connection = {facility.transport,
                       make_transport(facility.transport, settings_.control_directory, stop_.get_token())};
     // At a remote site nothing is known of our own directories: there the programs are found in PATH.
-    return Site(facility, connection.transport, facility.transport.kind == "local" ? settings_.programs : "");
+    return std::make_unique<ScriptSite>(facility, connection.transport,
+                                        facility.transport.kind == "local" ? settings_.programs : "");
 }
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
@@ -97,8 +104,8 @@ const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
 }
 
 Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
-    Site at = site(facility);
-    auto outcome = run_step(task, at, now_ms);
+    const auto at = site(facility);
+    auto outcome = run_step(task, *at, now_ms);
     if (outcome.ok()) return std::move(outcome).value();
     Outcome failure = outcome_of(task, outcome.error());
     if (auto* unknown = std::get_if<Unreachable>(&failure)) unknown->is_silent = is_silence(outcome.error());
@@ -106,8 +113,8 @@ Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int6
 }
 
 Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
-    Site at = site(facility);
-    const Status status = at.cancel(batch_job_ref(task, at));
+    const auto at = site(facility);
+    const Status status = at->cancel(batch_job_ref(task, *at));
     if (status.ok()) return Cancelled{};
     return Unreachable{json::printable(describe(status.error())), is_silence(status.error())};
 }
@@ -160,13 +167,13 @@ Result<std::string> AttemptRunner::issue_token(const Task& task) const {
 
 Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
     ATOLL_TRY(const std::string token, issue_token(task));
-    ATOLL_RETURN_IF_ERROR(site.stage(needed_versions(task.params), owner(task), settings_.store_url_for_sites, token));
+    ATOLL_RETURN_IF_ERROR(
+        site.stage({needed_versions(task.params), owner(task), settings_.store_url_for_sites, token}));
     return Outcome(Staged{});
 }
 
 Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
-    const BatchJob job = describe_batch_job(task, site);
-    ATOLL_TRY(const std::string id, site.submit(job.ref, render_job_script(job)));
+    ATOLL_TRY(const std::string id, site.submit(describe_batch_job(task, site)));
     return Outcome(Submitted{id});
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,27 +12,33 @@
 #include "services/dispatch/domain/update_check.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/sites/site.h"
+#include "services/dispatch/sites/transport/transport.h"
 #include "services/dispatch/work/queue_status_cache.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"
 
 namespace atl::dispatch {
 
+// Makes a facility's site.
+using SiteFactory = std::function<std::unique_ptr<Site>(const Facility&)>;
+
 // Does single steps of tasks at their facilities. Every step can be repeated: what it leaves behind is found again.
 // Thread-safe. Holds on to what it is given.
 class AttemptRunner {
   public:
-    AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool);
+    // Without a factory sites are what their transports lead to.
+    AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool,
+                  SiteFactory make_site = {});
 
     // Ends the scripts that run, for good: their outcome is Unreachable.
     void stop() { stop_.request_stop(); }
     bool is_stopped() const { return stop_.stop_requested(); }
 
     // The facility with its transport, which is kept between calls.
-    Site site(const Facility& facility);
+    std::unique_ptr<Site> site(const Facility& facility);
     // What a run there needs, tried: tools, directories, programs, the way from there to the store.
     Result<std::vector<SiteCheck>> check_facility(const Facility& facility) {
-        return site(facility).check(settings_.store_url_for_sites);
+        return site(facility)->check(settings_.store_url_for_sites);
     }
     const PollPolicy& poll_policy(const Facility& facility) const;
 
@@ -57,6 +64,7 @@ class AttemptRunner {
     const Catalog& catalog_;
     auth::Issuer issuer_;
     pg::Pool& pool_;
+    const SiteFactory make_site_;
     QueueStatusCache queue_status_;
     std::stop_source stop_;
     std::mutex mutex_;

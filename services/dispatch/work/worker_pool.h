@@ -14,10 +14,11 @@
 
 namespace atl::dispatch {
 
-// Seams for tests that play a crash.
+// Seams for tests that play a crash, and for sites that are played.
 struct WorkerSeams {
     // True: this worker forgets the step that it has just done, as if the process had been killed before writing it.
-    std::function<bool(const Task&)> lose_result;
+    std::function<bool(const Task&)> lose_result = {};
+    SiteFactory make_site = {};
 };
 
 // Threads that lease due tasks, do one step each and write its outcome under the lease's fence; one more keeps the

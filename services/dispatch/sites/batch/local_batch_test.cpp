@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "services/dispatch/sites/job_script.h"
-#include "services/dispatch/sites/site.h"
+#include "services/dispatch/sites/script_site.h"
 #include "shared/base/file.h"
 #include "tests/integration/test_stack.h"
 
@@ -64,13 +64,15 @@ class LocalBatchTest : public testing::Test {
         const auto text = read_file(work_.path() / file);
         return text.ok() ? *text : "";
     }
-    Site site(std::shared_ptr<Transport> transport) const {
+    ScriptSite site(std::shared_ptr<Transport> transport) const {
         Facility facility;
         facility.batch = {"local", slots_};
         facility.work_dir = work_.path().string();
-        return Site(facility, std::move(transport), "");
+        return ScriptSite(facility, std::move(transport), "");
     }
-    Result<std::string> submit(const Submission& one) const { return site(transport_).submit(one.job, one.script); }
+    Result<std::string> submit(const Submission& one) const {
+        return site(transport_).submit_script(one.job, one.script);
+    }
     Result<std::string> submit(const BatchJob& job) const { return submit({job.ref, render_job_script(job)}); }
     Status cancel(const std::string& name) const { return site(transport_).cancel(job_ref(name)); }
     BatchState state_of(const BatchJobRef& job) const { return site(transport_).ask_batch({job}).value().at(0).state; }
@@ -180,7 +182,7 @@ TEST_F(LocalBatchTest, WhatASiteSaysIsKeptAsText) {
     const Status refused = site(babbling).cancel(job_ref("a"));
     EXPECT_TRUE(refused.error().message.ends_with(": \xef\xbf\xbd")) << refused.error().message;
     babbling->exit_code = 0;
-    EXPECT_EQ(site(babbling).submit(job_ref("a"), "exit 0\n").value(), "\xef\xbf\xbd");
+    EXPECT_EQ(site(babbling).submit_script(job_ref("a"), "exit 0\n").value(), "\xef\xbf\xbd");
 }
 
 TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "services/dispatch/sites/job_script.h"
-#include "services/dispatch/sites/site.h"
+#include "services/dispatch/sites/script_site.h"
 #include "shared/base/file.h"
 
 namespace atl::dispatch {
@@ -31,11 +31,11 @@ class SlurmClusterTest : public testing::Test {
                            "-O", "exit", cluster_->name()});
     }
 
-    Site site() const { return Site(facility_, transport_, ""); }
+    ScriptSite site() const { return ScriptSite(facility_, transport_, ""); }
     BatchJob job(const std::string& name, const std::string& command) const {
         return {.ref = {"atoll-" + name + "-1", site().task_directory(name, 1)}, .commands = {{"sh", "-c", command}}};
     }
-    Result<std::string> submit(const BatchJob& one) const { return site().submit(one.ref, render_job_script(one)); }
+    Result<std::string> submit(const BatchJob& one) const { return site().submit(one); }
     BatchAnswer answer(const BatchJob& one) const {
         const auto answers = site().ask_batch({one.ref});
         EXPECT_TRUE(answers.ok()) << answers.error().message;
@@ -77,7 +77,7 @@ TEST_F(SlurmClusterTest, AJobIsSubmittedOnceAndItsEndIsTold) {
 TEST_F(SlurmClusterTest, AJobThatWaitsSaysWhy) {
     BatchJob one = job("a", "true");
     const std::string script = "#!/bin/sh\n#SBATCH --begin=now+1hour\n" + render_job_script(one);
-    ASSERT_TRUE(site().submit(one.ref, script).ok());
+    ASSERT_TRUE(site().submit_script(one.ref, script).ok());
     EXPECT_EQ(answer(one).state, BatchState::kQueued);
     EXPECT_EQ(answer(one).reason, "BeginTime");
     ASSERT_TRUE(site().cancel(one.ref).ok());
@@ -101,11 +101,12 @@ TEST_F(SlurmClusterTest, ACancelledJobIsGoneAndALateSubmissionStartsNothing) {
 
 TEST_F(SlurmClusterTest, APreemptedJobIsToldFromAFailedOne) {
     const BatchJob one = job("a", "sleep 600");
-    ASSERT_TRUE(site().submit(one.ref, "#!/bin/sh\n#SBATCH --exclusive\n" + render_job_script(one)).ok());
+    ASSERT_TRUE(site().submit_script(one.ref, "#!/bin/sh\n#SBATCH --exclusive\n" + render_job_script(one)).ok());
     EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
     const BatchJob urgent = job("urgent", "true");
-    ASSERT_TRUE(
-        site().submit(urgent.ref, "#!/bin/sh\n#SBATCH -p urgent --exclusive\n" + render_job_script(urgent)).ok());
+    ASSERT_TRUE(site()
+                    .submit_script(urgent.ref, "#!/bin/sh\n#SBATCH -p urgent --exclusive\n" + render_job_script(urgent))
+                    .ok());
     EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kEnded; }));
     EXPECT_EQ(answer(one).end, BatchEnd::kPreempted) << answer(one).reason;
 }
@@ -121,7 +122,8 @@ TEST_F(SlurmClusterTest, AControllerThatIsAwayIsNotKnown) {
 
 TEST_F(SlurmClusterTest, AJobThatCanNeverRunIsRefusedWithTheReason) {
     const BatchJob one = job("a", "true");
-    const auto refused = site().submit(one.ref, "#!/bin/sh\n#SBATCH --partition=none\n" + render_job_script(one));
+    const auto refused =
+        site().submit_script(one.ref, "#!/bin/sh\n#SBATCH --partition=none\n" + render_job_script(one));
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(refused.error().message.find("partition"), std::string::npos) << refused.error().message;
 }

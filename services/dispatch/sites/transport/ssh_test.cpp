@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "services/dispatch/sites/site.h"
+#include "services/dispatch/sites/script_site.h"
 #include "shared/base/file.h"
 #include "tests/integration/test_stack.h"
 
@@ -138,15 +138,15 @@ TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     facility.batch = {"local", 1};
     facility.work_dir = file("work");
     std::filesystem::create_directory(facility.work_dir);
-    Site site(facility, transport_, "");
+    ScriptSite site(facility, transport_, "");
     const BatchJobRef job{"atoll-a-1", file("work") + "/tasks/a/1"};
     const std::string script = "echo run >>" + file("runs") + "\nwhile [ ! -e " + file("go") +
                                " ]; do sleep 0.02; done\n: >" + file("ended") + "\n";
-    ASSERT_TRUE(site.submit(job, script).ok());
+    ASSERT_TRUE(site.submit_script(job, script).ok());
     ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("runs")); }));
     stop_sshd();
     start_sshd();
-    ASSERT_TRUE(site.submit(job, script).ok());
+    ASSERT_TRUE(site.submit_script(job, script).ok());
     write("go", "");
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("ended")); }));
     EXPECT_EQ(read_file(file("runs")).value(), "run\n");

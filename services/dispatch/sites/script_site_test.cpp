@@ -1,4 +1,4 @@
-#include "services/dispatch/sites/site.h"
+#include "services/dispatch/sites/script_site.h"
 
 #include <gtest/gtest.h>
 
@@ -9,15 +9,15 @@
 namespace atl::dispatch {
 namespace {
 
-class SiteTest : public testing::Test {
+class ScriptSiteTest : public testing::Test {
   protected:
-    Site site(std::map<std::string, std::string> environment = {}) {
+    ScriptSite site(std::map<std::string, std::string> environment = {}) {
         Facility facility;
         facility.environment = std::move(environment);
         facility.name = "leonardo";
         facility.batch.kind = "local";
         facility.work_dir = (directory_.path() / "work").string();
-        return Site(facility, make_local_transport(), directory_.path().string());
+        return ScriptSite(facility, make_local_transport(), directory_.path().string());
     }
     // The site's `atoll`, with $out set from --out.
     void program(const std::string& body) {
@@ -31,10 +31,10 @@ class SiteTest : public testing::Test {
     TemporaryDirectory directory_;
 };
 
-TEST_F(SiteTest, AStagedVersionGoesWithItsLastPin) {
+TEST_F(ScriptSiteTest, AStagedVersionGoesWithItsLastPin) {
     program("mkdir -p \"$out\"");
-    ASSERT_TRUE(site().stage({"v"}, "job1", "url", "token").ok());
-    ASSERT_TRUE(site().stage({"v"}, "job2", "url", "token").ok());
+    ASSERT_TRUE(site().stage({{"v"}, "job1", "url", "token"}).ok());
+    ASSERT_TRUE(site().stage({{"v"}, "job2", "url", "token"}).ok());
     ASSERT_TRUE(site().clean("job1", {}).ok());
     EXPECT_TRUE(exists("models/v"));
     ASSERT_TRUE(site().clean("job2", {}).ok());
@@ -42,24 +42,24 @@ TEST_F(SiteTest, AStagedVersionGoesWithItsLastPin) {
     ASSERT_TRUE(site().clean("job2", {}).ok()) << "again, with nothing left";
 }
 
-TEST_F(SiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
+TEST_F(ScriptSiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
     program("mkdir -p \"$out\"");
     std::filesystem::create_directories(directory_.path() / "work");
     std::jthread cleaner([&](const std::stop_token& stop) {
         while (!stop.stop_requested()) EXPECT_TRUE(site().clean("other", {}).ok());
     });
     std::jthread other([&](const std::stop_token& stop) {
-        while (!stop.stop_requested()) EXPECT_TRUE(site().stage({"v"}, "other", "url", "token").ok());
+        while (!stop.stop_requested()) EXPECT_TRUE(site().stage({{"v"}, "other", "url", "token"}).ok());
     });
     for (int i = 0; i < 25; ++i) {
-        const Status staged = site().stage({"v"}, "mine", "url", "token");
+        const Status staged = site().stage({{"v"}, "mine", "url", "token"});
         ASSERT_TRUE(staged.ok()) << staged.error().message;
         ASSERT_TRUE(exists("models/v"));
         ASSERT_TRUE(site().clean("mine", {}).ok());
     }
 }
 
-TEST_F(SiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
+TEST_F(ScriptSiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
     const std::string attempt = site().task_directory("task", 1);
     const auto file_system = directory_.path() / "work";
     std::filesystem::create_directories(file_system / "tasks");
@@ -70,9 +70,9 @@ TEST_F(SiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
     EXPECT_EQ(probe.error().code, ErrorCode::kUnavailable);
 }
 
-TEST_F(SiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
+TEST_F(ScriptSiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
     program("mkdir -p \"$out\"");
-    ASSERT_TRUE(site().stage({"v"}, "job", "url", "token").ok());
+    ASSERT_TRUE(site().stage({{"v"}, "job", "url", "token"}).ok());
     std::filesystem::rename(directory_.path() / "work", directory_.path() / "away");
     const Status cleaned = site().clean("job", {"task"});
     ASSERT_FALSE(cleaned.ok());
@@ -82,13 +82,13 @@ TEST_F(SiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
     EXPECT_FALSE(exists("models/v"));
 }
 
-TEST_F(SiteTest, NothingIsStagedWhereAFileSystemIsAway) {
+TEST_F(ScriptSiteTest, NothingIsStagedWhereAFileSystemIsAway) {
     program("mkdir -p \"$out\"");
     Facility facility;
     facility.batch.kind = "local";
     facility.work_dir = (directory_.path() / "away/work").string();
     const Status staged =
-        Site(facility, make_local_transport(), directory_.path().string()).stage({"v"}, "job", "url", "token");
+        ScriptSite(facility, make_local_transport(), directory_.path().string()).stage({{"v"}, "job", "url", "token"});
     ASSERT_FALSE(staged.ok());
     EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "away"));
@@ -102,9 +102,9 @@ done
 exec /bin/rm "$@"
 )sh";
 
-TEST_F(SiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
+TEST_F(ScriptSiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
     program("mkdir -p \"$out\" && : >\"$out/config.json\" && : >\"$out/model.safetensors\"");
-    ASSERT_TRUE(site().stage({"v"}, "job1", "url", "token").ok());
+    ASSERT_TRUE(site().stage({{"v"}, "job1", "url", "token"}).ok());
     const auto fakes = directory_.path() / "fakes";
     std::filesystem::create_directories(fakes);
     ASSERT_TRUE(write_file_atomic(fakes / "rm", kKilledInTheMiddle, 0755).ok());
@@ -113,7 +113,7 @@ TEST_F(SiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
     const Status killed = site().clean("job1", {});
     ::setenv("PATH", path.c_str(), 1);
     EXPECT_FALSE(killed.ok());
-    ASSERT_TRUE(site().stage({"v"}, "job2", "url", "token").ok());
+    ASSERT_TRUE(site().stage({{"v"}, "job2", "url", "token"}).ok());
     EXPECT_TRUE(exists("models/v/config.json") && exists("models/v/model.safetensors"));
     ASSERT_TRUE(site().clean("job1", {}).ok());
     ASSERT_TRUE(site().clean("job2", {}).ok());
@@ -121,25 +121,25 @@ TEST_F(SiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
         EXPECT_EQ(left.path().filename(), "v.lock") << "only the lock stays";
 }
 
-TEST_F(SiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
+TEST_F(ScriptSiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     program("echo 'no such version' >&2; exit 2");
-    const Status wrong = site().stage({"v"}, "job", "url", "token");
+    const Status wrong = site().stage({{"v"}, "job", "url", "token"});
     EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(wrong.error().message.find("no such version"), std::string::npos);
     EXPECT_TRUE(is_refusal(wrong.error()));
     program("exit 66");
-    const Status absent = site().stage({"v"}, "job", "url", "token");
+    const Status absent = site().stage({{"v"}, "job", "url", "token"});
     EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
     EXPECT_NE(absent.error().field, "") << "the program's own word";
     program("exit 1");
-    EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+    EXPECT_EQ(site().stage({{"v"}, "job", "url", "token"}).error().code, ErrorCode::kInternal);
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models/v.pins/job", "").ok());
     std::filesystem::remove_all(directory_.path() / "work/models");
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models", "a file in the way").ok());
-    EXPECT_EQ(site().stage({"v"}, "job", "url", "token").error().code, ErrorCode::kInternal);
+    EXPECT_EQ(site().stage({{"v"}, "job", "url", "token"}).error().code, ErrorCode::kInternal);
 }
 
-TEST_F(SiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatLooksForIt) {
+TEST_F(ScriptSiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatLooksForIt) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     const auto expect_named = [&](const Status& status, const std::string& program) {
@@ -150,32 +150,32 @@ TEST_F(SiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatLooksFo
                                          std::string("atoll facility check")})
             EXPECT_NE(text.find(named), std::string::npos) << text;
     };
-    expect_named(site().stage({"v"}, "job", "url", "token"), "atoll");
+    expect_named(site().stage({{"v"}, "job", "url", "token"}), "atoll");
     const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
     expect_named(pushed.ok() ? Status() : Status(pushed.error()), "atoll");
     program("mkdir -p \"$out\"");
     std::filesystem::remove(directory_.path() / "atoll-trainer");
-    expect_named(site().stage({"v"}, "job", "url", "token"), "atoll-trainer");
+    expect_named(site().stage({{"v"}, "job", "url", "token"}), "atoll-trainer");
     EXPECT_FALSE(exists("models")) << "nothing is brought to a site that cannot use it";
 }
 
-TEST_F(SiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {
+TEST_F(ScriptSiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {
     const std::filesystem::path attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     const std::string seen = (directory_.path() / "seen").string();
     program("printf '%s=%s\\n' \"$1\" \"$ATOLL_CLIENT_KEY\" >>" + seen);
     const std::string key = "/keys/it's $HOME.pem";
     const auto here = [&] { return site({{"ATOLL_CLIENT_KEY", key}}); };
-    EXPECT_TRUE(here().stage({"v"}, "job", "url", "token").ok());
+    EXPECT_TRUE(here().stage({{"v"}, "job", "url", "token"}).ok());
     (void)here().push({attempt.string(), "m", "url", "token", json::Json::object()});
     EXPECT_TRUE(here().check("url").ok());
     EXPECT_EQ(read_file(seen).value(), "stage=" + key + "\npush=" + key + "\nping=" + key + "\n");
 }
 
-TEST_F(SiteTest, AStoreThatIsAwayIsNoRefusal) {
+TEST_F(ScriptSiteTest, AStoreThatIsAwayIsNoRefusal) {
     std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
     program("echo 'try again later' >&2; exit 75");
-    const Status staged = site().stage({"v"}, "job", "url", "token");
+    const Status staged = site().stage({{"v"}, "job", "url", "token"});
     EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
     EXPECT_NE(staged.error().message.find("try again later"), std::string::npos) << staged.error().message;
     const auto pushed =
@@ -183,7 +183,7 @@ TEST_F(SiteTest, AStoreThatIsAwayIsNoRefusal) {
     EXPECT_EQ(pushed.error().code, ErrorCode::kUnavailable);
 }
 
-TEST_F(SiteTest, AnUpdatesDigestIsASha256OrNone) {
+TEST_F(ScriptSiteTest, AnUpdatesDigestIsASha256OrNone) {
     std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
     const auto push = [&] {
         return site().push(
@@ -198,7 +198,7 @@ TEST_F(SiteTest, AnUpdatesDigestIsASha256OrNone) {
     }
 }
 
-TEST_F(SiteTest, OnlyAProgramsWordOrAMissingDirectoryRefusesAnUpdate) {
+TEST_F(ScriptSiteTest, OnlyAProgramsWordOrAMissingDirectoryRefusesAnUpdate) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     const auto push = [&] { return site().push({attempt.string(), "m", "url", "token", json::Json::object()}); };
     program("exit 0");
@@ -223,7 +223,7 @@ TEST_F(SiteTest, OnlyAProgramsWordOrAMissingDirectoryRefusesAnUpdate) {
     }
 }
 
-TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
+TEST_F(ScriptSiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2").ok());
@@ -239,7 +239,7 @@ TEST_F(SiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     EXPECT_TRUE(site().probe(site().task_directory("nobody", 1), 0)->lines.empty());
 }
 
-TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
+TEST_F(ScriptSiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     const auto exit_code = [&](const std::string& text) {
@@ -257,7 +257,7 @@ TEST_F(SiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
     EXPECT_EQ(exit_code("{\"exit_code\":0}" + std::string(6 << 20, ' ')), 1) << "more than a script may print";
 }
 
-TEST_F(SiteTest, AProgramThatSaysMuchWithTheStatusOfAMissingOneMakesNoLongMessage) {
+TEST_F(ScriptSiteTest, AProgramThatSaysMuchWithTheStatusOfAMissingOneMakesNoLongMessage) {
     program("head -c 1000000 /dev/zero | tr '\\0' x; exit 72");
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
@@ -267,7 +267,7 @@ TEST_F(SiteTest, AProgramThatSaysMuchWithTheStatusOfAMissingOneMakesNoLongMessag
     EXPECT_LT(pushed.error().message.size(), 1000U);
 }
 
-TEST_F(SiteTest, AFileIsReadAsFarAsItIsAsLargeAsItMayBe) {
+TEST_F(ScriptSiteTest, AFileIsReadAsFarAsItIsAsLargeAsItMayBe) {
     const std::string file = (directory_.path() / "data.json").string();
     EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kNotFound);
     ASSERT_TRUE(write_file_atomic(file, "1234").ok());
