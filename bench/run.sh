@@ -18,7 +18,7 @@ JSON
     "$bin/atoll-trainer" init --config "$scratch/gigabyte.json" --out "$scratch/gigabyte"
 }
 
-all=(passes trainer load tokenize aggregate gateway rounds transfer history)
+all=(passes trainer load tokenize aggregate gateway rounds thousand transfer history)
 for name in "${@:-${all[@]}}"; do
     printf '\n== %s\n' "$name"
     case $name in
@@ -27,7 +27,7 @@ for name in "${@:-${all[@]}}"; do
         load) model_of_a_gigabyte && "$bin/load_bench" "$scratch/gigabyte" 15 ;;
         tokenize) "$python" bench/trainer/tokenize_compare.py --trainer "$bin/atoll-trainer" --out "$scratch/tokenize" ;;
         aggregate) bench/aggregate/compare.py --atoll "$bin/atoll" --python "$python" --dir "$scratch/aggregate" ;;
-        gateway | rounds | transfer | history)
+        gateway | rounds | thousand | transfer | history)
             "bench/coordinator/$name.py" --bin "$bin" --state "$scratch/$name"
             ;;
         *) printf 'bench: unknown benchmark "%s"; there are: %s\n' "$name" "${all[*]}" >&2 && exit 2 ;;

@@ -74,9 +74,9 @@ def prepare(stack, sites):
     stack.sql("UPDATE facilities SET retry_at = now() + interval '1 hour'")
 
 
-def submit(stack, name, sites):
-    """A job of two rounds at all sites; its id."""
-    return stack.call("POST", "/dispatch/v1/jobs",
-                      {"name": name, "model": {"name": "tiny", "version": "base"}, "output_model": name,
-                       "participants": [{"facility": f"site-{i}", "dataset": "it"} for i in range(sites)],
-                       "rounds": 2, "training": {"steps": 3}})["id"]
+def submit(stack, name, sites, **settings):
+    """A job of two rounds at all sites, with settings in place of these; its id."""
+    job = {"name": name, "model": {"name": "tiny", "version": "base"}, "output_model": name,
+           "participants": [{"facility": f"site-{i}", "dataset": "it"} for i in range(sites)],
+           "rounds": 2, "training": {"steps": 3}}
+    return stack.call("POST", "/dispatch/v1/jobs", job | settings)["id"]
