@@ -1,5 +1,5 @@
 // atoll-dispatch whose sites are played within the process: every verb answers at once as an honest site would, and an
-// update is the base with other numbers, really handed in. For thousand.py.
+// update is the base with other numbers, really handed in. For bench/coordinator/thousand.py.
 #include <cstring>
 #include <map>
 #include <mutex>
