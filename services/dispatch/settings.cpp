@@ -10,11 +10,12 @@ namespace atl::dispatch {
 namespace {
 
 // An attempt counts as lost after three answers of the batch system over two of its intervals.
-PollPolicy poll_policy(std::int64_t poll_ms, std::int64_t batch_poll_ms) {
+PollPolicy poll_policy(std::int64_t poll_ms, std::int64_t poll_ms_max, std::int64_t batch_poll_ms) {
     PollPolicy poll_policy;
     poll_policy.poll_ms = poll_ms;
+    poll_policy.poll_ms_max = poll_ms_max;
     poll_policy.batch_poll_ms = batch_poll_ms;
-    poll_policy.missing_ms = 2 * batch_poll_ms;
+    poll_policy.missing_ms = std::max(2 * batch_poll_ms, poll_ms_max);
     return poll_policy;
 }
 
@@ -40,11 +41,12 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.keep.events_days = reader.integer_or("keep_events_days", settings.keep.events_days, 1, kKeepDaysMax);
     settings.keep.jobs_days = reader.integer_or("keep_jobs_days", settings.keep.jobs_days, 0, kKeepDaysMax);
     const std::int64_t local = reader.integer_or("poll_interval_ms", 500, 10, 3600000);
-    const std::int64_t ssh = reader.integer_or("ssh_poll_interval_ms", 30000, 10, 3600000);
+    const std::int64_t ssh = reader.integer_or("ssh_poll_interval_ms", 2000, 10, 3600000);
+    const std::int64_t ssh_max = reader.integer_or("ssh_poll_interval_max_ms", 60000, 10, 3600000);
     const std::int64_t batch = reader.integer_or("batch_poll_interval_ms", 5000, 10, 3600000);
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    settings.local_poll_policy = poll_policy(local, std::max(local, batch));
-    settings.ssh_poll_policy = poll_policy(ssh, std::max(ssh, batch));
+    settings.local_poll_policy = poll_policy(local, local, std::max(local, batch));
+    settings.ssh_poll_policy = poll_policy(ssh, std::max(ssh, ssh_max), std::max(ssh, batch));
     return settings;
 }
 

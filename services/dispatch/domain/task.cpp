@@ -88,7 +88,9 @@ Json progress_json(const Attempt& attempt) {
             {"interruptions", attempt.interruptions},
             {"queue_misses", attempt.queue_misses},
             {"missing_since_ms", attempt.missing_since_ms},
-            {"batch_asked_ms", attempt.batch_asked_ms}};
+            {"batch_asked_ms", attempt.batch_asked_ms},
+            {"looked_ms", attempt.looked_ms},
+            {"since_ms", attempt.since_ms}};
 }
 
 Status read_progress(const Json& progress, Attempt& attempt) {
@@ -103,6 +105,8 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.queue_misses = count("queue_misses");
     attempt.missing_since_ms = count("missing_since_ms");
     attempt.batch_asked_ms = count("batch_asked_ms");
+    attempt.looked_ms = count("looked_ms");
+    attempt.since_ms = count("since_ms");
     const Json& lines = reader.any_or_null("lines");
     attempt.summary = parse_summary_line(lines);
     attempt.results.clear();

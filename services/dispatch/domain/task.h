@@ -56,6 +56,8 @@ struct Attempt {
     std::int64_t queue_misses = 0;        // answers in a row that did not know the batch job
     std::int64_t missing_since_ms = 0;    // the first of them
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last
+    std::int64_t looked_ms = 0;           // when the look was asked for that was read last
+    std::int64_t since_ms = 0;            // when it was submitted or, if that was seen, began to run
 };
 
 // The column, and the attempt's part that comes from it; kInvalidArgument names the member that is damaged.

@@ -214,16 +214,19 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
     fail_attempt(change, why, false, poll_policy);
 }
 
-void apply_observation(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
+void apply_observation(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy,
+                       std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
-    change.next_in_ms = poll_policy.poll_ms;
     attempt.step_failures = 0;
+    attempt.looked_ms = observed.looked_ms;
     const bool starts = observed.started && attempt.step == Step::kQueued;
     const std::size_t results_before = attempt.results.size();
     if (starts) {
         enter(change, Step::kRunning);
+        attempt.since_ms = now_ms;
         add_event(change, "atoll.task.running.v1");
     }
+    change.next_in_ms = poll_interval_ms(attempt, poll_policy, now_ms);
     if (const Status log = apply_log(change, observed); !log.ok())
         return fail_attempt(change, describe(log.error()), false, poll_policy);
     const auto* evaluate = std::get_if<EvaluateParams>(&change.task.params);
@@ -275,9 +278,17 @@ std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
     return backoff_delay(failures, milliseconds(poll_policy.retry_ms), milliseconds(poll_policy.retry_ms_max)).count();
 }
 
+std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
+    return std::clamp((now_ms - attempt.since_ms) / 3, poll_policy.poll_ms, poll_policy.poll_ms_max);
+}
+
+std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
+    return std::max(poll_policy.batch_poll_ms, poll_interval_ms(attempt, poll_policy, now_ms));
+}
+
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
     const std::int64_t age_ms = now_ms - attempt.batch_asked_ms;
-    return age_ms >= poll_policy.batch_poll_ms || age_ms < 0;  // the clock was set back
+    return age_ms >= batch_interval_ms(attempt, poll_policy, now_ms) || age_ms < 0;  // the clock was set back
 }
 
 TaskChange begin_attempt(Task task) {
@@ -339,9 +350,10 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                               attempt.batch_id = submitted.batch_id;
                               enter(change, Step::kQueued);
                               attempt.batch_asked_ms = now_ms;
+                              attempt.since_ms = now_ms;
                               change.next_in_ms = std::min<std::int64_t>(poll_policy.poll_ms, 1000);
                           },
-                          [&](const Observed& observed) { apply_observation(change, observed, poll_policy); },
+                          [&](const Observed& observed) { apply_observation(change, observed, poll_policy, now_ms); },
                           [&](const Collected& collected) { succeed(change, collected.result); },
                           [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
                           [&](const Unreachable& unreachable) {

@@ -30,6 +30,7 @@ struct Observed {
     std::vector<std::string> lines;           // new lines of stdout.jsonl
     std::int64_t log_offset = 0;              // after them
     bool log_is_drained = true;               // no more lines were there
+    std::int64_t looked_ms = 0;               // when the look was asked for
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
     std::optional<BatchAnswer> queue_status;  // when the batch system was asked,
     std::int64_t batch_asked_ms = 0;          // at this time
@@ -55,8 +56,10 @@ Outcome outcome_of(const Task& task, const Error& error);
 Outcome refuse_update(const Error& error, bool is_permanent = false);
 
 struct PollPolicy {
-    std::int64_t poll_ms = 1000;         // between observations of a submitted attempt
-    std::int64_t batch_poll_ms = 10000;  // between questions to the batch system
+    // Between looks at a submitted attempt: a third of the time since it was submitted, or began to run, within these.
+    std::int64_t poll_ms = 1000;
+    std::int64_t poll_ms_max = 1000;
+    std::int64_t batch_poll_ms = 10000;  // between questions to the batch system, unless looks are further apart
     std::int64_t queue_misses_max = 3;   // that many in a row, over missing_ms, and an attempt counts as lost
     std::int64_t missing_ms = 10000;
     std::int64_t retry_ms = 500;  // back-off: doubled at each failure in a row up to retry_ms_max
@@ -84,6 +87,8 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
 // A step that cannot be done or whose outcome cannot be kept, whatever is tried: its attempt has failed.
 TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_policy);
 
+std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
+std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy);
 

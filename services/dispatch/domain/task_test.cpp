@@ -23,6 +23,8 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     training.queue_misses = 7;
     training.missing_since_ms = 8;
     training.batch_asked_ms = 9;
+    training.looked_ms = 10;
+    training.since_ms = 11;
     training.last_step = parse_step_line({{"step", 10}, {"loss", 2.5}});
     training.summary = parse_summary_line({{"summary", true}, {"steps", 10}, {"resumable", true}});
     ASSERT_TRUE(training.last_step && training.summary);

@@ -1,5 +1,6 @@
 #include "services/dispatch/sites/script_site.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
@@ -16,7 +17,8 @@ using json::printable;
 
 constexpr std::chrono::minutes kTransferTimeMax{60};
 constexpr std::chrono::seconds kLookTimeMax{30};
-constexpr std::int64_t kProbeBytesMax = 256 << 10;
+constexpr std::size_t kLogBytesMax = 256 << 10;      // of one attempt,
+constexpr std::size_t kLogBytesTotalMax = 2U << 20;  // and of all that one script looks at
 constexpr std::size_t kErrorBytesMax = 1000;
 constexpr std::size_t kNameBytesMax = 100;
 constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out
@@ -38,32 +40,39 @@ Error to_error(const CommandResult& result, const char* what) {
     return internal_error(message);
 }
 
-Result<Probe> read_probe(const std::string& out, std::int64_t offset) {
-    int started = 0;
-    long end_bytes = 0;
-    long log_bytes = 0;
-    const std::size_t header = out.find('\n');
-    if (header == std::string::npos || std::sscanf(out.c_str(), "%d %ld %ld", &started, &end_bytes, &log_bytes) != 3 ||
-        end_bytes < 0 || log_bytes < 0 ||
-        out.size() != header + 1 + static_cast<std::size_t>(end_bytes) + static_cast<std::size_t>(log_bytes))
-        return unavailable("the look at an attempt gave an incomplete answer");
-    Probe probe;
-    probe.started = started != 0;
-    const std::string_view body = std::string_view(out).substr(header + 1);
-    if (end_bytes > 0) probe.exit_code = read_exit_code(body.substr(0, static_cast<std::size_t>(end_bytes)));
+Look read_log(std::string_view log, std::int64_t offset, std::size_t bytes_max) {
+    Look look;
+    look.log_begin = offset;
     // Whole lines only: the last one may still be on its way.
-    const std::string_view log = body.substr(static_cast<std::size_t>(end_bytes));
     const std::size_t whole = log.rfind('\n') + 1;  // npos + 1 is 0
     for (std::size_t begin = 0; begin < whole;) {
         const std::size_t newline = log.find('\n', begin);
-        probe.lines.emplace_back(log.substr(begin, newline - begin));
+        look.lines.emplace_back(log.substr(begin, newline - begin));
         begin = newline + 1;
     }
-    // A line longer than one probe is no line of the trainer's: it is passed over.
-    const bool is_endless = whole == 0 && log_bytes >= kProbeBytesMax;
-    probe.log_offset = offset + static_cast<std::int64_t>(is_endless ? log.size() : whole);
-    probe.log_is_drained = log_bytes < kProbeBytesMax;
-    return probe;
+    // A line longer than one look is no line of the trainer's: it is passed over.
+    const bool is_endless = whole == 0 && log.size() >= bytes_max;
+    look.log_offset = offset + static_cast<std::int64_t>(is_endless ? log.size() : whole);
+    look.log_is_drained = log.size() < bytes_max;
+    return look;
+}
+
+// What look.sh printed of one attempt, which is taken off the front of `out`.
+Result<Look> take_look(std::string_view& out, std::int64_t offset, std::size_t bytes_max) {
+    const Error incomplete = unavailable("the look at an attempt gave an incomplete answer");
+    const std::size_t header = out.find('\n');
+    if (header == std::string_view::npos) return incomplete;
+    int started = 0;
+    std::size_t end_bytes = 0;
+    std::size_t log_bytes = 0;
+    if (std::sscanf(std::string(out.substr(0, header)).c_str(), "%d %zu %zu", &started, &end_bytes, &log_bytes) != 3 ||
+        end_bytes > kEndRecordBytesMax + 1 || log_bytes > bytes_max || out.size() < header + 1 + end_bytes + log_bytes)
+        return incomplete;
+    Look look = read_log(out.substr(header + 1 + end_bytes, log_bytes), offset, bytes_max);
+    look.started = started != 0;
+    if (end_bytes > 0) look.exit_code = read_exit_code(out.substr(header + 1, end_bytes));
+    out.remove_prefix(header + 1 + end_bytes + log_bytes);
+    return look;
 }
 
 }  // namespace
@@ -158,14 +167,24 @@ Result<PushAnswer> ScriptSite::push(const PushOrder& order) {
     return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
 }
 
-Result<Probe> ScriptSite::probe(const std::string& directory, std::int64_t log_offset) {
-    ATOLL_TRY(const CommandResult result, run({std::string(kSitesScriptsProbeSh),
-                                               {directory, std::to_string(log_offset), std::to_string(kProbeBytesMax),
-                                                std::to_string(kEndRecordBytesMax + 1)},
-                                               {},
-                                               kLookTimeMax},
-                                              "looking at an attempt"));
-    return read_probe(result.out, log_offset);
+Result<std::vector<Look>> ScriptSite::look(const std::vector<LookOrder>& orders) {
+    atl::check(!orders.empty() && orders.size() <= kLooksMax, "look() takes 1 to kLooksMax orders");
+    const std::size_t bytes_max = std::min(kLogBytesMax, kLogBytesTotalMax / orders.size());
+    RemoteScript script{std::string(kSitesScriptsLookSh),
+                        {std::to_string(bytes_max), std::to_string(kEndRecordBytesMax + 1)},
+                        {},
+                        kLookTimeMax};
+    for (const LookOrder& order : orders)
+        script.arguments.insert(script.arguments.end(), {order.directory, std::to_string(order.log_offset)});
+    ATOLL_TRY(const CommandResult result, run(std::move(script), "looking at attempts"));
+    std::vector<Look> looks;
+    std::string_view out = result.out;
+    for (const LookOrder& order : orders) {
+        ATOLL_TRY(Look look, take_look(out, order.log_offset, bytes_max));
+        looks.push_back(std::move(look));
+    }
+    if (!out.empty()) return unavailable("the look at attempts gave more than was asked for");
+    return looks;
 }
 
 Result<std::string> ScriptSite::tail(const std::string& file, std::int64_t bytes) {

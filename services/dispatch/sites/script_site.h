@@ -20,7 +20,7 @@ class ScriptSite : public Site {
     Status cancel(const BatchJobRef& job) override;
     Status stage(const StageOrder& order) override;
     Result<PushAnswer> push(const PushOrder& order) override;
-    Result<Probe> probe(const std::string& directory, std::int64_t log_offset) override;
+    Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) override;
     Result<std::string> tail(const std::string& file, std::int64_t bytes) override;
     Result<std::string> read_file(const std::string& file, std::size_t bytes_max) override;
     Status publish(const std::string& prepared, const std::string& place) override;

@@ -26,6 +26,10 @@ class ScriptSiteTest : public testing::Test {
         ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll", text, 0755).ok());
         ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll-trainer", "#!/bin/sh\n", 0755).ok());
     }
+    static Result<Look> look(ScriptSite site, const std::string& directory, std::int64_t log_offset) {
+        ATOLL_TRY(const auto looks, site.look({{directory, log_offset}}));
+        return looks.at(0);
+    }
     bool exists(const std::string& path) { return std::filesystem::exists(directory_.path() / "work" / path); }
 
     TemporaryDirectory directory_;
@@ -63,11 +67,11 @@ TEST_F(ScriptSiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
     const std::string attempt = site().task_directory("task", 1);
     const auto file_system = directory_.path() / "work";
     std::filesystem::create_directories(file_system / "tasks");
-    ASSERT_TRUE(site().probe(attempt, 0).ok()) << "an attempt that is not there";
+    ASSERT_TRUE(look(site(), attempt, 0).ok()) << "an attempt that is not there";
     std::filesystem::rename(file_system, directory_.path() / "away");
-    const auto probe = site().probe(attempt, 0);
-    ASSERT_FALSE(probe.ok());
-    EXPECT_EQ(probe.error().code, ErrorCode::kUnavailable);
+    const auto found = look(site(), attempt, 0);
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, ErrorCode::kUnavailable);
 }
 
 TEST_F(ScriptSiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
@@ -227,16 +231,48 @@ TEST_F(ScriptSiteTest, ALookGivesWholeLinesOnlyAndGoesOnFromItsOffset) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2").ok());
-    const auto first = site().probe(attempt.string(), 0);
+    const auto first = look(site(), attempt.string(), 0);
     ASSERT_TRUE(first.ok()) << first.error().message;
     EXPECT_EQ(first->lines, (std::vector<std::string>{"{\"step\":1}", "not json"}));
     EXPECT_FALSE(first->started || first->exit_code);
     ASSERT_TRUE(write_file_atomic(attempt / "stdout.jsonl", "{\"step\":1}\nnot json\n{\"step\":2}\n").ok());
     ASSERT_TRUE(write_file_atomic(attempt / "end.json", "{\"exit_code\":3}\n").ok());
-    const auto second = site().probe(attempt.string(), first->log_offset);
+    const auto second = look(site(), attempt.string(), first->log_offset);
     EXPECT_EQ(second->lines, std::vector<std::string>{"{\"step\":2}"});
     EXPECT_EQ(second->exit_code, 3);
-    EXPECT_TRUE(site().probe(site().task_directory("nobody", 1), 0)->lines.empty());
+    EXPECT_TRUE(look(site(), site().task_directory("nobody", 1), 0)->lines.empty());
+}
+
+TEST_F(ScriptSiteTest, OneLookSeesManyAttempts) {
+    const auto tasks = directory_.path() / "work/tasks";
+    std::vector<LookOrder> orders;
+    for (const std::string name : {"a", "b", "c"}) {
+        std::filesystem::create_directories(tasks / name / "1");
+        ASSERT_TRUE(write_file_atomic(tasks / name / "1/stdout.jsonl", "of " + name + "\nnot whole").ok());
+        orders.push_back({(tasks / name / "1").string(), 0});
+    }
+    ASSERT_TRUE(write_file_atomic(tasks / "b/1/end.json", "{\"exit_code\":3}\n").ok());
+    orders.push_back({(tasks / "nobody/1").string(), 0});
+    const auto looks = site().look(orders);
+    ASSERT_TRUE(looks.ok()) << looks.error().message;
+    ASSERT_EQ(looks->size(), 4U);
+    EXPECT_EQ(looks->at(0).lines, std::vector<std::string>{"of a"});
+    EXPECT_EQ(looks->at(1).exit_code, 3);
+    EXPECT_EQ(looks->at(2).lines, std::vector<std::string>{"of c"});
+    EXPECT_TRUE(looks->at(3).lines.empty());
+}
+
+TEST_F(ScriptSiteTest, OneLookAtManyLongLogsStaysWithinWhatAScriptMayPrint) {
+    std::vector<LookOrder> orders;
+    const auto log = directory_.path() / "work/tasks/t/1/stdout.jsonl";
+    std::filesystem::create_directories(log.parent_path());
+    std::string text;
+    while (text.size() < (1U << 20)) text += "{\"step\":1}\n";
+    ASSERT_TRUE(write_file_atomic(log, text).ok());
+    for (std::size_t i = 0; i < kLooksMax; ++i) orders.push_back({log.parent_path().string(), 0});
+    const auto looks = site().look(orders);
+    ASSERT_TRUE(looks.ok()) << looks.error().message;
+    for (const Look& look : *looks) EXPECT_TRUE(!look.lines.empty() && !look.log_is_drained);
 }
 
 TEST_F(ScriptSiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
@@ -244,9 +280,9 @@ TEST_F(ScriptSiteTest, AnExitFileThatIsNoneOfOursCountsAsAFailure) {
     std::filesystem::create_directories(attempt);
     const auto exit_code = [&](const std::string& text) {
         EXPECT_TRUE(write_file_atomic(attempt / "end.json", text).ok());
-        const auto probe = site().probe(attempt.string(), 0);
-        EXPECT_TRUE(probe.ok()) << probe.error().message;
-        return probe.ok() ? probe->exit_code.value_or(-1) : -1;
+        const auto found = look(site(), attempt.string(), 0);
+        EXPECT_TRUE(found.ok()) << found.error().message;
+        return found.ok() ? found->exit_code.value_or(-1) : -1;
     };
     EXPECT_EQ(exit_code("{\"exit_code\":255}"), 255);
     EXPECT_EQ(exit_code(std::string(127, ' ') + "\n"), -1) << "it has not ended";

@@ -11,11 +11,18 @@
 
 namespace atl::dispatch {
 
-// What is found when looking at an attempt's directory.
-struct Probe {
+struct LookOrder {
+    std::string directory;        // the attempt's
+    std::int64_t log_offset = 0;  // bytes of stdout.jsonl that were read before
+};
+constexpr std::size_t kLooksMax = 64;  // by one script
+
+// What is found in an attempt's directory.
+struct Look {
     bool started = false;
     std::optional<std::int64_t> exit_code;
     std::vector<std::string> lines;  // whole new lines of stdout.jsonl
+    std::int64_t log_begin = 0;      // where they begin
     std::int64_t log_offset = 0;     // after them
     bool log_is_drained = true;
 };
@@ -69,7 +76,8 @@ class Site {
     virtual Status stage(const StageOrder& order) = 0;
     // An error says nothing of the update, only that this was no good moment.
     virtual Result<PushAnswer> push(const PushOrder& order) = 0;
-    virtual Result<Probe> probe(const std::string& directory, std::int64_t log_offset) = 0;
+    // One look an order, in order, by one script; at most kLooksMax.
+    virtual Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) = 0;
     // The last bytes of a file as printable UTF-8; empty when there is none.
     virtual Result<std::string> tail(const std::string& file, std::int64_t bytes) = 0;
     // kNotFound; kTooLarge: it has more bytes.

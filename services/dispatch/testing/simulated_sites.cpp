@@ -31,10 +31,9 @@ class Jobs {
         const std::lock_guard lock(mutex_);
         lines_[job.ref.directory] = std::move(lines);
     }
-    std::vector<std::string> take(const std::string& directory) {
+    std::vector<std::string> lines(const std::string& directory) {
         const std::lock_guard lock(mutex_);
-        const auto found = lines_.extract(directory);
-        return found.empty() ? std::vector<std::string>() : std::move(found.mapped());
+        return lines_[directory];
     }
 
   private:
@@ -61,8 +60,11 @@ class SimulatedSite : public Site {
         return {};
     }
     Result<PushAnswer> push(const PushOrder& order) override;
-    Result<Probe> probe(const std::string& directory, std::int64_t) override {
-        return Probe{true, 0, jobs_.take(directory), 1, true};
+    Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) override {
+        std::vector<Look> looks;
+        for (const LookOrder& order : orders)
+            looks.push_back({true, 0, jobs_.lines(order.directory), order.log_offset, 1, true});
+        return looks;
     }
     Result<std::string> tail(const std::string&, std::int64_t) override { return std::string(); }
     Result<std::string> read_file(const std::string& file, std::size_t) override { return not_found("none", file); }

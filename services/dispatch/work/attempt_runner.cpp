@@ -1,5 +1,8 @@
 #include "services/dispatch/work/attempt_runner.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/sites/script_site.h"
@@ -178,37 +181,69 @@ Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
 }
 
 Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_t now_ms) {
-    const std::string directory = batch_job_ref(task, site).directory;
-    ATOLL_TRY(Probe probe, site.probe(directory, task.attempt->log_offset));
-    Observed observed{probe.started,          probe.exit_code,
-                      std::move(probe.lines), probe.log_offset,
-                      probe.log_is_drained,   {},
-                      std::nullopt,           0};
+    ATOLL_TRY(auto found, look(task, site, now_ms));
+    Look& look = found.answer;
+    Observed observed{look.started,
+                      look.exit_code,
+                      std::move(look.lines),
+                      look.log_offset,
+                      look.log_is_drained,
+                      found.asked_ms,
+                      {},
+                      std::nullopt,
+                      0};
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
-        ATOLL_TRY(const std::string tail, site.tail(directory + "/stderr.log", kStderrBytes));
+        const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
+        ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
         observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
     if (!observed.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
-        ATOLL_TRY(const QueueStatus answer, queue_status(task, site, now_ms));
+        ATOLL_TRY(const auto answer, queue_status(task, site, now_ms));
         observed.queue_status = answer.answer;
         observed.batch_asked_ms = answer.asked_ms;
     }
     return Outcome(std::move(observed));
 }
 
-// One query about all attempts that the facility's batch system may know serves them all.
-Result<QueueStatus> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t now_ms) {
-    const std::string& facility = site.facility().name;
-    const auto live_jobs = [&]() -> Result<std::vector<BatchJobRef>> {
-        ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_TRY(const auto tasks, tasks_in_queue(*connection, facility));
-        std::vector<BatchJobRef> live;
-        for (const Task& one : tasks) live.push_back(batch_job_ref(one, site));
-        return live;
-    };
-    return queue_status_.find({facility, batch_job_name(task), task.attempt->batch_asked_ms,
-                               poll_policy(site.facility()).batch_poll_ms, now_ms, live_jobs,
-                               [&](const auto& live) { return site.ask_batch(live); }});
+Result<std::vector<Task>> AttemptRunner::tasks_beside(const Task& task) const {
+    ATOLL_TRY(auto connection, pool_.acquire());
+    ATOLL_TRY(auto tasks, tasks_in_queue(*connection, task.facility));
+    std::stable_sort(tasks.begin(), tasks.end(), [&](const Task& one, const Task& other) {
+        const auto rank = [&](const Task& of) { return std::pair(of.id != task.id, of.attempt->looked_ms); };
+        return rank(one) < rank(other);
+    });
+    return tasks;
+}
+
+// One script looks at as many of the facility's attempts as it may.
+Result<AnswerCache<Look>::Found> AttemptRunner::look(const Task& task, Site& site, std::int64_t now_ms) {
+    const Attempt& attempt = *task.attempt;
+    return looks_.find({task, attempt.looked_ms, poll_interval_ms(attempt, poll_policy(site.facility()), now_ms),
+                        now_ms, [&](const Look& look) { return look.log_begin == attempt.log_offset; },
+                        [&]() -> Result<std::vector<Task>> {
+                            ATOLL_TRY(auto tasks, tasks_beside(task));
+                            tasks.resize(std::min(tasks.size(), kLooksMax));
+                            return tasks;
+                        },
+                        [&](const std::vector<Task>& tasks) {
+                            std::vector<LookOrder> orders;
+                            for (const Task& one : tasks)
+                                orders.push_back({batch_job_ref(one, site).directory, one.attempt->log_offset});
+                            return site.look(orders);
+                        }});
+}
+
+// One query about all attempts that the facility's batch system may know.
+Result<AnswerCache<BatchAnswer>::Found> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t now_ms) {
+    const Attempt& attempt = *task.attempt;
+    return queue_status_.find({task, attempt.batch_asked_ms,
+                               batch_interval_ms(attempt, poll_policy(site.facility()), now_ms), now_ms,
+                               [](const BatchAnswer&) { return true; }, [&] { return tasks_beside(task); },
+                               [&](const std::vector<Task>& tasks) {
+                                   std::vector<BatchJobRef> jobs;
+                                   for (const Task& one : tasks) jobs.push_back(batch_job_ref(one, site));
+                                   return site.ask_batch(jobs);
+                               }});
 }
 
 Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {

@@ -13,7 +13,7 @@
 #include "services/dispatch/settings.h"
 #include "services/dispatch/sites/site.h"
 #include "services/dispatch/sites/transport/transport.h"
-#include "services/dispatch/work/queue_status_cache.h"
+#include "services/dispatch/work/answer_cache.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"
 
@@ -53,7 +53,11 @@ class AttemptRunner {
     Result<Outcome> stage(const Task& task, Site& site);
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
-    Result<QueueStatus> queue_status(const Task& task, Site& site, std::int64_t now_ms);
+    Result<AnswerCache<Look>::Found> look(const Task& task, Site& site, std::int64_t now_ms);
+    Result<AnswerCache<BatchAnswer>::Found> queue_status(const Task& task, Site& site, std::int64_t now_ms);
+    // The tasks whose attempts a site's batch system may know, this one first, then those that were not looked at for
+    // longest.
+    Result<std::vector<Task>> tasks_beside(const Task& task) const;
     Result<Outcome> collect(const Task& task, Site& site);
     Result<Outcome> push_update(const Task& task, const TrainParams& train, Site& site);
     Result<Outcome> clean(const Task& task, Site& site);
@@ -65,7 +69,8 @@ class AttemptRunner {
     auth::Issuer issuer_;
     pg::Pool& pool_;
     const SiteFactory make_site_;
-    QueueStatusCache queue_status_;
+    AnswerCache<Look> looks_;
+    AnswerCache<BatchAnswer> queue_status_;
     std::stop_source stop_;
     std::mutex mutex_;
     struct Connection {

@@ -50,8 +50,8 @@ class SlurmClusterTest : public testing::Test {
         return false;
     }
     std::optional<std::int64_t> exit_code(const BatchJob& one) const {
-        const auto probe = site().probe(one.ref.directory, 0);
-        return probe.ok() ? probe->exit_code : std::nullopt;
+        const auto looks = site().look({{one.ref.directory, 0}});
+        return looks.ok() ? looks->at(0).exit_code : std::nullopt;
     }
 
     TemporaryDirectory control_;

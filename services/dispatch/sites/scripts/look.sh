@@ -1,0 +1,29 @@
+# $1 bytes of each stdout.jsonl to give at most, $2 bytes of each end.json to give at most; then for each attempt its
+# directory and the bytes of stdout.jsonl read before.
+# Prints for each "started end_bytes log_bytes", a newline, then end.json, then the log's new bytes. Exit 75: not known,
+# as where the whole file system is away.
+log_max=$1 end_max=$2
+shift 2
+look() {
+    cd "$1" 2>/dev/null || { [ ! -e "$1" ] && [ -d "${1%/*/*}" ] || exit 75; echo "0 0 0"; return; }
+    started=0 end_bytes=0 log_bytes=0
+    [ ! -e started ] || started=1
+    # end.json is looked at before the log: when more than blanks is in it, the log is complete.
+    if LC_ALL=C grep -q '[^ ]' end.json 2>/dev/null; then
+        end_bytes=$(wc -c <end.json) || exit 75
+        [ "$end_bytes" -le "$end_max" ] || end_bytes=$end_max
+    fi
+    if [ -f stdout.jsonl ]; then
+        size=$(wc -c <stdout.jsonl) || exit 75
+        log_bytes=$((size - $2))
+        [ "$log_bytes" -le "$log_max" ] || log_bytes=$log_max
+        [ "$log_bytes" -ge 0 ] || log_bytes=0
+    fi
+    echo "$started $end_bytes $log_bytes"
+    [ "$end_bytes" -eq 0 ] || head -c "$end_bytes" end.json
+    [ "$log_bytes" -eq 0 ] || tail -c "+$(($2 + 1))" stdout.jsonl | head -c "$log_bytes"
+}
+while [ $# -gt 0 ]; do
+    look "$1" "$2"
+    shift 2
+done
