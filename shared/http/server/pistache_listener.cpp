@@ -1,7 +1,8 @@
 // The only file that knows Pistache (0.0.5 of Debian 12 and 13, and 0.4).
 //
-// Pistache's reactor and Tcp::Transport read and write the sockets, its parser reads the requests; connections are
-// taken and answers handed over here, and the bytes of an answer are ours. Http::Endpoint is not used, because
+// Pistache's reactor and Tcp::Transport read and write the sockets, its parser reads the requests but for long bodies,
+// of which it would copy each byte several times, one by one; connections are taken and answers handed over here, and
+// the bytes of an answer are ours. Http::Endpoint is not used, because
 //  - it hands new connections and answers from thread to thread through a queue that loses wake-ups: pop() of mailbox.h
 //    empties the eventfd after it has looked for work (0.4 still does), so what is pushed in between stays until the
 //    next push. An answer, or a connection, then hangs.
@@ -21,6 +22,7 @@
 #include <cctype>
 #include <csignal>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +41,7 @@ constexpr const char* kConnectionData = "atoll.connection";
 // Counted from the previous request: an idle or stuck connection ends after it, once another client comes. Longer than
 // any bounded wait.
 constexpr std::chrono::seconds kConnectionIdleMax{300};
+constexpr std::size_t kReadBytes = 128 << 10;  // of a body, at once
 
 int peer_socket(const ps::Tcp::Peer& peer) {
 #if __has_include(<pistache/em_socket_t.h>)  // 0.4: Fd may be a libevent handle
@@ -48,25 +51,90 @@ int peer_socket(const ps::Tcp::Peer& peer) {
 #endif
 }
 
+std::string lower_case(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+}
+
+const char* method_name(ps::Http::Method method) {
+    switch (method) {
+        case ps::Http::Method::Get:
+            return "GET";
+        case ps::Http::Method::Head:
+            return "HEAD";
+        case ps::Http::Method::Post:
+            return "POST";
+        case ps::Http::Method::Put:
+            return "PUT";
+        case ps::Http::Method::Patch:
+            return "PATCH";
+        case ps::Http::Method::Delete:
+            return "DELETE";
+        default:
+            return "";
+    }
+}
+
+// `request` belongs to the parser, which needs it no more: the body is moved out of it rather than copied.
+std::string take_body(ps::Http::Request& request) {
+    return std::move(const_cast<std::string&>(std::as_const(request).body()));
+}
+
+RawRequest take(ps::Http::Request& request) {
+    RawRequest raw;
+    raw.method = method_name(request.method());
+    raw.path = request.resource();
+    const auto& query = std::as_const(request).query();
+    for (auto it = query.parameters_begin(); it != query.parameters_end(); ++it) raw.query.insert(*it);
+    for (const auto& [name, header] : std::as_const(request).headers().rawList())
+        raw.headers.emplace(lower_case(name), header.value());
+    raw.body = take_body(request);
+    const auto connection = raw.headers.find("connection");
+    const std::string wish = connection == raw.headers.end() ? "" : lower_case(connection->second);
+    raw.keep_alive = request.version() == ps::Http::Version::Http11 ? wish != "close" : wish == "keep-alive";
+    return raw;
+}
+
 // Lives on its reactor's thread, but for send() and hang_up().
 class PeerConnection final : public Connection, public std::enable_shared_from_this<PeerConnection> {
   public:
     PeerConnection(const std::shared_ptr<ps::Tcp::Peer>& peer, std::shared_ptr<Mailbox> mailbox,
-                   std::size_t request_bytes_max, std::shared_ptr<std::atomic<std::size_t>> unread_bytes)
-        : parser(request_bytes_max),
+                   const ServerOptions& options, std::shared_ptr<std::atomic<std::size_t>> unread_bytes)
+        : options_(options),
+          parser_(options.request_bytes_max),
           peer_(peer),
           mailbox_(std::move(mailbox)),
           unread_bytes_(std::move(unread_bytes)),
           socket_(peer_socket(*peer)) {}
-    ~PeerConnection() override { forget(); }
+    ~PeerConnection() override { unread_bytes_->fetch_sub(held_bytes_); }
 
-    // Counts bytes of a request that has not come whole; returns how many all connections hold.
-    std::size_t hold(std::size_t bytes) {
-        held_bytes_ += bytes;
-        return unread_bytes_->fetch_add(bytes) + bytes;
+    // Takes bytes of a request, and what else of its body the socket holds. True once it is whole.
+    bool take_in(const char* bytes, std::size_t size) {
+        hold(size);
+        if (body_) {
+            body_->append(bytes, std::min(size, body_size_ - body_->size()));
+        } else {
+            if (!parser_->feed(bytes, size)) throw too_large();
+            if (parser_->parse() == ps::Http::Private::State::Done) return true;
+            begin_body();
+        }
+        while (body_ && body_->size() < body_size_)
+            if (!read_body()) return false;
+        return body_.has_value();
     }
-    // The parser holds nothing any more.
+
+    // The request that came whole.
+    RawRequest take_out() {
+        RawRequest request = take(parser_->request);
+        if (body_) request.body = std::move(*body_);
+        forget();
+        return request;
+    }
+
+    // Makes ready for another request. The parser's own reset() forgets nothing of a body that it has begun.
     void forget() {
+        parser_.emplace(options_.request_bytes_max);
+        body_.reset();
         unread_bytes_->fetch_sub(held_bytes_);
         held_bytes_ = 0;
     }
@@ -122,9 +190,43 @@ class PeerConnection final : public Connection, public std::enable_shared_from_t
         if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
     }
 
-    ps::Http::RequestParser parser;
-
   private:
+    static ps::Http::HttpError too_large() {
+        return {ps::Http::Code::Request_Entity_Too_Large, "the request is too large"};
+    }
+
+    // Counts bytes of a request that has not come whole.
+    void hold(std::size_t bytes) {
+        held_bytes_ += bytes;
+        if (unread_bytes_->fetch_add(bytes) + bytes > options_.body_bytes_max)
+            throw ps::Http::HttpError(ps::Http::Code::Service_Unavailable, "too many bytes of requests are being read");
+    }
+
+    // From here on a body whose length is known goes past the parser, once that has read the headers.
+    void begin_body() {
+        const auto length = std::as_const(parser_->request).headers().tryGet<ps::Http::Header::ContentLength>();
+        if (!length || parser_->step()->id() != ps::Http::Private::BodyStep::Id) return;
+        body_size_ = length->value();
+        if (body_size_ > options_.request_bytes_max) throw too_large();
+        body_ = take_body(parser_->request);
+        body_->reserve(body_size_);
+    }
+
+    // False: the socket holds no more just now.
+    bool read_body() {
+        const std::size_t begin = body_->size();
+        body_->resize(begin + std::min(kReadBytes, body_size_ - begin));
+        const ssize_t got = ::recv(socket_, body_->data() + begin, body_->size() - begin, 0);
+        const auto size = static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+        body_->resize(begin + size);
+        hold(size);
+        return size > 0;
+    }
+
+    const ServerOptions& options_;  // gone once the listener has stopped, when no input comes any more
+    std::optional<ps::Http::RequestParser> parser_;
+    std::optional<std::string> body_;
+    std::size_t body_size_ = 0;
     std::weak_ptr<ps::Tcp::Peer> peer_;
     std::shared_ptr<Mailbox> mailbox_;
     std::shared_ptr<std::atomic<std::size_t>> unread_bytes_;  // of all connections
@@ -160,46 +262,6 @@ struct Shared {
     std::vector<std::weak_ptr<PeerConnection>> connections;
 };
 
-std::string lower_case(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-    return text;
-}
-
-const char* method_name(ps::Http::Method method) {
-    switch (method) {
-        case ps::Http::Method::Get:
-            return "GET";
-        case ps::Http::Method::Head:
-            return "HEAD";
-        case ps::Http::Method::Post:
-            return "POST";
-        case ps::Http::Method::Put:
-            return "PUT";
-        case ps::Http::Method::Patch:
-            return "PATCH";
-        case ps::Http::Method::Delete:
-            return "DELETE";
-        default:
-            return "";
-    }
-}
-
-// `request` belongs to the parser, which is reset next: the body is moved out of it rather than copied.
-RawRequest take(ps::Http::Request& request) {
-    RawRequest raw;
-    raw.method = method_name(request.method());
-    raw.path = request.resource();
-    const auto& query = std::as_const(request).query();
-    for (auto it = query.parameters_begin(); it != query.parameters_end(); ++it) raw.query.insert(*it);
-    for (const auto& [name, header] : std::as_const(request).headers().rawList())
-        raw.headers.emplace(lower_case(name), header.value());
-    raw.body = std::move(const_cast<std::string&>(std::as_const(request).body()));
-    const auto connection = raw.headers.find("connection");
-    const std::string wish = connection == raw.headers.end() ? "" : lower_case(connection->second);
-    raw.keep_alive = request.version() == ps::Http::Version::Http11 ? wish != "close" : wish == "keep-alive";
-    return raw;
-}
-
 // What Pistache calls on one of the reactor's threads.
 class RequestHandler final : public ps::Tcp::Handler {
   public:
@@ -210,7 +272,7 @@ class RequestHandler final : public ps::Tcp::Handler {
 
     void onConnection(const std::shared_ptr<ps::Tcp::Peer>& peer) override {
         const auto connection =
-            std::make_shared<PeerConnection>(peer, mailbox_, shared_->options.request_bytes_max, shared_->unread_bytes);
+            std::make_shared<PeerConnection>(peer, mailbox_, shared_->options, shared_->unread_bytes);
         peer->putData(kConnectionData, connection);
         shared_->add(connection);
     }
@@ -222,15 +284,9 @@ class RequestHandler final : public ps::Tcp::Handler {
     void onInput(const char* bytes, std::size_t size, const std::shared_ptr<ps::Tcp::Peer>& peer) override {
         const auto connection = find_connection(peer);
         if (!connection || connection->refusing()) return;
-        auto& parser = connection->parser;
         try {
-            if (connection->hold(size) > shared_->options.body_bytes_max)
-                return refuse(*connection, 503, "too many bytes of requests are being read");
-            if (!parser.feed(bytes, size)) return refuse(*connection, 413, "the request is too large");
-            if (parser.parse() != ps::Http::Private::State::Done) return;
-            RawRequest request = take(parser.request);
-            parser.reset();
-            connection->forget();
+            if (!connection->take_in(bytes, size)) return;
+            RawRequest request = connection->take_out();
             if (connection->begin()) shared_->callbacks.on_request(std::move(request), connection);
         } catch (const ps::Http::HttpError& error) {
             return refuse(*connection, error.code(), error.reason());
@@ -253,7 +309,6 @@ class RequestHandler final : public ps::Tcp::Handler {
 
   private:
     void refuse(PeerConnection& connection, int status, const std::string& why) {
-        connection.parser.reset();
         connection.forget();
         if (connection.begin()) connection.write(shared_->callbacks.refuse(status, why), nullptr, true);
         deliver();

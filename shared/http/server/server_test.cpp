@@ -183,7 +183,30 @@ TEST(ServerTest, ABodyThatIsTooLargeIsA413AndTheRestIsNotReadAsARequest) {
     EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 413") << answer;
     EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos) << "a second answer on one connection";
     EXPECT_EQ(smuggled, 0);
+    EXPECT_TRUE(exchange_raw(server.server().port(), bytes.substr(0, bytes.find("GET")), "\r\n\r\n")
+                    .starts_with("HTTP/1.1 413"))
+        << "its length says so before it has come";
     EXPECT_EQ(server.client().call(Method::kPut, "/a", "x").value().status, 200);
+}
+
+TEST(ServerTest, ABodyArrivesWholeHoweverItIsCut) {
+    TestServer server([](Server& s) { s.route(Method::kPut, "/a", kEverybody, echo); });
+    auto client = server.client();
+    for (const std::size_t size : {1U, 4'000U, 4'096U, 5'000U, 131'072U, 300'001U, 900'000U}) {
+        std::string body;
+        for (std::size_t i = 0; i < size; ++i) body += static_cast<char>('a' + (i ^ i / 4096) % 26);
+        const std::string wanted = "\"body\":\"" + body + "\"";
+        for (const std::size_t piece_bytes : {size / 4 + 19, size / 2 + 300, size + 1000}) {
+            const std::string request = "PUT /a HTTP/1.1\r\nAuthorization: Bearer " + server.token(Role::kViewer) +
+                                        "\r\nConnection: close\r\nContent-Length: " + std::to_string(size) +
+                                        "\r\n\r\n" + body;
+            const std::string answer = exchange_raw(server.server().port(), request, {}, piece_bytes);
+            EXPECT_NE(answer.find(wanted), std::string::npos) << size << " bytes, by " << piece_bytes;
+        }
+        const auto answer = client.call(Method::kPut, "/a", body);  // on the connection of the one before
+        ASSERT_TRUE(answer.ok());
+        EXPECT_NE(answer->body.find(wanted), std::string::npos) << size;
+    }
 }
 
 TEST(ServerTest, WhatIsNotHttpIsABadRequestAndClosesTheConnection) {

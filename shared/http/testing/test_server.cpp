@@ -2,9 +2,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "shared/base/file.h"
 #include "shared/log/log.h"
@@ -54,18 +57,21 @@ Client TestServer::client_without_token() const {
 
 namespace {
 
-UniqueFd connect_and_send(std::uint16_t port, const std::string& bytes) {
+UniqueFd connect_and_send(std::uint16_t port, const std::string& bytes, std::size_t piece_bytes) {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval patience{20, 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    const int on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     check(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "connect");
     for (std::size_t sent = 0; sent < bytes.size();) {
-        const ssize_t count = ::send(fd.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+        const std::size_t size = std::min(piece_bytes, bytes.size() - sent);
+        const ssize_t count = ::send(fd.get(), bytes.data() + sent, size, MSG_NOSIGNAL);
         if (count <= 0) break;
         sent += static_cast<std::size_t>(count);
     }
@@ -74,8 +80,9 @@ UniqueFd connect_and_send(std::uint16_t port, const std::string& bytes) {
 
 }  // namespace
 
-std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until) {
-    const UniqueFd fd = connect_and_send(port, bytes);
+std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until,
+                         std::size_t piece_bytes) {
+    const UniqueFd fd = connect_and_send(port, bytes, piece_bytes);
     std::string answer;
     char block[4096];
     while (until.empty() || answer.find(until) == std::string::npos) {
@@ -87,7 +94,7 @@ std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std
 }
 
 void leave_early(std::uint16_t port, const std::string& bytes) {
-    connect_and_send(port, bytes);
+    connect_and_send(port, bytes, SIZE_MAX);
 }
 
 }  // namespace atl::http

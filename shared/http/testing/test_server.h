@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -29,8 +30,10 @@ class TestServer {
     Server server_;
 };
 
-// Sends bytes as they are on a new connection and reads until the peer closes or `until` has been read.
-std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until = {});
+// Sends bytes as they are on a new connection, `piece_bytes` at once, and reads until the peer closes or `until` has
+// been read.
+std::string exchange_raw(std::uint16_t port, const std::string& bytes, const std::string& until = {},
+                         std::size_t piece_bytes = SIZE_MAX);
 // Sends bytes on a new connection and closes it without waiting for the answer.
 void leave_early(std::uint16_t port, const std::string& bytes);
 
