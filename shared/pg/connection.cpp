@@ -44,6 +44,12 @@ std::vector<std::string> take_notifications(PGconn* connection) {
     return payloads;
 }
 
+// BEGIN, NOTIFY and their like have none.
+bool has_plan(std::string_view sql) {
+    static constexpr std::string_view kPlanned[] = {"SELECT ", "WITH ", "INSERT ", "UPDATE ", "DELETE "};
+    return std::any_of(std::begin(kPlanned), std::end(kPlanned), [&](auto word) { return sql.starts_with(word); });
+}
+
 }  // namespace
 
 Param::Param(double value) {
@@ -57,8 +63,8 @@ ResultHandle Connection::Impl::run(const std::string& sql, const std::vector<con
     const int count = static_cast<int>(values.size());
     auto known = prepared_.find(sql);
     if (known == prepared_.end()) {
-        // BEGIN and its like have no plan; statements that are made anew each time must not fill the memory.
-        if (count > 0 && prepared_.size() < kPreparedMax) prepared_.emplace(sql, "");
+        // Statements that are made anew each time must not fill the memory.
+        if (has_plan(sql) && prepared_.size() < kPreparedMax) prepared_.emplace(sql, "");
         return ResultHandle(PQexecParams(handle.get(), sql.c_str(), count, nullptr, values.data(), nullptr, nullptr,
                                          /*resultFormat=*/0));
     }

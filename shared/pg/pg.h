@@ -80,8 +80,8 @@ class Connection {
     Connection(Connection&&) noexcept;
     Connection& operator=(Connection&&) noexcept;
 
-    // One statement. What comes a second time with parameters is prepared, so that it is parsed and planned once a
-    // connection: values belong into `params`, never into `sql`.
+    // One statement. What comes a second time is prepared, so that it is parsed and planned once a connection: values
+    // belong into `params`, never into `sql`.
     Result<Rows> query(const std::string& sql, const std::vector<Param>& params = {});
     Status script(const std::string& sql);  // several statements, no parameters
     bool healthy() const;                   // connected, outside any transaction, and nothing unread

@@ -71,9 +71,11 @@ TEST_F(PgTest, AStatementThatComesAgainIsPreparedOnce) {
     const auto count = [&] { return query("SELECT count(*) AS n FROM pg_prepared_statements").integer(0, "n"); };
     for (int i = 0; i < 5; ++i) query("SELECT $1::int AS i", {i});
     EXPECT_EQ(count(), 1);
+    EXPECT_EQ(count(), 2) << "a statement without parameters too: this one";
+    for (int i = 0; i < 5; ++i) query("NOTIFY a");  // has no plan
     query("INSERT INTO a VALUES ($1)", {"x"});
     for (int i = 0; i < 5; ++i) EXPECT_EQ(error_of("INSERT INTO a VALUES ($1)", {"x"}).code, ErrorCode::kConflict);
-    EXPECT_EQ(count(), 2);
+    EXPECT_EQ(count(), 3);
     for (int i = 0; i < 600; ++i) query("SELECT $1::int AS i" + std::to_string(i / 2), {i});
     EXPECT_LE(count(), 256) << "statements that are made anew each time must not fill the server's memory";
 }
