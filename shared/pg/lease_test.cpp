@@ -185,6 +185,48 @@ TEST_F(LeaseTest, ALeaseIsRenewedThoughADutyHangsThePoolIsEmptyAndAnotherRowIsLo
     over.count_down();
 }
 
+TEST_F(LeaseTest, OfIdleThreadsOneWatches) {
+    pool_.emplace(conninfo_, "", 4);
+    std::atomic<int> looks = 0, waits = 0;
+    auto given = options();
+    given.threads = 4;
+    given.make_work = [&](HeldLeases&) {
+        return [&]() -> Result<bool> {
+            ++looks;
+            return false;
+        };
+    };
+    given.idle_wait = [&]() -> Result<std::chrono::milliseconds> {
+        ++waits;
+        return std::chrono::milliseconds(std::chrono::hours(1));
+    };
+    {
+        const LeaseWorkers workers(*pool_, given);
+        EXPECT_TRUE(eventually([&] { return looks >= 4; }));
+    }
+    EXPECT_EQ(looks, 4);
+    EXPECT_EQ(waits, 1);
+}
+
+TEST_F(LeaseTest, WhileOneThreadWorksAnotherWatches) {
+    pool_.emplace(conninfo_, "", 4);
+    std::atomic<int> looks = 0;
+    std::latch over(1);
+    auto given = options();
+    given.threads = 3;
+    given.make_work = [&](HeldLeases&) {
+        return [&]() -> Result<bool> {
+            const int look = ++looks;
+            if (look == 10 || look == 20) over.wait();  // two have work that lasts
+            return false;
+        };
+    };
+    given.idle_wait = []() -> Result<std::chrono::milliseconds> { return std::chrono::milliseconds(1); };
+    const LeaseWorkers workers(*pool_, given);
+    EXPECT_TRUE(eventually([&] { return looks >= 30; })) << looks;
+    over.count_down();
+}
+
 TEST_F(LeaseTest, WhatAWorkerThrowsEndsItsAttemptAndNotTheProcess) {
     query("INSERT INTO work VALUES ('a', 1)");
     fail_next_ = true;

@@ -48,10 +48,26 @@ void LeaseWorkers::work(const std::stop_token& stop) {
         lock.unlock();
         const auto worked = contained([&] { return work_once(); });
         if (worked.ok() && *worked) continue;
-        if (!worked.ok()) spdlog::warn("{}: {}", options_.name, describe(worked.error()));
-        const auto idle = worked.ok() ? contained([this] { return options_.idle_wait(); }) : kAfterError;
+        const auto is_woken = [&] { return wakes_ != seen; };
+        if (!worked.ok()) {
+            spdlog::warn("{}: {}", options_.name, describe(worked.error()));
+            lock.lock();
+            woken_.wait_for(lock, stop, kAfterError, is_woken);
+            continue;
+        }
         lock.lock();
-        woken_.wait_for(lock, stop, idle.ok() ? *idle : kAfterError, [&] { return wakes_ != seen; });
+        if (is_watched_) {
+            woken_.wait(lock, stop, [&] { return is_woken() || !is_watched_; });
+            continue;
+        }
+        is_watched_ = true;
+        lock.unlock();
+        const auto idle = contained([this] { return options_.idle_wait(); });
+        lock.lock();
+        woken_.wait_for(lock, stop, idle.ok() ? *idle : kAfterError, is_woken);
+        is_watched_ = false;
+        lock.unlock();
+        woken_.notify_one();  // there may be work for this thread: another one watches
     }
 }
 

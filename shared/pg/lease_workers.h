@@ -15,8 +15,9 @@
 namespace atl::pg {
 
 // The threads of this process that do leased work, one more, the keeper, that renews their leases meanwhile on a
-// connection of its own, so that it waits for nobody, and one for the other duties. An error of any of them is logged,
-// and it goes on after a pause.
+// connection of its own, so that it waits for nobody, and one for the other duties. Of threads without work one watches
+// for more, so that waiting costs the same however many there are. An error of any of them is logged, and it goes on
+// after a pause.
 class LeaseWorkers {
   public:
     // Takes a lease, has it held and does the work. False: there is none.
@@ -27,7 +28,7 @@ class LeaseWorkers {
         LeaseTerms terms;
         std::vector<const LeaseTable*> tables;
         std::function<Work(HeldLeases&)> make_work;  // called in each thread
-        // How long a thread that found no work waits, unless it is woken.
+        // How long the one that watches waits until it looks again, unless it is woken.
         std::function<Result<std::chrono::milliseconds>()> idle_wait;
         std::vector<std::function<Status()>> duties = {};  // what else is done, one after the other, about every second
         // Where NOTIFY tells of new work, and the conninfo to listen there; empty: only wake() tells.
@@ -56,6 +57,7 @@ class LeaseWorkers {
     std::mutex mutex_;
     std::condition_variable_any woken_;
     std::uint64_t wakes_ = 0;
+    bool is_watched_ = false;
     std::optional<Connection> renewer_;  // the keeper's, as is the next
     std::optional<Connection> listener_;
     std::jthread keeper_;
