@@ -65,6 +65,9 @@ class Rows {
     bool boolean(int row, std::string_view column) const;
     json::Json json(int row, std::string_view column) const;  // null for NULL
 
+    // Of two results of one statement: whether they hold the same.
+    bool operator==(const Rows& other) const;
+
   private:
     std::shared_ptr<Impl> impl_;
 };

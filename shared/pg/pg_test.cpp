@@ -66,6 +66,14 @@ TEST_F(PgTest, ErrorsCarryACodeAndTheConstraint) {
     EXPECT_EQ(error_of("SELECT pg_sleep(60)").code, ErrorCode::kUnavailable);
 }
 
+TEST_F(PgTest, ResultsAreEqualWhenTheyHoldTheSame) {
+    const pg::Rows rows = query("SELECT 'a' AS a, NULL AS b");
+    EXPECT_EQ(rows, query("SELECT 'a' AS a, NULL AS b"));
+    for (const char* other : {"SELECT 'a' AS a, '' AS b", "SELECT 'a' AS a, NULL AS b WHERE false", "SELECT 'a' AS a",
+                              "SELECT 'b' AS a, NULL AS b", "SELECT 'a' AS a, NULL AS b FROM generate_series(1, 2)"})
+        EXPECT_FALSE(rows == query(other)) << other;
+}
+
 TEST_F(PgTest, AStatementThatComesAgainIsPreparedOnce) {
     ASSERT_TRUE(connection_->script("CREATE TABLE a (name text PRIMARY KEY)").ok());
     const auto count = [&] { return query("SELECT count(*) AS n FROM pg_prepared_statements").integer(0, "n"); };

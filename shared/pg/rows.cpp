@@ -75,4 +75,18 @@ json::Json Rows::json(int row, std::string_view column) const {
     return value;
 }
 
+bool Rows::operator==(const Rows& other) const {
+    const PGresult* const a = impl_->result.get();
+    const PGresult* const b = other.impl_->result.get();
+    if (size() != other.size() || PQnfields(a) != PQnfields(b)) return false;
+    const auto cell = [](const PGresult* result, int row, int column) {
+        const auto length = static_cast<std::size_t>(PQgetlength(result, row, column));
+        return std::pair(PQgetisnull(result, row, column), std::string_view(PQgetvalue(result, row, column), length));
+    };
+    for (int row = 0; row < size(); ++row)
+        for (int column = 0; column < PQnfields(a); ++column)
+            if (cell(a, row, column) != cell(b, row, column)) return false;
+    return true;
+}
+
 }  // namespace atl::pg

@@ -82,6 +82,15 @@ Json participants_view(const pg::Rows& rows, const Json& spec) {
     return participants;
 }
 
+Json view_of_job(const pg::Rows& rows) {
+    Json spec = rows.json(0, "spec");
+    Json view = read_job(rows, 0);
+    view["participants"] = participants_view(rows, spec);
+    view["spec"] = std::move(spec);
+    view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");
+    return view;
+}
+
 Json task_view(const Task& task) {
     Json view = {{"id", task.id},
                  {"kind", to_string(task.kind())},
@@ -109,6 +118,10 @@ Json task_view(const Task& task) {
             if (const Json& value = find_member(task.result, key); !value.is_null()) view[key] = value;
     return view;
 }
+
+// Answers about jobs that are kept, and the longest of them.
+constexpr std::size_t kKeptMax = 100;
+constexpr std::size_t kKeptBytesMax = 64 << 10;
 
 // Tasks and evaluations of a page of rounds, each some 300 bytes.
 constexpr std::int64_t kPageEntriesMax = 20'000;
@@ -191,12 +204,23 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
 Result<Json> job_view(pg::Connection& connection, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, connection.query(kJobQuery, {id}));
     if (rows.empty()) return not_found("no job " + id);
-    Json spec = rows.json(0, "spec");
-    Json view = read_job(rows, 0);
-    view["participants"] = participants_view(rows, spec);
-    view["spec"] = std::move(spec);
-    view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");
-    return view;
+    return view_of_job(rows);
+}
+
+Result<std::string> JobAnswers::show(pg::Connection& connection, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows, connection.query(kJobQuery, {id}));
+    if (rows.empty()) return not_found("no job " + id);
+    {
+        const std::lock_guard lock(mutex_);
+        const auto kept = answers_.find(id);
+        if (kept != answers_.end() && kept->second.rows == rows) return kept->second.text;
+    }
+    std::string text = view_of_job(rows).dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (text.size() > kKeptBytesMax) return text;
+    const std::lock_guard lock(mutex_);
+    if (answers_.size() >= kKeptMax) answers_.clear();
+    answers_.insert_or_assign(id, Answer{rows, text});
+    return text;
 }
 
 Result<std::vector<Json>> job_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
@@ -155,6 +156,31 @@ TEST_F(JobsTest, AJobThatCannotBeReadIsShownAndHidesNoOther) {
         ASSERT_FALSE(rounds.ok()) << damage;
         EXPECT_EQ(rounds.error().code, ErrorCode::kInternal);
     }
+}
+
+TEST_F(JobsTest, AKeptAnswerIsTheJobAsItIsWhicheverReplicaChangedIt) {
+    add_facilities(2);
+    const std::string job = add_job(2, 1);
+    pg::Connection other = connect();  // another replica's
+    JobAnswers mine, theirs;
+    std::set<std::string> shown;
+    for (const char* change :
+         {"UPDATE tasks SET state = 'running' WHERE id = (SELECT min(id) FROM tasks)",
+          "UPDATE tasks SET state = 'pending'", "INSERT INTO ended_tasks SELECT id, 'train', 'failed', 1 FROM jobs",
+          "UPDATE rounds SET state = 'closed', version_digest = repeat('c', 64)", "UPDATE jobs SET state = 'paused'",
+          "UPDATE jobs SET current_round = 1, finished_at = now()",
+          "UPDATE jobs SET records = jsonb_build_object(spec->'participants'->0->>'facility', "
+          "'{\"refusals\": 2, \"reason\": \"NaN\"}'::jsonb)",
+          "UPDATE jobs SET spec = jsonb_set(spec, '{rounds}', '9')", "UPDATE jobs SET error = 'it failed'"}) {
+        ASSERT_TRUE(other.query(change).ok()) << change;
+        const std::string now = job_view(*connection_, job)->dump();
+        EXPECT_TRUE(shown.insert(now).second) << change << " is not seen: " << now;
+        for (int i = 0; i < 2; ++i) {
+            EXPECT_EQ(mine.show(*connection_, job).value(), now) << change;
+            EXPECT_EQ(theirs.show(other, job).value(), now) << change;
+        }
+    }
+    EXPECT_EQ(mine.show(*connection_, "none").error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(JobsTest, RoundsAreShownWhateverTheirTasksHandedIn) {

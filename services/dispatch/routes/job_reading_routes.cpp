@@ -49,8 +49,8 @@ Result<Response> get_jobs(Routing& routing, const Request& request) {
 
 Result<Response> get_job(Routing& routing, const Request& request) {
     ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(const Json job, job_view(*connection, request.param("id")));
-    return Response::json(200, job);
+    ATOLL_TRY(std::string job, routing.job_answers.show(*connection, request.param("id")));
+    return Response::text(200, std::move(job), "application/json");
 }
 
 Result<Response> get_rounds(Routing&, pg::Transaction& transaction, const Request& request) {

@@ -5,6 +5,7 @@
 #include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/events.h"
 #include "services/dispatch/db/history.h"
+#include "services/dispatch/db/job_views.h"
 #include "services/dispatch/events/event_feed.h"
 #include "services/dispatch/work/attempt_runner.h"
 #include "shared/http/server/server.h"
@@ -21,6 +22,7 @@ struct Routing {
     EventFeed& feed;
     auth::Issuer issuer;
     Keep keep;
+    JobAnswers job_answers = {};
 };
 
 void add_facility_routes(http::Server& server, Routing& routing);
