@@ -266,6 +266,26 @@ TEST_F(EventsTest, TheOutboxTellsHowFarItIsBehind) {
     }));
 }
 
+TEST_F(EventsTest, ARelayThatNoBrokerAnswersKeepsNothingFromTheOthers) {
+    metrics::Registry its_own;
+    const Relay cut_off(*pool_, conninfo_, kSchema, "127.0.0.1:1", its_own);
+    auto& failures = its_own.counter("atoll_outbox_failures_total", "");
+    add_committed("a", 1);
+    int held = 0;
+    EXPECT_TRUE(eventually([&] {
+        held += count("pg_locks WHERE locktype = 'advisory'") > 0 ? 1 : 0;
+        return failures.Value() >= 2;
+    }));
+    EXPECT_EQ(held, 0) << "looks that found the outbox locked";
+    start_relay();
+    for (int n = 2; n <= 5; ++n) {
+        EXPECT_TRUE(eventually([&] { return count("outbox") == 0; }));
+        add_committed("a", n);
+    }
+    EXPECT_TRUE(eventually([&] { return count("outbox") == 0; }));
+    EXPECT_EQ(metrics_.counter("atoll_outbox_sent_total", "").Value(), 5);
+}
+
 TEST_F(EventsTest, AnEventThatIsTooLargeIsRefusedBeforeItIsStored) {
     auto lease = pool_->acquire().value();
     auto transaction = pg::Transaction::begin(*lease).value();

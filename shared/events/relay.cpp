@@ -16,7 +16,9 @@ constexpr milliseconds kStopWait{250};     // how long stopping may take
 constexpr milliseconds kIdleWait{2000};    // a notification tells of new rows; none tells that another relay has died
 constexpr milliseconds kHeldBackWait{20};  // rows wait for an older transaction to end, which notifies nobody
 constexpr std::chrono::seconds kLagInterval{2};
-constexpr milliseconds kSendTimeout{20000};  // below the limit of idle transactions
+constexpr milliseconds kConnectTimeout{3000};
+constexpr milliseconds kSendTimeout{5000};       // without a confirmation
+constexpr milliseconds kGiveWay{2 * kIdleWait};  // after it, whatever the others were told, each has looked
 
 // An array literal of Postgres: "{1,2,3}".
 std::string join_ids(const pg::Rows& rows) {
@@ -69,12 +71,13 @@ class RelayLoop {
             ATOLL_RETURN_IF_ERROR(listener_->query("LISTEN " + outbox_channel(schema_)));
         }
         ATOLL_RETURN_IF_ERROR(measure_lag());
-        if (std::chrono::steady_clock::now() >= next_look_) {
+        if (std::chrono::steady_clock::now() >= std::max(next_look_, give_way_until_)) {
             ATOLL_TRY(const milliseconds pause, move_batch());
             next_look_ = std::chrono::steady_clock::now() + pause;
             if (pause == milliseconds(0)) return {};
         }
-        const auto left = std::chrono::ceil<milliseconds>(next_look_ - std::chrono::steady_clock::now());
+        const auto left =
+            std::chrono::ceil<milliseconds>(std::max(next_look_, give_way_until_) - std::chrono::steady_clock::now());
         ATOLL_TRY(const auto told, listener_->wait_for_notifications(std::clamp(left, milliseconds(0), kStopWait)));
         if (!told.empty()) next_look_ = {};
         return {};
@@ -98,6 +101,7 @@ class RelayLoop {
     // ends with the transaction. It gives this transaction no id until rows are deleted, so that waiting for the
     // broker holds back no other relay.
     Result<milliseconds> move_batch() {
+        ATOLL_RETURN_IF_ERROR(connect());
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*lease));
         ATOLL_TRY(const auto lock, transaction.query("SELECT pg_try_advisory_xact_lock(hashtextextended("
@@ -112,11 +116,22 @@ class RelayLoop {
             held_back_.Increment();
             return kHeldBackWait;
         }
-        ATOLL_RETURN_IF_ERROR(send(make_messages(rows)));
+        if (const Status sent = send(make_messages(rows)); !sent.ok()) {
+            give_way_until_ = std::chrono::steady_clock::now() + kGiveWay;
+            return sent.error();
+        }
         ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM outbox WHERE id = ANY ($1::bigint[])", {join_ids(rows)}));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
         sent_.Increment(rows.size());
         return milliseconds(0);
+    }
+
+    // Before the lock is asked for: one that no broker answers must not keep it from one that can send.
+    Status connect() {
+        if (producer_) return {};
+        if (!kafka::Probe(brokers_).is_reachable(kConnectTimeout)) return unavailable("kafka: no broker answers");
+        ATOLL_TRY(producer_, kafka::Producer::create(brokers_, "atoll-" + schema_));
+        return {};
     }
 
     Status send(const std::vector<kafka::Message>& messages) {
@@ -127,9 +142,6 @@ class RelayLoop {
             ATOLL_RETURN_IF_ERROR(
                 kafka::ensure_topics(brokers_, {missing.begin(), missing.end()}, kTopicPartitions, -1));
             known_topics_.merge(missing);
-        }
-        if (!producer_) {
-            ATOLL_TRY(producer_, kafka::Producer::create(brokers_, "atoll-" + schema_));
         }
         return producer_->send(messages, kSendTimeout);
     }
@@ -145,6 +157,7 @@ class RelayLoop {
     prometheus::Counter& failures_;
     std::chrono::steady_clock::time_point next_lag_;
     std::chrono::steady_clock::time_point next_look_;
+    std::chrono::steady_clock::time_point give_way_until_;  // it had the lock and could not send: others may
     std::optional<pg::Connection> listener_;
     std::optional<kafka::Producer> producer_;
     std::set<std::string> known_topics_;

@@ -34,9 +34,9 @@ class Producer {
     Producer(Producer&&) noexcept;
     Producer& operator=(Producer&&) noexcept;
 
-    // Sends the messages in order and returns when the broker has confirmed all; an Error if any was not. After an
-    // Error the first of each partition may have arrived, and the rest may still: to keep the order, make a new
-    // Producer and send all again.
+    // Sends the messages in order and returns when the broker has confirmed all; an Error if one was refused, or none
+    // confirmed for as long as `timeout`. After an Error the first of each partition may have arrived, and the rest may
+    // still: to keep the order, make a new Producer and send all again.
     Status send(const std::vector<Message>& messages, std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
   private:

@@ -86,14 +86,15 @@ Producer::Producer(Producer&&) noexcept = default;
 Producer& Producer::operator=(Producer&&) noexcept = default;
 
 Status Producer::send(const std::vector<Message>& messages, milliseconds timeout) {
-    const auto deadline = Clock::now() + timeout;
     const auto batch = std::make_shared<Batch>();
     for (const auto& message : messages) ATOLL_RETURN_IF_ERROR(enqueue(impl_->handle(), message, batch));
-    while (batch->confirmed < messages.size()) {
+    auto deadline = Clock::now() + timeout;
+    for (std::size_t known = 0; batch->confirmed < messages.size();) {
         if (const auto code = batch->error.load(); code != RD_KAFKA_RESP_ERR_NO_ERROR)
             return make_error(code, "the broker did not take a message");
         if (Clock::now() >= deadline) return unavailable("kafka: the broker did not confirm in time");
         rd_kafka_poll(impl_->handle(), static_cast<int>(kPollMax.count()));
+        if (std::exchange(known, batch->confirmed) != batch->confirmed) deadline = Clock::now() + timeout;
     }
     return {};
 }
