@@ -60,7 +60,7 @@ Status save_round(pg::Transaction& transaction, const std::string& job, const Ro
             sql_from_ms("$8") + ", " + sql_from_ms("$9") + ", $10, $11, " + sql_from_ms("$12") +
             ", CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
             "state = $3, version_digest = $5, evaluated = $6, error = $7, deadline_at = excluded.deadline_at, "
-            "evaluate_by = excluded.evaluate_by, "
+            "evaluate_by = excluded.evaluate_by, quiet_ends = 0, quiet_losses = 0, "
             "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, "
             "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
@@ -188,6 +188,10 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
             "UPDATE jobs SET records = records || $2 WHERE id = $1",
             {job.id, json::Json{{facility, {{"refusals", record.refusals}, {"reason", record.reason}}}}}));
     for (const auto& round : decision.rounds) ATOLL_RETURN_IF_ERROR(save_round(transaction, job.id, round));
+    for (const auto& [round, quiet] : decision.quiet_ends)
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("UPDATE rounds SET quiet_ends = $3, quiet_losses = $4 WHERE job_id = $1 AND number = $2",
+                              {job.id, round, quiet.ends, quiet.losses}));
     std::vector<Task> tasks = decision.new_tasks;
     for (Task& task : tasks) {
         task.id = new_id();
@@ -208,6 +212,21 @@ Status advance_job(pg::Transaction& transaction, const Topics& topics, const std
     if (decision.ok()) return apply_decision(transaction, topics, job, *decision);
     if (decision.error().code != ErrorCode::kInternal) return decision.error();
     return fail_unreadable_job(transaction, topics, id, describe(decision.error()));
+}
+
+Status advance_after_end(pg::Transaction& transaction, const Topics& topics, const Task& task) {
+    // A round waits for its trainings, and once it is closed for its evaluations; others end without any effect.
+    const std::string round =
+        std::string("job_id = $1 AND number = $2 AND ") +
+        (task.kind() == TaskKind::kTrain ? "state = 'training'" : "state = 'closed' AND NOT evaluated");
+    const std::string is_quiet = "quiet_ends > 0 AND quiet_losses >= $3";
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("WITH counted AS (UPDATE rounds SET quiet_ends = quiet_ends - 1, quiet_losses = "
+                                "quiet_losses - $3 WHERE " +
+                                    round + " AND " + is_quiet + ") SELECT 1 FROM rounds WHERE " + round +
+                                    " AND NOT (" + is_quiet + ")",
+                                {task.job, task.round, task.state == TaskState::kDone ? 0 : 1}));
+    return rows.empty() ? Status() : advance_job(transaction, topics, task.job);
 }
 
 Status fail_unreadable_job(pg::Transaction& transaction, const Topics& topics, const std::string& id,

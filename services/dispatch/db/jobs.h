@@ -37,6 +37,10 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
 // Locks the job, lets the round machine look at it and applies what it decides. A job that cannot be read has failed.
 Status advance_job(pg::Transaction& transaction, const Topics& topics, const std::string& id);
 
+// The same after the end of one of its tasks, which only counts where the round machine has said that so many change
+// nothing. The job is locked.
+Status advance_after_end(pg::Transaction& transaction, const Topics& topics, const Task& task);
+
 // Ends a running job of whose rows one cannot be read, as those of another release: what runs is cancelled and cleaned
 // up, as far as its tasks' rows tell.
 Status fail_unreadable_job(pg::Transaction& transaction, const Topics& topics, const std::string& id,

@@ -42,12 +42,12 @@ class JobsTest : public DispatchSchemaTest {
         }
         ASSERT_TRUE(transaction.commit().ok());
     }
-    // A job of one round at the first `count` facilities; the first `places` evaluate every model.
-    std::string add_job(std::size_t count, std::size_t places) {
+    // A job of one round at the first `count` facilities; the first `places` evaluate every model, or the global ones.
+    std::string add_job(std::size_t count, std::size_t places, const char* models = "all") {
         Json request = {{"name", std::string(63, 'j')},
                         {"model", {{"name", "tiny"}, {"version", "base"}}},
                         {"participants", Json::array()},
-                        {"evaluation", {{"models", "all"}, {"at", Json::array()}}},
+                        {"evaluation", {{"models", models}, {"at", Json::array()}}},
                         {"rounds", 1},
                         {"training", {{"steps", 3}}}};
         for (std::size_t i = 0; i < count; ++i)
@@ -63,17 +63,27 @@ class JobsTest : public DispatchSchemaTest {
         return job.id;
     }
 
-    // Has a task end as it does in a worker, its events and the job's next decision in one transaction; the decision
-    // only if `decides`.
-    Status finish(const LeasedTask& leased, bool decides) {
+    // Has a task end as it does in a worker, its events and the job's next decision in one transaction.
+    Status finish(const LeasedTask& leased) {
         const Task task = begin_attempt(leased.task).task;
         const bool trains = task.kind() == TaskKind::kTrain;
         const TaskChange change = apply(task, trains ? training_result(task) : evaluation_result(task), {}, 0);
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection_));
+        ATOLL_TRY(const std::int64_t before, rows_read(transaction));
         ATOLL_RETURN_IF_ERROR(save_task(transaction, change, leased.lease.fence));
         ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (decides) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
+        ATOLL_RETURN_IF_ERROR(advance_after_end(transaction, topics_, change.task));
+        ATOLL_TRY(const std::int64_t after, rows_read(transaction));
+        rows_read_ += after - before;
+        ++ends_;
         return transaction.commit();
+    }
+    // So far by this connection: of tables, and of long values that lie beside them.
+    static Result<std::int64_t> rows_read(pg::Transaction& transaction) {
+        ATOLL_TRY(const pg::Rows rows,
+                  transaction.query("SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint AS n FROM "
+                                    "pg_stat_xact_all_tables WHERE schemaname IN ('dispatch', 'pg_toast')"));
+        return rows.integer(0, "n");
     }
     static Outcome training_result(const Task& task) {
         return Collected{{{"version", digest::sha256(task.id)},
@@ -89,13 +99,10 @@ class JobsTest : public DispatchSchemaTest {
                              Json{{"loss", 1.0 / 3}, {"perplexity", 1e5 / 3}, {"tokens", 123456789012345}}.dump());
         return watched;
     }
-    // Everything that is due. Only the last decides anything, which saves looking at the whole job for each.
+    // Everything that is due, but the cleaning up after a job.
     Status finish_all() {
-        for (auto leased = lease(); leased;) {
-            auto next = lease();
-            ATOLL_RETURN_IF_ERROR(finish(*leased, !next));
-            leased = std::move(next);
-        }
+        for (auto leased = lease(); leased && leased->task.kind() != TaskKind::kClean; leased = lease())
+            ATOLL_RETURN_IF_ERROR(finish(*leased));
         return {};
     }
     Status aggregate(const std::string& job, std::int64_t round) {
@@ -110,6 +117,8 @@ class JobsTest : public DispatchSchemaTest {
 
     Topics topics_{"test."};
     std::optional<pg::Connection> connection_;
+    std::int64_t rows_read_ = 0;  // by all ends of tasks
+    std::int64_t ends_ = 0;
 };
 
 TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEventsAndPages) {
@@ -141,6 +150,24 @@ TEST_F(JobsTest, TheLargestJobThatEvaluatesEveryModelComesToItsEndWithSmallEvent
     EXPECT_EQ(round.at("next"), nullptr);
     EXPECT_EQ(round.at("items")[0].at("evaluations").size(), kPlaces * (kParticipantsMax + 1));
     EXPECT_LT(round.dump().size(), 16U << 20);
+}
+
+TEST_F(JobsTest, TheEndOfATaskReadsAsMuchHoweverManyTakePart) {
+    add_facilities(kParticipantsMax);
+    std::map<std::size_t, double> rows_an_end;
+    for (const std::size_t participants : {std::size_t{128}, kParticipantsMax}) {
+        const std::string job = add_job(participants, participants, "global");
+        query("ANALYZE");
+        rows_read_ = ends_ = 0;
+        const Status status = finish_all();
+        ASSERT_TRUE(status.ok()) << status.error().message;
+        EXPECT_EQ(ends_, 2 * static_cast<std::int64_t>(participants));
+        EXPECT_EQ(query("SELECT 1 FROM rounds WHERE state = 'aggregating' AND job_id = '" + job + "'").size(), 1);
+        rows_an_end[participants] = static_cast<double>(rows_read_) / static_cast<double>(ends_);
+        RecordProperty("rows_an_end_of_" + std::to_string(participants), std::to_string(rows_an_end[participants]));
+    }
+    EXPECT_LT(rows_an_end[128], 60);
+    EXPECT_LT(rows_an_end[kParticipantsMax], rows_an_end[128] + 10);
 }
 
 TEST_F(JobsTest, AJobThatCannotBeReadIsShownAndHidesNoOther) {

@@ -184,24 +184,36 @@ void close_training(JobDecision& decision, const JobView& job, std::int64_t now_
     decision.events.push_back(ask_aggregation(decision, job, std::move(round), now_ms));
 }
 
+struct TaskCount {
+    std::int64_t done = 0;
+    std::int64_t unfinished = 0;
+    std::int64_t silent = 0;  // unfinished at a site that gives no answer
+};
+
+TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks) {
+    TaskCount count;
+    for (const Task* task : tasks) {
+        if (task->state == TaskState::kDone) ++count.done;
+        if (is_finished(task->state)) continue;
+        ++count.unfinished;
+        if (job.silent_since_ms.contains(task->facility)) ++count.silent;
+    }
+    return count;
+}
+
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
-    std::int64_t done = 0;
-    std::int64_t lost = 0;
-    const Task* failed = nullptr;
-    for (const Task* task : tasks) {
-        done += task->state == TaskState::kDone ? 1 : 0;
-        lost += is_finished(task->state) && task->state != TaskState::kDone ? 1 : 0;
-        if (task->state == TaskState::kFailed && failed == nullptr) failed = task;
-    }
-    const auto total = static_cast<std::int64_t>(tasks.size());
+    const auto [done, unfinished, silent] = count_tasks(job, tasks);
     const std::int64_t needed = job.spec.updates_needed();
     Round round = job.round;
     const std::int64_t grace_s = job.spec.grace_s;
     if (done >= needed) round.deadline_ms = std::min(round.deadline_ms.value_or(INT64_MAX), now_ms + grace_s * 1000);
     const bool late = is_late(job, round.deadline_ms, now_ms);
-    if (total - lost < needed)
-        return fail_round(decision, job, failed != nullptr ? failed->error : "a training task was cancelled");
+    if (done + unfinished < needed) {
+        const auto failed = std::find_if(tasks.begin(), tasks.end(),
+                                         [](const Task* task) { return task->state == TaskState::kFailed; });
+        return fail_round(decision, job, failed != tasks.end() ? (*failed)->error : "a training task was cancelled");
+    }
     if (done >= needed && (late || only_silent_are_left(job, tasks, grace_s, now_ms)))
         return close_training(decision, job, now_ms);
     if (late)
@@ -223,7 +235,8 @@ std::int64_t evaluations_end(const JobView& job, std::int64_t now_ms) {
     const auto tasks = round_tasks(job, TaskKind::kEvaluate, job.round.number);
     const auto done =
         std::count_if(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
-    if (!is_last_round_closed(job) || 2 * done < static_cast<std::ptrdiff_t>(tasks.size())) return INT64_MAX;
+    if (!is_last_round_closed(job) || job.round.evaluated || 2 * done < static_cast<std::ptrdiff_t>(tasks.size()))
+        return INT64_MAX;
     const std::int64_t took_ms = now_ms - job.round.closed_ms.value_or(now_ms);
     return now_ms + std::max(job.spec.evaluation_grace_s * 1000, took_ms);
 }
@@ -251,6 +264,35 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
         add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}});
     }
     return all;
+}
+
+QuietEnds quiet_trainings(const JobView& job) {
+    const TaskCount count = count_tasks(job, round_tasks(job, TaskKind::kTrain, job.round.number));
+    const std::int64_t needed = job.spec.updates_needed();
+    // Until the quorum is in, or cannot be any more; then until all but the silent ones have ended.
+    if (count.done < needed) return {needed - count.done - 1, count.done + count.unfinished - needed};
+    const std::int64_t ends = count.unfinished - count.silent - 1;
+    return {ends, ends};
+}
+
+QuietEnds quiet_evaluations(const JobView& job, const Round& round) {
+    const auto tasks = round_tasks(job, TaskKind::kEvaluate, round.number);
+    const TaskCount count = count_tasks(job, tasks);
+    const auto total = static_cast<std::int64_t>(tasks.size());
+    std::int64_t ends = count.unfinished - count.silent - 1;
+    const std::int64_t until_half = (total + 1) / 2 - (total - count.unfinished) - 1;
+    if (is_last_round_closed(job) && round.number == job.round.number && until_half >= 0)
+        ends = std::min(ends, until_half);
+    return {ends, ends};
+}
+
+void foresee_quiet_ends(JobDecision& decision, const JobView& job) {
+    auto& quiet = decision.quiet_ends;
+    if (job.round.state == RoundState::kTraining) quiet[job.round.number] = quiet_trainings(job);
+    for (const Round& round : job.closed) quiet[round.number] = quiet_evaluations(job, round);
+    for (const Round& changed : decision.rounds) quiet.erase(changed.number);
+    for (auto& [round, quiet_ends] : quiet)
+        quiet_ends = {std::max<std::int64_t>(quiet_ends.ends, 0), std::max<std::int64_t>(quiet_ends.losses, 0)};
 }
 
 void count_refusal(JobDecision& decision, JobView& job, const std::string& facility, const std::string& reason) {
@@ -374,6 +416,7 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     if (job.round.state == RoundState::kAggregating && is_late(job, job.round.ask_again_ms, now_ms))
         decision.repeats.push_back(ask_aggregation(decision, job, job.round, now_ms));
     if (is_last_round_closed(job) && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
+    foresee_quiet_ends(decision, job);
     return decision;
 }
 

@@ -74,6 +74,13 @@ std::vector<const Task*> accepted_updates(const JobView& job);
 // What the aggregation makes that round of: the data of atoll.round.closed.v1.
 json::Json closed_round(const JobView& job);
 
+// How many of the tasks that a round waits for may end, and how many of them without success, before the job must be
+// looked at again. So the end of a task costs the same however many participants there are.
+struct QuietEnds {
+    std::int64_t ends = 0;
+    std::int64_t losses = 0;
+};
+
 struct JobDecision {
     std::optional<JobState> job_state;
     std::string job_error;
@@ -83,7 +90,8 @@ struct JobDecision {
     std::vector<std::string> cancelled_tasks;
     std::map<std::string, std::string> reasons;  // why some of them are, by task
     std::vector<DomainEvent> events;
-    std::vector<DomainEvent> repeats;  // sent before, to be sent once more: no news of the job
+    std::vector<DomainEvent> repeats;              // sent before, to be sent once more: no news of the job
+    std::map<std::int64_t, QuietEnds> quiet_ends;  // by round, of those that stay as they are
 };
 
 struct AggregationResult {
@@ -95,7 +103,7 @@ struct AggregationResult {
 
 // A job's first decision: rounds 0 and 1.
 JobDecision submit_job(const JobView& job, std::int64_t now_ms);
-// After a task of the job finished, or a deadline passed.
+// After a task of the job finished that was not a quiet end, a deadline passed, or a facility gave no answer.
 JobDecision advance_job(const JobView& job, std::int64_t now_ms);
 // A second result for the same round, or one for a finished job, changes nothing.
 JobDecision apply_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms);

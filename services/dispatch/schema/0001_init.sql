@@ -46,6 +46,10 @@ CREATE TABLE rounds (
     ask_again_at timestamptz,
     accepted jsonb NOT NULL DEFAULT '[]',  -- ids of the training tasks whose updates count
     refused jsonb NOT NULL DEFAULT '[]',   -- [{task, reason}] that the aggregation left out; not among `accepted`
+    -- So many of the tasks that it waits for may end, and so many of them without success, before its job is looked at
+    -- again: fewer change nothing.
+    quiet_ends bigint NOT NULL DEFAULT 0,
+    quiet_losses bigint NOT NULL DEFAULT 0,
     opened_at timestamptz NOT NULL DEFAULT now(),
     closed_at timestamptz,
     PRIMARY KEY (job_id, number)

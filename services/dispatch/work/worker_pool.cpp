@@ -180,10 +180,10 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change, Hear
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
         const Task& task = change.task;
         const bool ends_task = is_finished(task.state) && task.kind() != TaskKind::kClean;
-        const bool ends_a_wait = ends_task || heard == Heard::kSilence;
+        const bool is_silent = heard == Heard::kSilence;  // for which a round may not wait much longer
         // Locks are taken in one order everywhere: the job, then its tasks.
         bool job_goes_on = false;
-        if (!task.job.empty() && (ends_a_wait || !change.events.empty())) {
+        if (!task.job.empty() && (ends_task || is_silent || !change.events.empty())) {
             ATOLL_TRY(const JobState state, lock_job_state(transaction, task.job));
             job_goes_on = !is_finished(state);
         }
@@ -194,7 +194,10 @@ Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change, Hear
             ATOLL_RETURN_IF_ERROR(record_refusal(transaction, topics_, task.job, task.facility, change.refusal));
         // The event that ends a job is its last one.
         if (job_goes_on) ATOLL_RETURN_IF_ERROR(record_events(transaction, topics_, task.job, change.events));
-        if (job_goes_on && ends_a_wait) ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
+        if (job_goes_on && is_silent)
+            ATOLL_RETURN_IF_ERROR(advance_job(transaction, topics_, task.job));
+        else if (job_goes_on && ends_task)
+            ATOLL_RETURN_IF_ERROR(advance_after_end(transaction, topics_, task));
         return transaction.commit();
     };
     Status status = contained(once);
