@@ -61,6 +61,12 @@ class HandInTest : public e2e::FederationTest {
         EXPECT_EQ(*state, "completed") << trainings(job).dump(2);
         for (const Json& task : trainings(job)) EXPECT_EQ(task.at("attempt"), 1);
     }
+    static void signal_component(const std::string& component, int signal) {
+        const auto record = read_file(federation_->path("stack/run") / (component + ".pid"));
+        const int pid = std::atoi(record.value().c_str());
+        ASSERT_GT(pid, 1);
+        ASSERT_EQ(::kill(pid, signal), 0);
+    }
     // Has the gateway answer all that would write to the store with this status.
     static void refuse_writes(int status) {
         const fs::path directory = federation_->path("stack");
@@ -119,6 +125,45 @@ TEST_F(HandInTest, AGatewayThatTakesNoTokenOrIsDownCostsWaitingAndNoTraining) {
     const Status up = federation_->up();
     ASSERT_TRUE(up.ok()) << up.error().message;
     expect_completed_with_one_training_a_site(job);
+}
+
+TEST_F(HandInTest, AStoreThatIsFrozenCostsWaitingAndNoTraining) {
+    const std::string job = submit("frozen-store");
+    signal_component("store", SIGSTOP);
+    std::this_thread::sleep_for(outage());
+    EXPECT_EQ(federation_->coordinator().job(job)->at("state"), "running") << "nothing could be handed in";
+    signal_component("store", SIGCONT);
+    expect_completed_with_one_training_a_site(job);
+}
+
+TEST_F(HandInTest, ARegistryThatIsFrozenCostsWaitingAndNothingThatWasPrepared) {
+    const auto preparation =
+        federation_->coordinator().prepare({{"facility", "a"},
+                                            {"dataset", "text-a"},
+                                            {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                                            {"input", "corpus.jsonl"},
+                                            {"seq_len", 16},
+                                            {"batching", "packing"},
+                                            {"validation_percent", 10}});
+    ASSERT_TRUE(preparation.ok()) << preparation.error().message;
+    const std::string job = submit("frozen-registry");
+    signal_component("registry", SIGSTOP);
+    expect_completed_with_one_training_a_site(job);  // which asks no registry
+    http::ClientOptions options;
+    options.base_url = federation_->address().gateway;
+    options.token = federation_->address().token;
+    options.attempts_max = 1;
+    http::Client client(options);
+    const auto refused = client.post_json("/dispatch/v1/jobs", federation_->job_spec("another", 1), "another");
+    EXPECT_TRUE(!refused.ok() && refused.error().code == ErrorCode::kUnavailable);
+    std::this_thread::sleep_for(outage());
+    const std::string path = "/dispatch/v1/preparations/" + *preparation;
+    EXPECT_EQ(client.get_json(path)->at("state"), "running") << "nothing could be registered";
+    signal_component("registry", SIGCONT);
+    const Status prepared =
+        federation_->coordinator().await_preparation(*preparation, std::chrono::seconds(60) + outage());
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message;
+    EXPECT_EQ(client.get_json(path)->at("attempt"), 1);
 }
 
 }  // namespace

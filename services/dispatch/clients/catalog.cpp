@@ -22,7 +22,7 @@ http::ClientOptions options_for(const std::string& url, std::string token) {
     http::ClientOptions options;
     options.base_url = url;
     options.token = std::move(token);
-    options.timeout = std::chrono::seconds(15);
+    options.timeout = std::chrono::seconds(5);  // a request of our own waits for it, through every repetition
     return options;
 }
 
