@@ -38,6 +38,9 @@ struct Options {
 // What waits longest: a step at a site that has met trouble many times in a row comes again after ten minutes.
 constexpr std::chrono::minutes kSettlePatience{15};
 
+// A fault that so often found nothing to hit would never find any.
+constexpr int kTriesMax = 4;
+
 fs::path programs() {
     return ATOLL_PROGRAMS;
 }
@@ -97,11 +100,26 @@ Status make_site_programs(const fs::path& directory) {
     return error ? internal_error("cannot make " + directory.string() + ": " + error.message()) : Status();
 }
 
-Json report_of(const Options& options, const std::map<std::string, int>& faults, const std::map<std::string, int>& jobs,
+// Steps of dispatch's tasks that came to their end when another process had them: what leases are for.
+int count_outlived_leases(const fs::path& logs) {
+    const std::string sign = "this result is dropped";
+    int count = 0;
+    for (const char* log : {"dispatch.log", "second dispatch.log"}) {
+        const auto text = read_file(logs / log);
+        for (auto at = text.ok() ? text->find(sign) : std::string::npos; at != std::string::npos;
+             at = text->find(sign, at + 1))
+            ++count;
+    }
+    return count;
+}
+
+Json report_of(const Options& options, const Injector& injector, const std::map<std::string, int>& jobs,
                const Verdict& verdict) {
     return {{"seed", options.seed},
             {"minutes", options.minutes},
-            {"faults", faults},
+            {"faults", injector.counts()},
+            {"missed", injector.missed()},
+            {"outlived_leases", count_outlived_leases(options.directory / "stack/logs")},
             {"jobs", jobs},
             {"updates",
              {{"accepted", verdict.updates_accepted},
@@ -181,6 +199,7 @@ Result<int> run(const Options& options) {
     Supervisor supervisor(programs(), options.directory / "stack");
     ATOLL_TRY(const std::string stack, read_file(options.directory / "stack/stack.json"));
     Injector injector(options.directory, Json::parse(stack), supervisor);
+    ATOLL_RETURN_IF_ERROR(injector.check_shim());
     {
         const std::jthread submitting([&](const std::stop_token& stop) { load.run(stop); });
         inject_faults(options, injector, load);
@@ -189,11 +208,16 @@ Result<int> run(const Options& options) {
     ATOLL_RETURN_IF_ERROR(supervisor.restore(std::chrono::minutes(5)));
     Verdict verdict = await_promises(options, load);
     for (const std::string& end : supervisor.unexpected_ends()) verdict.broken.push_back(end);
+    for (const auto& [fault, tries] : injector.missed())
+        if (tries >= kTriesMax)
+            verdict.broken.push_back(std::to_string(tries) + " times the target of \"" + fault + "\" was not there");
     supervisor.stop();
     const auto jobs = load.count_by_state();
-    const Json report = report_of(options, injector.counts(), jobs, verdict);
+    const Json report = report_of(options, injector, jobs, verdict);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(options.report, report.dump(2) + "\n"));
     say("faults: " + list_counts(injector.counts()));
+    say("faults that found nothing to hit: " + list_counts(injector.missed()));
+    say("leases of dispatch that were outlived: " + report.at("outlived_leases").dump());
     say("jobs: " + list_counts(jobs));
     say("updates: accepted " + std::to_string(verdict.updates_accepted) + ", lost " +
         std::to_string(verdict.updates_lost) + ", counted twice " + std::to_string(verdict.updates_counted_twice));

@@ -1,10 +1,12 @@
 #include "tests/fault/injector.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -16,8 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-const std::vector<std::string> kServicePrograms = {"atoll-registry", "atoll-store", "atoll-dispatch",
-                                                   "atoll-aggregation", "nginx"};
+// The second ones have files of their own.
+const std::vector<std::string> kServicePrograms = {
+    "atoll-registry",           "atoll-store", "atoll-dispatch", "atoll-aggregation", "second/atoll-dispatch",
+    "second/atoll-aggregation", "nginx"};
+
+// What a site runs to stage and to push, for either dispatch. `atoll up` meets it too, and is repeated.
+const std::vector<std::string> kSitePrograms = {"atoll", "second/atoll"};
 
 bool contains(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
@@ -46,15 +53,19 @@ Injector::Injector(fs::path directory, const json::Json& stack, Supervisor& supe
       repeater_(kafka::with_credentials(stack.at("kafka").get<std::string>(),
                                         stack.at("kafka_credentials").get<std::string>())) {
     sockets_["postgres"] = postgres_socket(stack.at("postgres"));
+    const std::string brokers = stack.at("kafka");
+    kafka_port_ = std::atoi(brokers.substr(brokers.rfind(':') + 1).c_str());
     for (const auto& [service, address] : stack.at("services").items())
         sockets_[service] = address.get<std::string>().substr(std::strlen("unix:"));
 }
 
 void Injector::prepare_shim(const fs::path& directory) {
-    fs::create_directories(directory / "shim");
-    for (const std::string& program : kServicePrograms)
+    fs::create_directories(directory / "shim/second");
+    std::vector<std::string> programs = {"postgres"};
+    programs.insert(programs.end(), kServicePrograms.begin(), kServicePrograms.end());
+    programs.insert(programs.end(), kSitePrograms.begin(), kSitePrograms.end());
+    for (const std::string& program : programs)
         std::ofstream(directory / "shim" / program) << std::string(sizeof(ShimState), '\0');
-    std::ofstream(directory / "shim/postgres") << std::string(sizeof(ShimState), '\0');
     ::setenv("ATOLL_FAULT_SHIM", (directory / "shim").c_str(), 1);
     if (has_shim()) ::setenv("LD_PRELOAD", ATOLL_FAULT_SHIM_LIBRARY, 1);
 }
@@ -78,9 +89,14 @@ void Injector::mend_all() {
 
 void Injector::inject(const Fault& fault) {
     using Action = bool (Injector::*)(const Fault&);
-    static const std::map<std::string, Action> actions = {
-        {"kill", &Injector::kill},         {"freeze", &Injector::freeze},   {"cut off", &Injector::cut},
-        {"break", &Injector::break_store}, {"fill", &Injector::fill_store}, {"set clock of", &Injector::set_clock}};
+    static const std::map<std::string, Action> actions = {{"kill", &Injector::kill},
+                                                          {"freeze", &Injector::freeze},
+                                                          {"cut off", &Injector::cut},
+                                                          {"cut from kafka", &Injector::cut_from_kafka},
+                                                          {"break", &Injector::break_store},
+                                                          {"fill", &Injector::fill_disk},
+                                                          {"set clock of", &Injector::set_clock}};
+    ++tries_[fault.name()];
     const bool hit = fault.kind == "repeat" ? repeater_.repeat(fault.choice) : (this->*actions.at(fault.kind))(fault);
     if (hit) ++counts_[fault.name()];
 }
@@ -114,24 +130,28 @@ std::vector<Process> Injector::find_targets(const std::string& target) const {
     });
 }
 
-bool Injector::kill(const Fault& fault) {
-    // What runs at a site is there for moments only.
+Process Injector::choose_target(const Fault& fault) const {
     const auto deadline = Clock::now() + (fault.target.starts_with("site ") ? milliseconds(3000) : milliseconds(0));
     std::vector<Process> targets = find_targets(fault.target);
     while (targets.empty() && Clock::now() < deadline) {
         std::this_thread::sleep_for(milliseconds(10));
         targets = find_targets(fault.target);
     }
-    if (targets.empty()) return false;
+    return targets.empty() ? Process() : targets[fault.choice % targets.size()];
+}
+
+bool Injector::kill(const Fault& fault) {
+    const Process target = choose_target(fault);
+    if (target.pid == 0) return false;
     // Said before, so that its end is expected.
     if (is_component(fault.target)) supervisor_.restart(fault.target, fault.lasts);
-    return send_signal(targets[fault.choice % targets.size()], SIGKILL);
+    return send_signal(target, SIGKILL);
 }
 
 // With all that it has started.
 bool Injector::freeze(const Fault& fault) {
-    std::vector<Process> frozen = find_targets(fault.target);
-    if (frozen.empty()) return false;
+    std::vector<Process> frozen = {choose_target(fault)};
+    if (frozen.front().pid == 0) return false;
     for (const Process& process : list_processes())
         if (process.parent == frozen.front().pid && (fault.target == "postgres" || fault.target == "gateway"))
             frozen.push_back(process);
@@ -157,10 +177,21 @@ bool Injector::move_away(const fs::path& path, milliseconds time, Successor succ
     return true;
 }
 
-// Who is connected stays so, nobody else can come.
+// From all that may ask it, those that are connected too.
 bool Injector::cut(const Fault& fault) {
     if (fault.target == "files of a site") return cut_files(fault);
-    return move_away(sockets_.at(fault.target), fault.lasts, Successor::kStays);
+    if (fault.target == "kafka") return shim(kServicePrograms, &ShimState::cut_off_port, kafka_port_, fault.lasts);
+    std::array<char, 112> socket{};
+    const std::string path = sockets_.at(fault.target);
+    check(path.size() < socket.size(), path + " is too long for a socket");
+    std::copy(path.begin(), path.end(), socket.begin());
+    return shim(kServicePrograms, &ShimState::cut_off_socket, socket, fault.lasts);
+}
+
+// One replica alone: the others reach it.
+bool Injector::cut_from_kafka(const Fault& fault) {
+    const std::string program = "second/atoll-" + fault.target.substr(fault.target.find(' ') + 1);
+    return shim({program}, &ShimState::cut_off_port, kafka_port_, fault.lasts);
 }
 
 // The file system of a site is away, with its work directory; what runs there goes on.
@@ -174,31 +205,59 @@ bool Injector::break_store(const Fault& fault) {
     return move_away(directory_ / "stack/store/blobs/tmp", fault.lasts, Successor::kStays);
 }
 
-void Injector::write_shim(const std::string& program, const ShimState& state) const {
-    std::fstream file(directory_ / "shim" / program, std::ios::in | std::ios::out | std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&state), sizeof state);
+template <class Value>
+bool Injector::shim(const std::vector<std::string>& programs, Value ShimState::* member, const Value& value,
+                    milliseconds time) {
+    if (!has_shim()) return false;
+    for (const std::string& program : programs) {
+        shims_[program].*member = value;
+        write_shim(program);
+    }
+    later(time, [this, programs, member] {
+        for (const std::string& program : programs) {
+            shims_[program].*member = {};
+            write_shim(program);
+        }
+    });
+    return true;
 }
 
-bool Injector::fill_store(const Fault& fault) {
-    if (!has_shim()) return false;
-    write_shim("atoll-store", {.disk_is_full = 1});
-    later(fault.lasts, [this] { write_shim("atoll-store", {}); });
-    return true;
+void Injector::write_shim(const std::string& program) const {
+    std::fstream file(directory_ / "shim" / program, std::ios::in | std::ios::out | std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&shims_.at(program)), sizeof(ShimState));
+}
+
+Status Injector::check_shim() const {
+    if (!has_shim()) return {};
+    for (const auto& [component, socket] : sockets_) {
+        const fs::path maps = "/proc/" + std::to_string(supervisor_.find(component).pid) + "/maps";
+        std::ifstream file(maps);
+        const std::string text((std::istreambuf_iterator<char>(file)), {});
+        if (!contains(text, (directory_ / "shim").string()))
+            return internal_error(component + " does not read its shim");
+    }
+    return {};
+}
+
+std::map<std::string, int> Injector::missed() const {
+    std::map<std::string, int> missed = tries_;
+    std::erase_if(missed, [this](const auto& tried) { return counts_.contains(tried.first); });
+    return missed;
+}
+
+bool Injector::fill_disk(const Fault& fault) {
+    const bool is_of_sites = fault.target == "disks of the sites";
+    return shim(is_of_sites ? kSitePrograms : std::vector<std::string>{"atoll-store"}, &ShimState::disk_is_full,
+                std::int64_t{1}, fault.lasts);
 }
 
 // The database's clock decides what happens to jobs, the services' only what their tokens and logs say.
 bool Injector::set_clock(const Fault& fault) {
-    if (!has_shim()) return false;
     constexpr std::int64_t kOffsets_s[] = {-86000, -7200, -90, 90, 7200, 86000};
-    const std::int64_t offset_s = kOffsets_s[fault.choice % std::size(kOffsets_s)];
     std::vector<std::string> programs;
     if (fault.target != "postgres") programs = kServicePrograms;
     if (fault.target != "services") programs.emplace_back("postgres");
-    for (const std::string& program : programs) write_shim(program, {.clock_offset_s = offset_s});
-    later(fault.lasts, [this, programs] {
-        for (const std::string& program : programs) write_shim(program, {});
-    });
-    return true;
+    return shim(programs, &ShimState::clock_offset_s, kOffsets_s[fault.choice % std::size(kOffsets_s)], fault.lasts);
 }
 
 }  // namespace atl::fault

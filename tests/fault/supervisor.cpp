@@ -153,9 +153,12 @@ Status Supervisor::start_second(const std::string& component) {
     ATOLL_TRY(const std::string text, read_file(stack_ / "config" / (service + ".yaml")));
     const fs::path config = stack_ / "config" / ("second-" + service + ".yaml");
     ATOLL_RETURN_IF_ERROR(write_file_atomic(config, second_configuration(text, sockets_.path() / service), 0600));
+    const char* shim = std::getenv("ATOLL_FAULT_SHIM");
     ATOLL_TRY(const pid_t pid,
               start_daemon({programs_ / ("atoll-" + service), "--config", config},
-                           {.log = stack_ / "logs" / (component + ".log"), .environment = {}, .directory = "/"}));
+                           {.log = stack_ / "logs" / (component + ".log"),
+                            .environment = {{"ATOLL_FAULT_SHIM", std::string(shim != nullptr ? shim : "") + "/second"}},
+                            .directory = "/"}));
     const Process process = living_process(pid);
     if (process.pid == 0) return unavailable(component + " ended at once");
     const std::lock_guard lock(mutex_);
