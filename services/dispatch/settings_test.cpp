@@ -21,7 +21,7 @@ TEST(DispatchSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(settings.keep.events_days, 90);
     EXPECT_EQ(settings.keep.jobs_days, 0) << "for good";
     EXPECT_EQ(settings.local_poll_policy.poll_ms, 500);
-    EXPECT_EQ(settings.ssh_poll_policy.poll_ms, 30000);
+    EXPECT_EQ(settings.ssh_poll_policy.poll_ms, 2000);
 }
 
 TEST(DispatchSettingsTest, EachWrongKeyIsNamedInFull) {

@@ -45,6 +45,7 @@ else
     mkdir -p "$here/pushed/$model" && cp "$meta" "$here/pushed/$model/$digest"
     attempt=$(pwd) && task=${attempt%/*}
     mkdir -p "$here/pushed/by/${task##*/}" && printf %s "$digest" >"$here/pushed/by/${task##*/}/${attempt##*/}"
+    [ ! -e "$here/push.loses" ] || { rm -rf "$attempt"; exit 66; }
     [ ! -e "$here/push.says" ] || digest=$(cat "$here/push.says")
     printf '{"digest":"%s"}\n' "$digest"
 fi

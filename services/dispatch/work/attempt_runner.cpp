@@ -265,22 +265,24 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
         {"parents", Json::array({train.base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
     ATOLL_TRY(const PushAnswer answer, site.push({batch_job_ref(task, site).directory, train.output_model,
                                                   settings_.store_url_for_sites, token, meta}));
-    // Files that are wrong would be made wrong again.
-    if (answer.is_refused) return refuse_update(*answer.error, answer.error->code == ErrorCode::kInvalidArgument);
-    if (answer.error) return *answer.error;
-    // Whoever names a version need not have made it: an update counts once, for whoever has handed it in.
+    if (answer.error && !answer.is_refused) return *answer.error;
+    // What the store has of this attempt counts, whatever the site says. Whoever names a version need not have made it;
+    // and what the site has lost may have been handed in, by a worker whose result was dropped.
     ATOLL_TRY(const std::string handed_in, catalog_.handed_in_version(task.id, task.attempt->number));
-    if (handed_in != answer.digest)
+    // Files that are wrong would be made wrong again.
+    if (answer.is_refused && handed_in.empty())
+        return refuse_update(*answer.error, answer.error->code == ErrorCode::kInvalidArgument);
+    if (!answer.is_refused && handed_in != answer.digest)
         return refuse_update(
             conflict("the version " + answer.digest + " that the site names was not handed in by this attempt"));
-    const auto pushed = catalog_.model_version(train.output_model, answer.digest);
+    const auto pushed = catalog_.model_version(train.output_model, handed_in);
     if (!pushed.ok() && is_unknown_version(pushed.error()))
-        return refuse_update(not_found("the site says that it pushed " + answer.digest + ", but the model " +
+        return refuse_update(not_found("the site says that it pushed " + handed_in + ", but the model " +
                                        train.output_model + " has no such version"));
     ATOLL_RETURN_IF_ERROR(pushed);
     if (const Status version = check_version(*pushed, train.base); !version.ok())
         return is_refusal(version.error()) ? refuse_update(version.error()) : Result<Outcome>(version.error());
-    return Outcome(Collected{{{"version", answer.digest},
+    return Outcome(Collected{{{"version", handed_in},
                               {"samples", *summary.samples},
                               {"tokens", *summary.tokens},
                               {"metrics", std::move(metrics)}}});

@@ -117,6 +117,13 @@ TEST_F(LyingSiteTest, AnUpdateCountsOnlyForTheAttemptThatHasHandedItIn) {
     })) << participants;
 }
 
+TEST_F(LyingSiteTest, WhatWasHandedInCountsThoughTheSiteHasLostItSince) {
+    set("push.loses");
+    const std::string job = submit_one_round("lost", 1);
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_EQ(aggregation_->closed_rounds()[0].at("updates").size(), 2U);
+}
+
 TEST_F(LyingSiteTest, ADamagedJobKeepsNoOtherFromItsDeadline) {
     set("train.waits");
     const std::string one = submit_one_round("one", 1);

@@ -5,7 +5,8 @@ for tool in flock setsid sync ln tail head dd grep cut wc; do
     command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
 done
 if [ -z "$missing" ]; then say ok tools "sh, flock, setsid and coreutils are there"; else say fail tools "missing:$missing"; fi
-if mkdir -p "$1" 2>/dev/null && : >"$1/.atoll-check.$$" 2>/dev/null; then
+mkdir "$1" 2>/dev/null
+if touch "$1/.atoll-check.$$" 2>/dev/null; then
     rm -f "$1/.atoll-check.$$"
     say ok work_dir "$1 is writable, $(df -Pk "$1" | awk 'NR == 2 { print int($4 / 1024) }') MiB free"
 else

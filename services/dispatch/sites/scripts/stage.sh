@@ -10,12 +10,13 @@ IFS= read -r token || exit 75
 # Only the work directory itself is made: where what it lies in is not there, a file system is away. First of all, as
 # cleaning up takes one that is not there for away.
 [ -d "$work" ] || mkdir "$work" || exit 75
+cd "$work" || exit 75  # nothing below is made where it was, should it go away
 for needed in "$program" "$trainer"; do
     command -v "$needed" >/dev/null 2>&1 || { echo "${needed##*/}"; exit 72; }
 done
-mkdir -p "$work/models" || exit 1
+mkdir -p models || exit 1
 for digest; do
-    target=$work/models/$digest
+    target=models/$digest
     (
         flock -w 3000 9 || exit 75
         mkdir -p "$target.pins" && touch "$target.pins/$pin" || exit 1

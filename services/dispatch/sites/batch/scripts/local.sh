@@ -6,7 +6,8 @@ queue_find() {
 }
 
 queue_put() {
-    mkdir -p "$locks" || return 75
+    # Not with what it lies in: where that is not there the file system is away.
+    mkdir "$locks" 2>/dev/null || [ -d "$locks" ] || return 75
     ATOLL_BATCH_JOB="$2" setsid sh -c "$runner" atoll-runner "$slots" "$locks" "./$1" </dev/null >>runner.log 2>&1 &
     waited=0
     while [ ! -s process ]; do

@@ -3,8 +3,9 @@
 # No flock: not every Lustre has it. Were two to come through, the claim in job.sh lets one of their jobs train.
 umask 077
 # Staging has made the work directory: without it the file system is away, and what was submitted before with it.
-[ -d "${1%/*/*/*}" ] || exit 75
-mkdir -p "$1" && cd "$1" || exit 75
+# Directories are made from within it, so that none is made where it was.
+work=${1%/*/*/*}
+cd "$work" 2>/dev/null && mkdir -p ".${1#"$work"}" && cd ".${1#"$work"}" || exit 75
 [ ! -e cancelled ] || { echo cancelled; exit 0; }
 cat >"job.sh.$$" || exit 75
 # A connection that broke on the way leaves a shorter file.
