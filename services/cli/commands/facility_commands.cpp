@@ -9,6 +9,7 @@
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
@@ -18,7 +19,8 @@ using nlohmann::json;
 constexpr const char* kAddHelp = R"(Examples:
   atoll facility add here --local --work-dir /srv/atoll-work
   atoll facility add leonardo --ssh leonardo --work-dir /leonardo_scratch/me/atoll --programs /leonardo/home/me/atoll/bin
-  atoll facility add karolina --file karolina.yaml        every field of POST /v1/facilities
+  atoll facility add karolina --file karolina.yaml        every field of POST /v1/facilities, as Slurm's queues;
+                                                          begin with one of examples/facilities
 
 --ssh takes a host or an alias of your ~/.ssh/config: ProxyJump, certificates and agents work as they do by hand.)";
 
@@ -131,13 +133,23 @@ std::string transport_text(const json& facility) {
     return transport.value("kind", "") == "ssh" ? "ssh " + transport.value("host", "") : transport.value("kind", "");
 }
 
+// "local, 2 at once" or "slurm: cpu, gpu (default)".
+std::string batch_text(const json& facility) {
+    const json batch = facility.value("batch", json::object());
+    const std::string kind = text(batch, "kind");
+    if (kind != "slurm") return kind + ", " + text(batch, "slots") + " at once";
+    std::vector<std::string> queues;
+    for (const auto& [name, queue] : batch.value("queues", json::object()).items())
+        queues.push_back(name + (name == text(batch, "default_queue") ? " (default)" : ""));
+    return kind + ": " + join(queues);
+}
+
 Status list_facilities(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json items, get_all(client, kFacilities));
     return print_items(context, items, {"facility", "reached by", "batch system", "work directory"},
                        [](const json& item) -> std::vector<std::string> {
-                           return {text(item, "name"), transport_text(item), text(item, "batch", "kind"),
-                                   text(item, "work_dir")};
+                           return {text(item, "name"), transport_text(item), batch_text(item), text(item, "work_dir")};
                        });
 }
 
@@ -145,9 +157,10 @@ Status print_facility(const Context& context, const json& facility) {
     if (context.json) return print_json(facility);
     json shown = facility;
     shown["transport"] = transport_text(facility);
-    shown["batch"] = text(facility, "batch", "kind") + ", " + text(facility, "batch", "slots") + " at once";
+    shown["batch"] = batch_text(facility);
     if (const std::string file = text(facility, "transport", "config_file"); !file.empty()) shown["ssh_config"] = file;
-    return print_members(shown, {"name", "transport", "ssh_config", "batch", "work_dir", "programs", "launcher"});
+    return print_members(shown, {"name", "transport", "ssh_config", "batch", "evaluation", "preparation", "work_dir",
+                                 "programs", "launcher"});
 }
 
 Status show_facility(const Context& context, http::Client& client, const std::string& name) {
@@ -230,14 +243,14 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
     command.add_flag("--local", flags.local, "this machine");
     command.add_option("--ssh", flags.ssh, "login host, or an alias of ~/.ssh/config");
     command.add_option("--ssh-config", flags.ssh_config, "another ssh configuration file");
-    command.add_option("--batch", flags.batch, "batch system: local");
+    command.add_option("--batch", flags.batch, "batch system: local, the default; slurm takes --file, for its queues");
     command.add_option("--slots", flags.slots, "jobs at once, of the local batch system; default: 1")
         ->check(CLI::Range(1, 1024));
     command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
     command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");
-    command.add_option(
-        "--launcher", flags.launcher,
-        "how ranks are started, as 'srun -n {ranks}'; default: mpirun -n {ranks}, set up for one machine");
+    command.add_option("--launcher", flags.launcher,
+                       "how ranks are started, as 'srun --mpi=pmix_v4'; default: srun --mpi=pmix of Slurm, else mpirun "
+                       "of one machine");
     command.add_option("--env", flags.environment, "NAME=VALUE for every batch job and transfer there; repeatable")
         ->allow_extra_args(false);
 }

@@ -10,8 +10,11 @@ function transport({kind, host}) {
     return kind === 'ssh' ? `ssh ${host}` : 'this machine';
 }
 
-function batch({kind, slots}) {
-    return slots === undefined ? kind : `${kind}, ${slots} at once`;
+function batch({kind, slots, queues, default_queue: first}) {
+    if (queues === undefined) return `${kind}, ${slots} at once`;
+    return `${kind}: ${Object.keys(queues)
+        .map((name) => (name === first ? `${name} (default)` : name))
+        .join(', ')}`;
 }
 
 // A site is asked when it has work to do; what it says then is all that is known.

@@ -40,15 +40,19 @@ Status require_facility(pg::Connection& connection, const std::string& name, con
     return invalid_argument(field, "there is no facility \"" + name + "\"" + did_you_mean(name, names));
 }
 
-Result<std::map<std::string, Json>> find_devices(pg::Connection& connection, const std::vector<std::string>& names) {
+Result<std::map<std::string, StoredFacility>> find_facilities(pg::Connection& connection,
+                                                              const std::vector<std::string>& names) {
     // In one order, so that no two wait for one another.
-    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT name, devices FROM facilities WHERE name IN (SELECT "
-                                                    "jsonb_array_elements_text($1::jsonb)) ORDER BY name FOR KEY SHARE",
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT " + kColumns +
+                                                        " FROM facilities WHERE name IN (SELECT "
+                                                        "jsonb_array_elements_text($1::jsonb)) ORDER BY name FOR KEY "
+                                                        "SHARE",
                                                     {Json(names)}));
-    std::map<std::string, Json> devices;
-    for (int i = 0; i < rows.size(); ++i)
-        devices[rows.text(i, "name")] = rows.is_null(i, "devices") ? Json() : rows.json(i, "devices");
-    return devices;
+    std::map<std::string, StoredFacility> facilities;
+    for (int i = 0; i < rows.size(); ++i) {
+        ATOLL_TRY(facilities[rows.text(i, "name")], read(rows, i));
+    }
+    return facilities;
 }
 
 Status record_devices(pg::Connection& connection, const StoredFacility& checked, const Json& devices) {

@@ -23,10 +23,9 @@ struct StoredFacility {
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
 // kInvalidArgument that names `field`: there is no such facility. Otherwise it stays until the transaction ends.
 Status require_facility(pg::Connection& connection, const std::string& name, const std::string& field);
-// Of those names that are facilities', what their trainers compute on; null: not known. They stay until the transaction
-// ends.
-Result<std::map<std::string, json::Json>> find_devices(pg::Connection& connection,
-                                                       const std::vector<std::string>& names);
+// Those of the names that are facilities'. They stay until the transaction ends.
+Result<std::map<std::string, StoredFacility>> find_facilities(pg::Connection& connection,
+                                                              const std::vector<std::string>& names);
 // What a check of the facility, as it was in that version, has found.
 Status record_devices(pg::Connection& connection, const StoredFacility& checked, const json::Json& devices);
 // In order of names, after `after`, at most `limit`.

@@ -53,17 +53,15 @@ Result<TransportSpec> parse_transport(const Json& value) {
     return transport;
 }
 
-Result<BatchSpec> parse_batch(const Json& value) {
-    ObjectReader reader(value, "batch");
-    BatchSpec batch;
-    batch.kind = reader.required_string("kind");
-    if (batch.kind == "slurm" || batch.kind == "pbs" || batch.kind == "flux" || batch.kind == "hq")
-        reader.fail("kind", "the batch system " + batch.kind + " is not built yet; use local");
-    else if (batch.kind != "local")
-        reader.fail("kind", "must be local");
-    batch.slots = reader.integer_or("slots", 1, 1, 1024);
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return batch;
+// Of an evaluation or a preparation.
+Result<Resources> parse_one_process(const Json& value, const BatchSpec& batch, const std::string& field) {
+    if (value.is_null()) return Resources();
+    ATOLL_TRY(Resources resources, parse_resources(value, field));
+    if (resources.nodes > 1) return invalid_argument(field + ".nodes", "must be 1: it is one process");
+    if (resources.tasks_per_node > 1)
+        return invalid_argument(field + ".tasks_per_node", "must be 1: it is one process");
+    ATOLL_RETURN_IF_ERROR(check_resources(resources, batch, field));
+    return resources;
 }
 
 Result<std::map<std::string, std::string>> parse_environment(const Json& value) {
@@ -92,7 +90,8 @@ Result<Facility> parse_facility(const Json& value) {
     facility.work_dir = reader.required_string("work_dir");
     facility.programs = reader.string_or("programs", "");
     facility.launcher = reader.string_or("launcher", "");
-    if (facility.launcher == "mpirun") facility.launcher.clear();  // the default, by its name
+    const Json& evaluation = reader.object_or_null("evaluation");
+    const Json& preparation = reader.object_or_null("preparation");
     if (!is_absolute(facility.work_dir)) reader.fail("work_dir", "must be an absolute path");
     if (!facility.programs.empty() && !is_absolute(facility.programs))
         reader.fail("programs", "must be an absolute path");
@@ -100,12 +99,16 @@ Result<Facility> parse_facility(const Json& value) {
     ATOLL_RETURN_IF_ERROR(reader.finish());
     facility.work_dir = normal_path(facility.work_dir);
     ATOLL_TRY(facility.transport, parse_transport(transport));
-    ATOLL_TRY(facility.batch, parse_batch(batch));
+    ATOLL_TRY(facility.batch, parse_batch_spec(batch, "batch"));
+    if (facility.batch.kind == "local" && facility.launcher == "mpirun") facility.launcher.clear();  // its default
+    ATOLL_TRY(facility.evaluation, parse_one_process(evaluation, facility.batch, "evaluation"));
+    ATOLL_TRY(facility.preparation, parse_one_process(preparation, facility.batch, "preparation"));
     ATOLL_TRY(facility.environment, parse_environment(environment));
     return facility;
 }
 
-Status check_launcher(const std::string& launcher) {
+Status check_launcher(const Facility& facility) {
+    const std::string& launcher = facility.launcher;
     const std::string ranks = "{ranks}";
     bool has_ranks = false;
     for (auto open = launcher.find('{'); open != std::string::npos; open = launcher.find('{', open + 1)) {
@@ -119,7 +122,16 @@ Status check_launcher(const std::string& launcher) {
         has_ranks = true;
     }
     if (has_ranks || launcher.empty()) return {};
-    return invalid_argument("launcher", "must contain {ranks}, as 'srun -n {ranks}'");
+    if (facility.batch.kind == "slurm" && (launcher == "mpirun" || launcher.starts_with("srun"))) return {};
+    return invalid_argument("launcher", "must contain {ranks}, as 'mpirun -n {ranks}'");
+}
+
+Status check_resources(const Resources& resources, const Facility& facility, const std::string& field) {
+    ATOLL_RETURN_IF_ERROR(check_resources(resources, facility.batch, field));
+    if (resources.nodes > 1 && facility.launcher == "mpirun")
+        return invalid_argument(field + ".nodes",
+                                "the facility's launcher \"mpirun\" is set up for one node; set another, as srun");
+    return {};
 }
 
 Json to_json(const Facility& facility) {
@@ -130,16 +142,18 @@ Json to_json(const Facility& facility) {
     }
     return {{"name", facility.name},
             {"transport", transport},
-            {"batch", {{"kind", facility.batch.kind}, {"slots", facility.batch.slots}}},
+            {"batch", to_json(facility.batch)},
             {"work_dir", facility.work_dir},
             {"programs", facility.programs},
             {"launcher", facility.launcher},
+            {"evaluation", to_json(facility.evaluation)},
+            {"preparation", to_json(facility.preparation)},
             {"environment", facility.environment}};
 }
 
 std::string moved_member(const Facility& before, const Facility& after) {
     if (before.transport.kind != after.transport.kind) return "transport";
-    if (before.batch != after.batch) return "batch";
+    if (before.batch.kind != after.batch.kind || before.batch.slots != after.batch.slots) return "batch";
     return before.work_dir != after.work_dir ? "work_dir" : "";
 }
 
@@ -154,7 +168,8 @@ Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
     merged.merge_patch(patch);
     ATOLL_TRY(Facility patched, parse_facility(merged));
     if (patched.name != facility.name) return invalid_argument("name", "a facility's name cannot change");
-    if (patched.launcher != facility.launcher) ATOLL_RETURN_IF_ERROR(check_launcher(patched.launcher));
+    if (patched.launcher != facility.launcher || patched.batch.kind != facility.batch.kind)
+        ATOLL_RETURN_IF_ERROR(check_launcher(patched));
     return patched;
 }
 

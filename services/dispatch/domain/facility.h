@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "services/dispatch/domain/batch_spec.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {
@@ -15,12 +16,6 @@ struct TransportSpec {
     bool operator==(const TransportSpec&) const = default;
 };
 
-struct BatchSpec {
-    std::string kind;        // "local"
-    std::int64_t slots = 1;  // local: attempts running at once
-    bool operator==(const BatchSpec&) const = default;
-};
-
 // How one HPC site is used: its transport, its batch system, its work directory.
 struct Facility {
     std::string name;
@@ -28,8 +23,13 @@ struct Facility {
     BatchSpec batch;
     std::string work_dir;  // absolute, at the site
     std::string programs;  // directory of atoll and atoll-trainer at the site; empty: ours (local) or PATH (ssh)
-    std::string launcher;  // command before atoll-trainer when ranks > 1, "{ranks}" replaced; empty: mpirun -n {ranks}
+    // Command before atoll-trainer when ranks > 1, "{ranks}" replaced; "mpirun": of one machine. Empty: the batch
+    // system's.
+    std::string launcher;
     std::map<std::string, std::string> environment;  // of every batch job and site script
+    // What evaluations and preparations ask for, each one process.
+    Resources evaluation = {};
+    Resources preparation = {};
     bool operator==(const Facility&) const = default;
 };
 
@@ -37,11 +37,15 @@ struct Facility {
 Result<Facility> parse_facility(const json::Json& value);
 json::Json to_json(const Facility& facility);
 
-// Of a new launcher: it says {ranks}, and nothing else in braces that would stay as it is (the shell's ${NAME} apart).
-Status check_launcher(const std::string& launcher);
+// Of a new launcher: it says {ranks}, which Slurm's srun knows by itself, and nothing else in braces that would stay as
+// it is (the shell's ${NAME} apart).
+Status check_launcher(const Facility& facility);
+
+// Whether a training there can have what it asks for, as check_resources() of its batch system and its launcher.
+Status check_resources(const Resources& resources, const Facility& facility, const std::string& field);
 
 // The first member that says where attempts run ("transport", "batch", "work_dir") and that differs; empty if none
-// does. Another ssh host or configuration file is another way to the same place.
+// does. Another ssh host or configuration file is another way to the same place; other queues are those of later jobs.
 std::string moved_member(const Facility& before, const Facility& after);
 // Whether another trainer may run there than was looked at: another way in, other programs, another launcher.
 bool is_other_trainer(const Facility& before, const Facility& after);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "shared/config/config.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -51,15 +55,35 @@ TEST(FacilityTest, EachWrongMemberIsNamed) {
     }
 }
 
-TEST(FacilityTest, BatchSystemsOfLaterAreRefusedByName) {
-    for (const char* kind : {"slurm", "pbs", "flux", "hq"}) {
-        Json value = valid_facility();
-        value["batch"]["kind"] = kind;
-        const auto result = parse_facility(value);
-        ASSERT_FALSE(result.ok());
-        EXPECT_EQ(result.error().field, "batch.kind");
-        EXPECT_NE(result.error().message.find(kind), std::string::npos) << result.error().message;
+TEST(FacilityTest, EvaluationsAndPreparationsAskForOneProcessOfAQueue) {
+    Json value = valid_facility();
+    value["batch"] = {{"kind", "slurm"}, {"queues", {{"gpu", Json::object()}, {"cpu", {{"time_max", "4:00:00"}}}}}};
+    value["batch"]["default_queue"] = "gpu";
+    value["evaluation"] = {{"queue", "cpu"}, {"time", "0:30:00"}};
+    const auto facility = parse_facility(value);
+    ASSERT_TRUE(facility.ok()) << describe(facility.error());
+    EXPECT_EQ(parse_facility(to_json(*facility)).value(), *facility);
+    EXPECT_EQ(facility->evaluation.time_s, 1800);
+    EXPECT_EQ(facility->preparation, Resources());
+    for (const auto& [field, patch] :
+         std::map<std::string, Json>{{"evaluation.tasks_per_node", {{"tasks_per_node", 2}}},
+                                     {"evaluation.nodes", {{"nodes", 2}}},
+                                     {"evaluation.queue", {{"queue", "fast"}}},
+                                     {"evaluation.time", {{"time", "5:00:00"}}}}) {
+        Json wrong = value;
+        wrong["evaluation"].update(patch);
+        EXPECT_EQ(wrong_field(wrong), field);
     }
+}
+
+TEST(FacilityTest, QueuesMayChangeWhileTasksRun) {
+    Json value = valid_facility();
+    value["batch"] = {{"kind", "slurm"}, {"queues", {{"gpu", {{"account", "A1"}}}}}};
+    const Facility before = parse_facility(value).value();
+    const Facility after = patch_facility(before, {{"batch", {{"queues", {{"gpu", {{"account", "A2"}}}}}}}}).value();
+    EXPECT_EQ(after.batch.queues.at("gpu").account, "A2");
+    EXPECT_EQ(moved_member(before, after), "");
+    EXPECT_EQ(moved_member(parse_facility(valid_facility()).value(), after), "batch");
 }
 
 TEST(FacilityTest, WhatIsNotBuiltYetIsNamed) {
@@ -69,15 +93,46 @@ TEST(FacilityTest, WhatIsNotBuiltYetIsNamed) {
 }
 
 TEST(FacilityTest, ALauncherSaysTheNumberOfRanks) {
+    Facility facility = parse_facility(valid_facility()).value();
+    const auto refusal = [&](const std::string& launcher) {
+        facility.launcher = launcher;
+        const Status status = check_launcher(facility);
+        EXPECT_TRUE(status.ok() || status.error().field == "launcher") << launcher;
+        return status.ok() ? "" : status.error().message;
+    };
     for (const char* good : {"srun -n {ranks}", "mpirun --np {ranks} --host ${HOSTS}", ""})
-        EXPECT_TRUE(check_launcher(good).ok()) << good;
-    for (const char* bad : {"srun", "srun -n ${ranks}", "srun -n {rank}", "srun -n {ranks} -N {nodes}", "srun -n {"}) {
-        EXPECT_EQ(check_launcher(bad).error().field, "launcher") << bad;
-        EXPECT_NE(check_launcher(bad).error().message.find("{ranks}"), std::string::npos) << bad;
+        EXPECT_EQ(refusal(good), "") << good;
+    for (const char* bad : {"srun", "srun -n ${ranks}", "srun -n {rank}", "srun -n {ranks} -N {nodes}", "srun -n {"})
+        EXPECT_NE(refusal(bad).find("{ranks}"), std::string::npos) << bad;
+    facility.batch.kind = "slurm";
+    for (const char* good : {"srun --mpi=pmix_v4", "mpirun", "mpiexec -n {ranks}", ""}) EXPECT_EQ(refusal(good), "");
+    for (const char* bad : {"srun -n {rank}", "mpiexec"}) EXPECT_NE(refusal(bad), "") << bad;
+    const Facility local = parse_facility(valid_facility()).value();
+    EXPECT_EQ(patch_facility(local, {{"launcher", "srun"}}).error().field, "launcher");
+    EXPECT_EQ(patch_facility(local, {{"launcher", "mpirun"}}).value(), local) << "the default by its name";
+}
+
+TEST(FacilityTest, TheExamplesAreRecords) {
+    int examples = 0;
+    for (const auto& file : std::filesystem::directory_iterator(ATOLL_EXAMPLES "/facilities")) {
+        Json value = config::load(file.path()).value();
+        value["name"] = "example";
+        const auto facility = parse_facility(value);
+        ASSERT_TRUE(facility.ok()) << file.path() << ": " << describe(facility.error());
+        EXPECT_TRUE(check_launcher(*facility).ok());
+        ++examples;
     }
-    const Facility facility = parse_facility(valid_facility()).value();
-    EXPECT_EQ(patch_facility(facility, {{"launcher", "srun"}}).error().field, "launcher");
-    EXPECT_EQ(patch_facility(facility, {{"launcher", "mpirun"}}).value(), facility) << "the default by its name";
+    EXPECT_EQ(examples, 2);
+}
+
+TEST(FacilityTest, SeveralNodesTakeALauncherForThem) {
+    Json value = valid_facility();
+    value["batch"] = {{"kind", "slurm"}, {"queues", {{"gpu", Json::object()}}}};
+    EXPECT_TRUE(check_resources({.nodes = 2}, parse_facility(value).value(), "resources").ok());
+    value["launcher"] = "mpirun";
+    const Facility facility = parse_facility(value).value();
+    EXPECT_TRUE(check_resources({.tasks_per_node = 2}, facility, "resources").ok());
+    EXPECT_EQ(check_resources({.nodes = 2}, facility, "resources").error().field, "resources.nodes");
 }
 
 TEST(FacilityTest, APatchChangesOneMemberAndNeverTheName) {

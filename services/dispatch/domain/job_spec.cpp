@@ -37,13 +37,30 @@ DatasetCopy read_dataset_copy(ObjectReader& reader, JobSource source) {
     return data;
 }
 
+// `ranks` says how many train on one node; beside `resources` it may only repeat them. 0: not said.
+Result<Resources> parse_ranks_and_resources(std::int64_t ranks, const Json& value, const std::string& path) {
+    Resources resources;
+    if (!value.is_null()) {
+        ATOLL_TRY(resources, parse_resources(value, path + ".resources"));
+    }
+    if (ranks == 0) return resources;
+    const bool says_tasks = value.is_object() && (value.contains("nodes") || value.contains("tasks_per_node"));
+    if (!says_tasks) resources.tasks_per_node = ranks;
+    if (resources.ranks() != ranks)
+        return invalid_argument(path + ".ranks", "resources ask for " + std::to_string(resources.ranks()) +
+                                                     " (nodes times tasks_per_node): leave it out");
+    return resources;
+}
+
 Result<Participant> parse_participant(const Json& value, const std::string& path, JobSource source) {
     ObjectReader reader(value, path);
     Participant participant;
     participant.data = read_dataset_copy(reader, source);
-    participant.ranks = reader.integer_or("ranks", 1, 1, 1'000'000);
+    const std::int64_t ranks = reader.integer_or("ranks", 0, 1, 1'000'000);
+    const Json& resources = reader.object_or_null("resources");
     participant.training = reader.object_or_null("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(participant.resources, parse_ranks_and_resources(ranks, resources, path));
     ATOLL_RETURN_IF_ERROR(parse_training_settings(participant.training, path + ".training"));
     return participant;
 }
@@ -69,7 +86,7 @@ Status check_each_training(const JobSpec& spec) {
     for (std::size_t i = 0; i < spec.participants.size(); ++i) {
         const Participant& one = spec.participants[i];
         ATOLL_RETURN_IF_ERROR(check_training_together(merge_training_settings(spec.training, one.training),
-                                                      one.training, one.ranks,
+                                                      one.training, one.resources.ranks(),
                                                       element("participants", i) + ".training"));
     }
     return {};
@@ -202,7 +219,8 @@ Json to_json(const JobSpec& spec) {
     Json participants = Json::array();
     for (const auto& participant : spec.participants) {
         Json item = copy_to_json(participant.data);
-        item["ranks"] = participant.ranks;
+        item["ranks"] = participant.resources.ranks();
+        item["resources"] = to_json(participant.resources);
         if (!participant.training.is_null()) item["training"] = participant.training;
         participants.push_back(std::move(item));
     }

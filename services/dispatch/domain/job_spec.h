@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "services/dispatch/domain/resources.h"
 #include "shared/aggregate/strategy.h"
 #include "shared/json/json.h"
 #include "shared/run_settings/choices.h"
@@ -31,8 +32,8 @@ constexpr std::size_t kEvaluationsMax = 20'000;
 
 struct Participant {
     DatasetCopy data;
-    std::int64_t ranks = 1;
-    json::Json training;  // overrides of the job's settings, null if none
+    Resources resources = {};  // of each training
+    json::Json training;       // overrides of the job's settings, null if none
 };
 
 // What the learning rate of the settings is multiplied by in round 1 … `rounds`: 1 in the first, falling towards 0 at

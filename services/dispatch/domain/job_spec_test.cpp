@@ -47,6 +47,21 @@ TEST(JobSpecTest, DefaultsAreFilledInAndStoredSpecsComeBack) {
     EXPECT_EQ(to_json(*parse_job_spec(stored, JobSource::kDatabase)), stored);
 }
 
+TEST(JobSpecTest, RanksAreAnotherWordForTasksOfOneNode) {
+    Json value = valid_job();
+    EXPECT_EQ(parse_job_spec(value)->participants[0].resources, Resources{.tasks_per_node = 2});
+    EXPECT_EQ(parse_job_spec(value)->participants[1].resources, Resources());
+    value["participants"][0]["resources"] = {{"queue", "gpu"}};
+    EXPECT_EQ(parse_job_spec(value)->participants[0].resources, (Resources{.queue = "gpu", .tasks_per_node = 2}));
+    value["participants"][0]["resources"] = {{"nodes", 2}, {"tasks_per_node", 2}};
+    EXPECT_EQ(parse_job_spec(value).error().field, "participants[0].ranks");
+    value["participants"][0].erase("ranks");
+    value["participants"][0]["training"] = {{"global_batch_size", 6}};
+    EXPECT_EQ(parse_job_spec(value).error().field, "participants[0].training.global_batch_size") << "of four ranks";
+    value["participants"][0]["training"] = {{"lr", 0.1}};
+    EXPECT_EQ(parse_job_spec(value)->participants[0].resources.ranks(), 4);
+}
+
 TEST(JobSpecTest, TheServerOptimizerHasThePapersDefaults) {
     Json value = valid_job();
     EXPECT_FALSE(parse_job_spec(value)->strategy.server_optimizer.has_value());
@@ -73,6 +88,9 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/participants/1/facility", "leonardo", "participants[1].facility"},
         {"/participants/1/gpus", 4, "participants[1].gpus"},
         {"/participants/1/ranks", 0, "participants[1].ranks"},
+        {"/participants/0/resources", Json{{"nodes", 3}}, "participants[0].ranks"},
+        {"/participants/0/resources", Json{{"time", "soon"}}, "participants[0].resources.time"},
+        {"/participants/0/resources", Json{{"gpus", 4}}, "participants[0].resources.gpus"},
         {"/participants/1/dataset_version", "new", "participants[1].dataset_version"},
         {"/participants/0/training/learning_rate", 1, "participants[0].training.learning_rate"},
         {"/rounds", 0, "rounds"},

@@ -125,7 +125,7 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
                                   .path = participant.data.path,
                                   .rows = participant.data.rows,
                                   .seq_len = participant.data.seq_len,
-                                  .ranks = participant.ranks,
+                                  .resources = participant.resources,
                                   .participant = static_cast<std::int64_t>(i),
                                   .training = round_settings(job.spec, participant, number)};
         decision.new_tasks.push_back(std::move(task));

@@ -10,7 +10,6 @@ using json::ObjectReader;
 
 constexpr std::size_t kTextBytesMax = 1 << 20;  // a prompt template is the longest
 constexpr std::size_t kModelsMax = kParticipantsMax + 1;
-constexpr std::int64_t kRanksMax = 1'000'000;
 
 std::string read_text(ObjectReader& reader, const char* key) {
     std::string text = reader.required_string(key);
@@ -26,10 +25,12 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.path = read_text(reader, "path");
     params.rows = reader.required_integer("rows", 0, INT64_MAX);
     params.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
-    params.ranks = reader.required_integer("ranks", 1, kRanksMax);
+    const Json& resources = reader.required_object("resources");
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
-    return reader.finish();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(params.resources, parse_resources(resources, "resources"));
+    return {};
 }
 
 Status read(ObjectReader& reader, EvaluateParams& params) {
@@ -86,7 +87,7 @@ Json to_json(const TaskParams& params) {
                                              {"path", train.path},
                                              {"rows", train.rows},
                                              {"seq_len", train.seq_len},
-                                             {"ranks", train.ranks},
+                                             {"resources", to_json(train.resources)},
                                              {"participant", train.participant},
                                              {"training", train.training}};
                                  },

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "services/dispatch/domain/resources.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {
@@ -20,7 +21,7 @@ struct TrainParams {
     std::string path;       // of the data; relative to the facility's work directory
     std::int64_t rows = 0;  // of its training split
     std::int64_t seq_len = 0;
-    std::int64_t ranks = 1;
+    Resources resources = {};                    // of its batch job; as many ranks train
     std::int64_t participant = 0;                // its index in the job: a round lists its updates in this order
     json::Json training = json::Json::object();  // becomes run.json
 };

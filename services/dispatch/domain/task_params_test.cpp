@@ -21,7 +21,7 @@ const std::vector<std::pair<TaskKind, Json>> kStored = {
       {"path", "datasets/d/3"},
       {"rows", 100},
       {"seq_len", 128},
-      {"ranks", 4},
+      {"resources", {{"nodes", 2}, {"tasks_per_node", 2}}},
       {"participant", 1},
       {"training", {{"steps", 5}}}}},
     {TaskKind::kEvaluate,
@@ -72,9 +72,9 @@ TEST(TaskParamsTest, AMemberThatIsMissingUnknownOrOfAnotherTypeIsNamed) {
 
 TEST(TaskParamsTest, SizesAreBounded) {
     Json train = kStored[0].second;
-    train["ranks"] = 0;
-    EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "ranks");
-    train["ranks"] = 1;
+    train["resources"]["nodes"] = 0;
+    EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "resources.nodes");
+    train["resources"]["nodes"] = 1;
     train["base"] = std::string(2 << 20, 'b');
     EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "base");
     Json evaluate = kStored[1].second;

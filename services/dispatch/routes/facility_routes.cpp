@@ -48,7 +48,7 @@ Result<Response> post_facility(Routing&, pg::Transaction& transaction, const Req
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Facility facility, parse_facility(body));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility.name, "name"));  // as the registry does
-    ATOLL_RETURN_IF_ERROR(check_launcher(facility.launcher));
+    ATOLL_RETURN_IF_ERROR(check_launcher(facility));
     ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
     ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
     ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));

@@ -32,37 +32,48 @@ Status for_each_copy(JobSpec& spec, const CopyWork& work) {
     return {};
 }
 
-// What their trainers compute on, by name.
-Result<std::map<std::string, Json>> require_facilities(pg::Connection& connection, JobSpec& spec) {
+using Facilities = std::map<std::string, StoredFacility>;
+
+Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec) {
     std::vector<std::string> names;
     const auto add = [&](DatasetCopy& data, const std::string&) -> Status {
         names.push_back(data.facility);
         return {};
     };
     ATOLL_RETURN_IF_ERROR(for_each_copy(spec, add));
-    ATOLL_TRY(auto devices, find_devices(connection, names));
+    ATOLL_TRY(auto facilities, find_facilities(connection, names));
     const auto require = [&](DatasetCopy& data, const std::string& path) -> Status {
-        return devices.contains(data.facility) ? Status()
-                                               : require_facility(connection, data.facility, path + ".facility");
+        return facilities.contains(data.facility) ? Status()
+                                                  : require_facility(connection, data.facility, path + ".facility");
     };
     ATOLL_RETURN_IF_ERROR(for_each_copy(spec, require));
-    return devices;
+    return facilities;
 }
 
 // Of a facility that was never checked nothing is known: its trainer will say so itself.
-Status require_devices(const JobSpec& spec, const std::map<std::string, Json>& devices) {
+Status require_devices(const JobSpec& spec, const Facilities& facilities) {
     for (std::size_t i = 0; i < spec.participants.size(); ++i) {
         const Participant& one = spec.participants[i];
         const std::string& facility = one.data.facility;
-        const auto known = devices.find(facility);
-        if (known == devices.end() || known->second.is_null()) continue;
+        const Json& devices = facilities.at(facility).devices;
+        if (devices.is_null()) continue;
         const std::string device = merge_training_settings(spec.training, one.training).value("device", "cpu");
-        const auto built = known->second.get<std::vector<std::string>>();
+        const auto built = devices.get<std::vector<std::string>>();
         if (std::find(built.begin(), built.end(), device) != built.end()) continue;
         const bool is_own = one.training.is_object() && one.training.contains("device");
         return invalid_argument(is_own ? "participants[" + std::to_string(i) + "].training.device" : "training.device",
                                 "the trainer of facility \"" + facility + "\" has no " + device + "; it has: " +
                                     join(built, ", ") + " (`atoll facility check " + facility + "` looks again)");
+    }
+    return {};
+}
+
+// What a queue never gives would wait in it for ever.
+Status require_resources(const JobSpec& spec, const Facilities& facilities) {
+    for (std::size_t i = 0; i < spec.participants.size(); ++i) {
+        const Participant& one = spec.participants[i];
+        ATOLL_RETURN_IF_ERROR(check_resources(one.resources, facilities.at(one.data.facility).facility,
+                                              "participants[" + std::to_string(i) + "].resources"));
     }
     return {};
 }
@@ -84,8 +95,9 @@ Result<JobView> resolve(Routing& routing, const Json& body) {
     ATOLL_TRY(job.spec, parse_job_spec(body));
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_TRY(const auto devices, require_facilities(*connection, job.spec));
-        ATOLL_RETURN_IF_ERROR(require_devices(job.spec, devices));
+        ATOLL_TRY(const Facilities facilities, require_facilities(*connection, job.spec));
+        ATOLL_RETURN_IF_ERROR(require_resources(job.spec, facilities));
+        ATOLL_RETURN_IF_ERROR(require_devices(job.spec, facilities));
     }
     ATOLL_TRY(job.base, routing.catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
     ATOLL_TRY(const auto tokens_max, routing.catalog.row_tokens_max(job.spec.model, job.base));

@@ -25,16 +25,22 @@ std::string check_ranks(std::int64_t ranks) {
            " are too many for this machine; of $(nproc) cores: at most $most\" >&2\n    return 2\n}\n";
 }
 
-// What stands before a command: nothing for one rank. A launcher is shell text of the facility's own choice.
-std::string render_launcher(const BatchJob& job) {
-    const std::string ranks = std::to_string(job.ranks);
-    if (job.ranks == 1) return "";
-    if (job.launcher.empty()) return "mpirun -n " + ranks + " ";
+// srun of Slurm 22.05 and later does not take the cores of a rank from the job by itself.
+constexpr const char* kSrunEnvironment =
+    "[ -z \"${SLURM_CPUS_PER_TASK-}\" ] || export SRUN_CPUS_PER_TASK=\"$SLURM_CPUS_PER_TASK\"\n";
+
+// What stands before a command of several ranks. A launcher is shell text of the facility's own choice.
+std::string fill_launcher(std::string text, std::int64_t ranks) {
+    if (text == "mpirun") text += " -n {ranks}";
     const std::string placeholder = "{ranks}";
-    std::string text = job.launcher;
     for (std::size_t at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + 1))
-        text.replace(at, placeholder.size(), ranks);
+        text.replace(at, placeholder.size(), std::to_string(ranks));
     return text + " ";
+}
+
+std::string launcher_environment(const std::string& launcher, std::int64_t ranks) {
+    if (launcher == "mpirun") return check_ranks(ranks) + kMpirunEnvironment;
+    return launcher.starts_with("srun") ? kSrunEnvironment : "";
 }
 
 // One start counts: a batch system may start a job again, a submission may have come twice or only now. What earlier
@@ -85,27 +91,30 @@ std::string render_exports(const std::map<std::string, std::string>& environment
     return text;
 }
 
-std::string render_job_script(const BatchJob& job) {
-    std::string script = "#!/bin/sh\n# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
+std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
+    const std::int64_t ranks = job.resources.ranks();
+    const std::string launcher = job.launcher.empty() ? batch.launcher() : job.launcher;
+    std::string script = "# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
                          " || exit 1\n" + render_claims(job) + kRecord + kAwait +
                          "export ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
                          render_exports(job.environment) + "job() {\n";
     if (!job.run_json.is_null())
         script += "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";
-    if (job.ranks > 1 && job.launcher.empty()) script += check_ranks(job.ranks) + kMpirunEnvironment;
+    if (ranks > 1) script += launcher_environment(launcher, ranks);
     for (const auto& command : job.commands) {
-        script += render_launcher(job);
+        if (ranks > 1) script += fill_launcher(launcher, ranks);
         for (const auto& word : command) script += shell_quote(word) + " ";
         script += "&\nawait || return\n";
     }
-    return script +
-           "}\n"
-           ": >started\n"
-           "exec >stdout.jsonl 2>stderr.log </dev/null\n"
-           "job\n"
-           "code=$?\n"
-           "record \"$code\"\n"
-           "exit \"$code\"\n";
+    script +=
+        "}\n"
+        ": >started\n"
+        "exec >stdout.jsonl 2>stderr.log </dev/null\n"
+        "job\n"
+        "code=$?\n"
+        "record \"$code\"\n"
+        "exit \"$code\"\n";
+    return batch.script(job.ref, job.resources, script);
 }
 
 }  // namespace atl::dispatch

@@ -17,17 +17,19 @@ struct BatchJob {
     BatchJobRef ref;
     std::map<std::string, std::string> environment = {};  // exported before anything runs
     std::vector<std::vector<std::string>> commands = {};
-    std::int64_t ranks = 1;         // of each command
-    std::string launcher = {};      // shell text before a command of several ranks, "{ranks}" replaced; empty: mpirun
+    Resources resources = {};  // of the job; each command is started as resources.ranks() ranks
+    // Shell text before a command of several ranks, "{ranks}" replaced; "mpirun": of one machine; empty: the batch
+    // system's own.
+    std::string launcher = {};
     json::Json run_json = nullptr;  // becomes run.json; null: none
     // Directories of the task's earlier attempts, the newest first: the newest state there is taken over.
     std::vector<std::string> earlier_attempts = {};
 };
 
-// The script for any batch system: it claims the attempt, so that whatever else starts under its name ends at once,
+// The script for a batch system: it claims the attempt, so that whatever else starts under its name ends at once,
 // marks `started`, runs the commands with stdout.jsonl and stderr.log, hands signals on to them, and writes end.json,
 // which it alone writes, at the end, whatever happens to them. Blanks in it: the job has not ended.
-std::string render_job_script(const BatchJob& job);
+std::string render_job_script(const BatchJob& job, const BatchSystem& batch);
 
 // Shell lines that export a facility's environment.
 std::string render_exports(const std::map<std::string, std::string>& environment);

@@ -5,6 +5,10 @@
 namespace atl::dispatch {
 namespace {
 
+std::string render_locally(const BatchJob& job) {
+    return render_job_script(job, *make_local_batch(1, "/work"));
+}
+
 constexpr const char* kBegin = R"sh(printf '%-127s\n' '' >end.json
 record() {
     printf '%-127s\n' "{\"exit_code\":$1,\"finished_unix_s\":$(date +%s)}" |
@@ -36,7 +40,7 @@ TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
     const BatchJob job{.ref = {"atoll-t-1", "/work/it's"},
                        .environment = {{"CA", "/etc/$ca.pem"}, {"KEY", "it's"}},
                        .commands = {{"mkdir", "-p", "out"}, {"/bin/atoll-trainer", "eval", "--data", "a b"}}};
-    EXPECT_EQ(render_job_script(job), std::string(R"sh(#!/bin/sh
+    EXPECT_EQ(render_locally(job), std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-1
 umask 077
 cd '/work/it'\''s' || exit 1
@@ -55,11 +59,11 @@ await || return
 TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheNewestState) {
     const BatchJob job{.ref = {"atoll-t-3", "/work/tasks/t/3"},
                        .commands = {{"atoll-trainer", "train", "--resume"}},
-                       .ranks = 4,
+                       .resources = {.tasks_per_node = 4},
                        .launcher = "srun -n {ranks} --ntasks={ranks}",
                        .run_json = {{"lr", 0.5}},
                        .earlier_attempts = {"/work/tasks/t/2", "/work/tasks/t/1"}};
-    EXPECT_EQ(render_job_script(job), std::string(R"sh(#!/bin/sh
+    EXPECT_EQ(render_locally(job), std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-3
 umask 077
 cd '/work/tasks/t/3' || exit 1
@@ -75,14 +79,25 @@ cat >run.json <<'ATOLL_RUN_JSON'
   "lr": 0.5
 }
 ATOLL_RUN_JSON
+[ -z "${SLURM_CPUS_PER_TASK-}" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 srun -n 4 --ntasks=4 'atoll-trainer' 'train' '--resume' &
 await || return
 )sh" + kEnd);
 }
 
+TEST(JobScriptTest, SlurmStartsTheRanksOfAllNodesWhereTheFacilityDoesNotSay) {
+    const BatchJob job{.ref = {"atoll-t-1", "/work"},
+                       .commands = {{"atoll-trainer", "train"}},
+                       .resources = {.nodes = 2, .tasks_per_node = 2}};
+    const std::string script = render_job_script(job, *make_slurm_batch());
+    EXPECT_NE(script.find("\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n# Attempt atoll-t-1\n"), std::string::npos)
+        << script;
+    EXPECT_NE(script.find("\nsrun --mpi=pmix --kill-on-bad-exit=1 'atoll-trainer' 'train' &\n"), std::string::npos);
+}
+
 TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
-    const std::string script =
-        render_job_script({.ref = {"atoll-t-1", "/work"}, .commands = {{"atoll-trainer", "train"}}, .ranks = 2});
+    const std::string script = render_locally(
+        {.ref = {"atoll-t-1", "/work"}, .commands = {{"atoll-trainer", "train"}}, .resources = {.tasks_per_node = 2}});
     EXPECT_EQ(script, std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-1
 umask 077

@@ -114,7 +114,7 @@ Result<CommandResult> ScriptSite::run_batch(RemoteScript script) {
 }
 
 Result<std::string> ScriptSite::submit(const BatchJob& job) {
-    return submit_script(job.ref, render_job_script(job));
+    return submit_script(job.ref, render_job_script(job, *batch_));
 }
 
 Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std::string& script) {

@@ -47,23 +47,25 @@ BatchJobRef batch_job_ref(const Task& task, const Site& site) {
 BatchJob describe_batch_job(const Task& task, const Site& site) {
     const std::string trainer = site.program("atoll-trainer");
     BatchJob job{batch_job_ref(task, site), site.facility().environment};
+    job.launcher = site.facility().launcher;
     std::visit(
         Overloaded{
             [&](const TrainParams& train) {
                 job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
                                  site.path(train.path) + "/train", "--out", "out", "--config", "run.json", "--resume"}};
-                job.ranks = train.ranks;
-                job.launcher = site.facility().launcher;
+                job.resources = train.resources;
                 job.run_json = train.training;
                 for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
                     job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
             },
             [&](const EvaluateParams& evaluate) {
+                job.resources = site.facility().evaluation;
                 for (const auto& model : evaluate.models)
                     job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest), "--data",
                                             site.path(evaluate.path) + "/validation"});
             },
             [&](const PrepareParams& prepare) {
+                job.resources = site.facility().preparation;
                 job.commands = {{"mkdir", "-p", "out"}};
                 for (const std::string split : {"train", "validation"})
                     job.commands.push_back(
@@ -257,7 +259,8 @@ Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {
 
 Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& train, Site& site) {
     const SummaryLine summary = task.attempt->summary.value_or(SummaryLine());
-    ATOLL_TRY(const UpdateLimits limits, update_limits(train.training, train.ranks, train.rows, train.seq_len));
+    ATOLL_TRY(const UpdateLimits limits,
+              update_limits(train.training, train.resources.ranks(), train.rows, train.seq_len));
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
     ATOLL_TRY(const std::string token, issue_token(task));
     Json metrics = update_metrics(summary);

@@ -24,6 +24,12 @@ class BatchSystem {
   public:
     virtual ~BatchSystem() = default;
 
+    // The whole file for its queue: what asks for the resources, the site's own lines, and `body`, shell text that says
+    // how it ends by its last command.
+    virtual std::string script(const BatchJobRef& job, const Resources& resources, const std::string& body) const = 0;
+    // What starts the ranks of a job there where the facility does not say: "mpirun" on one machine, or shell text.
+    virtual std::string launcher() const = 0;
+
     // POSIX shell functions; each returns 75 where it could not find out. The first two are called in the job's
     // directory.
     //   queue_find NAME             prints the id of the job of that name, nothing if there is none
@@ -39,7 +45,7 @@ class BatchSystem {
 
 // Processes of the login machine itself, at most `slots` jobs at once, the others queue.
 std::unique_ptr<BatchSystem> make_local_batch(std::int64_t slots, const std::string& work_dir);
-std::unique_ptr<BatchSystem> make_slurm_batch();
+std::unique_ptr<BatchSystem> make_slurm_batch(const BatchSpec& spec = {});
 
 std::unique_ptr<BatchSystem> make_batch_system(const Facility& facility);
 

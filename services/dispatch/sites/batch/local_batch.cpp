@@ -13,6 +13,12 @@ class LocalBatch : public BatchSystem {
                      " runner=" + shell_quote(std::string(kSitesBatchScriptsLocalRunnerSh)) + "\n" +
                      std::string(kSitesBatchScriptsLocalSh)) {}
 
+    std::string script(const BatchJobRef&, const Resources&, const std::string& body) const override {
+        return "#!/bin/sh\n" + body;
+    }
+
+    std::string launcher() const override { return "mpirun"; }
+
     std::string functions() const override { return functions_; }
 
     Result<std::vector<BatchAnswer>> parse(std::string_view text, const std::vector<BatchJobRef>& jobs) const override {

@@ -73,7 +73,7 @@ class LocalBatchTest : public testing::Test {
     Result<std::string> submit(const Submission& one) const {
         return site(transport_).submit_script(one.job, one.script);
     }
-    Result<std::string> submit(const BatchJob& job) const { return submit({job.ref, render_job_script(job)}); }
+    Result<std::string> submit(const BatchJob& job) const { return site(transport_).submit(job); }
     Status cancel(const std::string& name) const { return site(transport_).cancel(job_ref(name)); }
     BatchState state_of(const BatchJobRef& job) const { return site(transport_).ask_batch({job}).value().at(0).state; }
     BatchState state(const std::string& name) const { return state_of(job_ref(name)); }
@@ -190,11 +190,11 @@ TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
     ASSERT_TRUE(
         write_file_atomic(trainer, "#!/bin/sh\necho \"$@\"; echo $WORD >&2; cat run.json; exit 7\n", 0755).ok());
     const auto job = job_ref("a");
-    const std::string script = render_job_script({.ref = job,
-                                                  .environment = {{"WORD", "it's"}},
-                                                  .commands = {{trainer.string(), "train", "--model", "models/m m"}},
-                                                  .run_json = {{"lr", 0.5}}});
-    ASSERT_TRUE(submit(Submission{job, script}).ok());
+    ASSERT_TRUE(submit(BatchJob{.ref = job,
+                                .environment = {{"WORD", "it's"}},
+                                .commands = {{trainer.string(), "train", "--model", "models/m m"}},
+                                .run_json = {{"lr", 0.5}}})
+                    .ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
     EXPECT_EQ(exit_code(job), 7);
@@ -270,8 +270,8 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
     ASSERT_TRUE(write_file_atomic(trainer, "#!/bin/sh\necho \"of $OMPI_COMM_WORLD_SIZE\"\n", 0755).ok());
     const unsigned ranks = 2 * std::thread::hardware_concurrency();
     const auto job = job_ref("a");
-    const std::string script = render_job_script({.ref = job, .commands = {{trainer.string()}}, .ranks = ranks});
-    ASSERT_TRUE(submit(Submission{job, script}).ok());
+    ASSERT_TRUE(
+        submit(BatchJob{.ref = job, .commands = {{trainer.string()}}, .resources = {.tasks_per_node = ranks}}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
     std::string expected;
@@ -281,8 +281,8 @@ TEST_F(LocalBatchTest, MoreRanksThanCoresStart) {
 
 TEST_F(LocalBatchTest, MoreRanksThanAMachineBearsStartNothing) {
     const auto job = job_ref("a");
-    const std::string script = render_job_script({.ref = job, .commands = {{"atoll-trainer"}}, .ranks = 100'000});
-    ASSERT_TRUE(submit(Submission{job, script}).ok());
+    ASSERT_TRUE(
+        submit(BatchJob{.ref = job, .commands = {{"atoll-trainer"}}, .resources = {.tasks_per_node = 100'000}}).ok());
     const std::filesystem::path directory = job.directory;
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
     EXPECT_EQ(exit_code(job), 2);

@@ -11,6 +11,78 @@ std::vector<BatchJobRef> names(const std::vector<std::string>& wanted) {
     return jobs;
 }
 
+const BatchSpec kSlurmSpec = {"slurm",
+                              1,
+                              {{"gpu",
+                                {.partition = "boost",
+                                 .account = "EUHPC_1",
+                                 .qos = "normal",
+                                 .constraint = "a100",
+                                 .reservation = "r1",
+                                 .gpu_request = "--gres=gpu:{gpus}",
+                                 .extra = {"--exclusive"}}},
+                               {"cpu", {}}},
+                              "cpu"};
+
+TEST(SlurmBatchTest, TheHeaderAsksForWhatIsSaidAndNoMore) {
+    const auto slurm = make_slurm_batch(kSlurmSpec);
+    EXPECT_EQ(slurm->script({"atoll-t-1", "/work"}, {}, "exit 0\n"), R"(#!/bin/sh
+#SBATCH --job-name=atoll-t-1
+#SBATCH --output=batch.log
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+exit 0
+)");
+    const Resources resources{.queue = "gpu",
+                              .nodes = 2,
+                              .tasks_per_node = 4,
+                              .cores_per_task = 8,
+                              .gpus_per_node = 4,
+                              .memory_mib = 491520,
+                              .time_s = 7200};
+    EXPECT_EQ(slurm->script({"atoll-t-1", "/work"}, resources, "exit 0\n"), R"(#!/bin/sh
+#SBATCH --job-name=atoll-t-1
+#SBATCH --output=batch.log
+#SBATCH --partition=boost
+#SBATCH --account=EUHPC_1
+#SBATCH --qos=normal
+#SBATCH --constraint=a100
+#SBATCH --reservation=r1
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --gres=gpu:4
+#SBATCH --mem=491520M
+#SBATCH --time=2:00:00
+#SBATCH --signal=B:USR1@300
+#SBATCH --exclusive
+exit 0
+)");
+}
+
+TEST(SlurmBatchTest, ASitesOwnScriptStandsAroundTheJob) {
+    BatchSpec spec = kSlurmSpec;
+    spec.script_template =
+        "#!/bin/bash -l\n#SBATCH --mail-type=NONE\n\n# its modules\nset -eu\nmodule load openmpi\n  {{ command }}\n";
+    EXPECT_EQ(make_slurm_batch(spec)->script({"atoll-t-1", "/work"}, {}, "exit 0\n"), R"(#!/bin/bash -l
+#SBATCH --mail-type=NONE
+
+# its modules
+#SBATCH --job-name=atoll-t-1
+#SBATCH --output=batch.log
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+set -eu
+module load openmpi
+set +eu
+exit 0
+)");
+    spec.script_template = "#!/bin/sh\n{{ command }}";
+    EXPECT_EQ(make_slurm_batch(spec)->script({"atoll-t-1", "/work"}, {}, "exit 0\n"),
+              "#!/bin/sh\n#SBATCH --job-name=atoll-t-1\n#SBATCH --output=batch.log\n#SBATCH --nodes=1\n"
+              "#SBATCH --ntasks-per-node=1\nset +eu\nexit 0\n");
+}
+
 // As Slurm 22.05 printed it.
 TEST(SlurmBatchTest, QueuedAndRunningJobsHaveTheirReasons) {
     const auto answers = make_slurm_batch()->parse(

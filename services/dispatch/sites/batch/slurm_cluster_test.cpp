@@ -20,7 +20,14 @@ class SlurmClusterTest : public testing::Test {
         cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "1", "--preempt"});
         facility_.name = "cluster";
         facility_.transport = {"ssh", cluster_->name(), cluster_->ssh_config()};
-        facility_.batch = {"slurm", 1};
+        facility_.batch = {"slurm",
+                           1,
+                           {{"main", {}},
+                            {"later", {.extra = {"--begin=now+1hour"}}},
+                            {"whole", {.extra = {"--exclusive"}}},
+                            {"urgent", {.partition = "urgent", .extra = {"--exclusive"}}},
+                            {"none", {.partition = "none"}}},
+                           "main"};
         facility_.work_dir = cluster_->work_dir();
         transport_ = make_ssh_transport(facility_.transport, control_.path());
         ASSERT_TRUE(transport_->run({"mkdir \"$1\"", {facility_.work_dir}, {}}).ok());
@@ -32,8 +39,10 @@ class SlurmClusterTest : public testing::Test {
     }
 
     ScriptSite site() const { return ScriptSite(facility_, transport_, ""); }
-    BatchJob job(const std::string& name, const std::string& command) const {
-        return {.ref = {"atoll-" + name + "-1", site().task_directory(name, 1)}, .commands = {{"sh", "-c", command}}};
+    BatchJob job(const std::string& name, const std::string& command, const std::string& queue = "") const {
+        return {.ref = {"atoll-" + name + "-1", site().task_directory(name, 1)},
+                .commands = {{"sh", "-c", command}},
+                .resources = {.queue = queue}};
     }
     Result<std::string> submit(const BatchJob& one) const { return site().submit(one); }
     BatchAnswer answer(const BatchJob& one) const {
@@ -75,9 +84,8 @@ TEST_F(SlurmClusterTest, AJobIsSubmittedOnceAndItsEndIsTold) {
 }
 
 TEST_F(SlurmClusterTest, AJobThatWaitsSaysWhy) {
-    BatchJob one = job("a", "true");
-    const std::string script = "#!/bin/sh\n#SBATCH --begin=now+1hour\n" + render_job_script(one);
-    ASSERT_TRUE(site().submit_script(one.ref, script).ok());
+    const BatchJob one = job("a", "true", "later");
+    ASSERT_TRUE(submit(one).ok());
     EXPECT_EQ(answer(one).state, BatchState::kQueued);
     EXPECT_EQ(answer(one).reason, "BeginTime");
     ASSERT_TRUE(site().cancel(one.ref).ok());
@@ -100,13 +108,10 @@ TEST_F(SlurmClusterTest, ACancelledJobIsGoneAndALateSubmissionStartsNothing) {
 }
 
 TEST_F(SlurmClusterTest, APreemptedJobIsToldFromAFailedOne) {
-    const BatchJob one = job("a", "sleep 600");
-    ASSERT_TRUE(site().submit_script(one.ref, "#!/bin/sh\n#SBATCH --exclusive\n" + render_job_script(one)).ok());
+    const BatchJob one = job("a", "sleep 600", "whole");
+    ASSERT_TRUE(submit(one).ok());
     EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
-    const BatchJob urgent = job("urgent", "true");
-    ASSERT_TRUE(site()
-                    .submit_script(urgent.ref, "#!/bin/sh\n#SBATCH -p urgent --exclusive\n" + render_job_script(urgent))
-                    .ok());
+    ASSERT_TRUE(submit(job("urgent", "true", "urgent")).ok());
     EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kEnded; }));
     EXPECT_EQ(answer(one).end, BatchEnd::kPreempted) << answer(one).reason;
 }
@@ -121,9 +126,7 @@ TEST_F(SlurmClusterTest, AControllerThatIsAwayIsNotKnown) {
 }
 
 TEST_F(SlurmClusterTest, AJobThatCanNeverRunIsRefusedWithTheReason) {
-    const BatchJob one = job("a", "true");
-    const auto refused =
-        site().submit_script(one.ref, "#!/bin/sh\n#SBATCH --partition=none\n" + render_job_script(one));
+    const auto refused = submit(job("a", "true", "none"));
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(refused.error().message.find("partition"), std::string::npos) << refused.error().message;
 }

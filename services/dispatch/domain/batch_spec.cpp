@@ -1,0 +1,190 @@
+#include "services/dispatch/domain/batch_spec.h"
+
+#include <algorithm>
+
+#include "shared/base/text.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+using json::ObjectReader;
+
+constexpr std::size_t kWordBytesMax = 200;
+constexpr std::size_t kTemplateBytesMax = 64 << 10;
+constexpr std::size_t kQueuesMax = 100;
+constexpr std::int64_t kQueueNodesMax = 10'000;
+
+// An option's value, or a whole option: one word of printable ASCII, so that it can end no line of a batch script.
+bool is_word(const std::string& text) {
+    return !text.empty() && text.size() <= kWordBytesMax &&
+           std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+}
+
+bool is_option(const std::string& text) {
+    return is_word(text) && text.starts_with('-');
+}
+
+Result<Queue> parse_queue(const Json& value, const std::string& field) {
+    ObjectReader reader(value, field);
+    Queue queue;
+    for (const auto& [key, word] : {std::pair{"partition", &queue.partition},
+                                    {"account", &queue.account},
+                                    {"qos", &queue.qos},
+                                    {"constraint", &queue.constraint},
+                                    {"reservation", &queue.reservation}}) {
+        *word = reader.string_or(key, "");
+        if (!word->empty() && !is_word(*word)) reader.fail(key, "must be one word of printable ASCII");
+    }
+    queue.gpu_request = reader.string_or("gpu_request", queue.gpu_request);
+    if (!is_option(queue.gpu_request) || queue.gpu_request.find("{gpus}") == std::string::npos)
+        reader.fail("gpu_request", "must be an option of sbatch with {gpus} in it, as --gres=gpu:{gpus}");
+    queue.nodes_max = reader.integer_or("nodes_max", 0, 1, kQueueNodesMax);
+    const std::string time_max = reader.string_or("time_max", "");
+    const Json& extra = reader.array_or_null("extra");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (!time_max.empty()) {
+        ATOLL_TRY(queue.time_max_s, parse_time(time_max, field + ".time_max"));
+    }
+    for (const auto& option : extra) {
+        if (!option.is_string() || !is_option(option.get<std::string>()))
+            return invalid_argument(field + ".extra", "each must be an option of sbatch in one word, as --exclusive");
+        queue.extra.push_back(option.get<std::string>());
+    }
+    return queue;
+}
+
+Json to_json(const Queue& queue) {
+    Json value = Json::object();
+    for (const auto& [key, word] : {std::pair{"partition", &queue.partition},
+                                    {"account", &queue.account},
+                                    {"qos", &queue.qos},
+                                    {"constraint", &queue.constraint},
+                                    {"reservation", &queue.reservation}})
+        if (!word->empty()) value[key] = *word;
+    if (queue.gpu_request != Queue().gpu_request) value["gpu_request"] = queue.gpu_request;
+    if (!queue.extra.empty()) value["extra"] = queue.extra;
+    if (queue.nodes_max > 0) value["nodes_max"] = queue.nodes_max;
+    if (queue.time_max_s > 0) value["time_max"] = time_text(queue.time_max_s);
+    return value;
+}
+
+// What the site's own script has to say: where the job's commands stand, on a line of their own, and nothing that would
+// have to be filled in and is not.
+Status check_template(const std::string& text, const std::string& field) {
+    if (text.size() > kTemplateBytesMax)
+        return invalid_argument(field, "has more than " + std::to_string(kTemplateBytesMax) + " bytes");
+    if (!text.starts_with("#!")) return invalid_argument(field, "must begin with its interpreter, as #!/bin/bash -l");
+    if (text.find('\r') != std::string::npos || text.find('\0') != std::string::npos)
+        return invalid_argument(field, "has line ends of Windows or NUL bytes");
+    int commands = 0;
+    for (const std::string_view line : split(text, '\n')) {
+        if (commands > 0 && trim(line) != kTemplateCommand && !trim(line).empty() && !trim(line).starts_with('#'))
+            return invalid_argument(field, "has " + in_quotes(trim(line)) + " behind {{ command }}, which ends the " +
+                                               "script; before it `trap … EXIT` runs what is to come at the end");
+        for (auto open = line.find("{{"); open != std::string_view::npos; open = line.find("{{", open + 2)) {
+            const auto close = std::min(line.find("}}", open), line.size());
+            const std::string word(line.substr(open, close + 2 - open));
+            if (word != kTemplateCommand)
+                return invalid_argument(field, "has " + in_quotes(word) + ", but {{ command }} alone is replaced");
+            if (trim(line) != kTemplateCommand)
+                return invalid_argument(field,
+                                        "{{ command }} must stand on a line of its own: it becomes many lines, "
+                                        "which start the ranks themselves");
+            ++commands;
+        }
+    }
+    if (commands == 1) return {};
+    return invalid_argument(field, "must have one line {{ command }}, has " + std::to_string(commands));
+}
+
+Status parse_slurm(ObjectReader& reader, BatchSpec& batch) {
+    const Json& queues = reader.required_object("queues");
+    batch.default_queue = reader.string_or("default_queue", "");
+    batch.script_template = reader.string_or("template", "");
+    const std::string field = reader.field("queues");
+    if (queues.empty() || queues.size() > kQueuesMax)
+        reader.fail("queues", "must name 1 to " + std::to_string(kQueuesMax) + " queues, as {\"gpu\": {}}");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    std::vector<std::string> names;
+    for (const auto& [name, queue] : queues.items()) {
+        if (!is_word(name)) return invalid_argument(field, "a queue's name must be one word of printable ASCII");
+        if (!queue.is_object()) return invalid_argument(field + "." + name, "must be an object");
+        ATOLL_TRY(batch.queues[name], parse_queue(queue, field + "." + name));
+        names.push_back(name);
+    }
+    if (batch.default_queue.empty() && names.size() == 1) batch.default_queue = names.front();
+    if (!batch.queues.contains(batch.default_queue))
+        return invalid_argument(reader.field("default_queue"), batch.default_queue.empty()
+                                                                   ? "is required: one of " + join(names)
+                                                                   : "is none of the queues: " + join(names));
+    return batch.script_template.empty() ? Status() : check_template(batch.script_template, reader.field("template"));
+}
+
+}  // namespace
+
+Result<BatchSpec> parse_batch_spec(const Json& value, const std::string& field) {
+    ObjectReader reader(value, field);
+    BatchSpec batch;
+    batch.kind = reader.required_string("kind");
+    if (batch.kind == "slurm") {
+        ATOLL_RETURN_IF_ERROR(parse_slurm(reader, batch));
+        return batch;
+    }
+    for (const char* later : {"pbs", "flux", "hyperqueue", "hq"})
+        if (batch.kind == later)
+            reader.fail("kind", "the batch system " + batch.kind + " is not built yet; use slurm or local");
+    if (batch.kind != "local") reader.fail("kind", "must be local or slurm");
+    batch.slots = reader.integer_or("slots", 1, 1, 1024);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return batch;
+}
+
+Json to_json(const BatchSpec& batch) {
+    if (batch.kind == "local") return {{"kind", batch.kind}, {"slots", batch.slots}};
+    Json queues = Json::object();
+    for (const auto& [name, queue] : batch.queues) queues[name] = to_json(queue);
+    Json value = {{"kind", batch.kind}, {"queues", std::move(queues)}, {"default_queue", batch.default_queue}};
+    if (!batch.script_template.empty()) value["template"] = batch.script_template;
+    return value;
+}
+
+const Queue& queue_of(const BatchSpec& batch, const Resources& resources) {
+    static const Queue kNone;
+    const auto found = batch.queues.find(resources.queue.empty() ? batch.default_queue : resources.queue);
+    return found == batch.queues.end() ? kNone : found->second;
+}
+
+Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field) {
+    if (batch.kind == "local") {
+        for (const auto& [key, is_said] : {std::pair{".queue", !resources.queue.empty()},
+                                           {".nodes", resources.nodes > 1},
+                                           {".cores_per_task", resources.cores_per_task > 0},
+                                           {".gpus_per_node", resources.gpus_per_node > 0},
+                                           {".memory", resources.memory_mib > 0},
+                                           {".time", resources.time_s > 0}})
+            if (is_said)
+                return invalid_argument(field + key,
+                                        "the local batch system of the facility has one node without "
+                                        "queues or limits: leave it out");
+        return {};
+    }
+    const std::string& name = resources.queue.empty() ? batch.default_queue : resources.queue;
+    const auto found = batch.queues.find(name);
+    if (found == batch.queues.end()) {
+        std::vector<std::string> names;
+        for (const auto& [known, queue] : batch.queues) names.push_back(known);
+        return invalid_argument(field + ".queue",
+                                "the facility has no queue " + in_quotes(name) + "; it has " + join(names));
+    }
+    const Queue& queue = found->second;
+    if (queue.nodes_max > 0 && resources.nodes > queue.nodes_max)
+        return invalid_argument(field + ".nodes",
+                                "the queue " + name + " gives " + std::to_string(queue.nodes_max) + " at most");
+    if (queue.time_max_s > 0 && resources.time_s > queue.time_max_s)
+        return invalid_argument(field + ".time",
+                                "the queue " + name + " gives " + time_text(queue.time_max_s) + " at most");
+    return {};
+}
+
+}  // namespace atl::dispatch

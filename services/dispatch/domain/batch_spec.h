@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/domain/resources.h"
+#include "shared/json/json.h"
+
+namespace atl::dispatch {
+
+// A queue that a facility's jobs may ask for, in the words of its batch system, with the limits that are known of it.
+// Empty: what the site gives by itself.
+struct Queue {
+    std::string partition = {};
+    std::string account = {};
+    std::string qos = {};
+    std::string constraint = {};
+    std::string reservation = {};
+    std::string gpu_request = "--gpus-per-node={gpus}";  // how GPUs are asked for there
+    std::vector<std::string> extra = {};                 // more options of sbatch, each one word
+    std::int64_t nodes_max = 0;                          // 0: not known
+    std::int64_t time_max_s = 0;
+    bool operator==(const Queue&) const = default;
+};
+
+struct BatchSpec {
+    std::string kind;                          // "local" or "slurm"
+    std::int64_t slots = 1;                    // local: attempts running at once
+    std::map<std::string, Queue> queues = {};  // slurm, one at least; by the names that jobs say
+    std::string default_queue = {};            // of a job that names none
+    std::string script_template = {};          // slurm, "template": the site's own script around a job; empty: none
+    bool operator==(const BatchSpec&) const = default;
+};
+
+// Batch systems that are not built yet are refused by name.
+Result<BatchSpec> parse_batch_spec(const json::Json& value, const std::string& field);
+json::Json to_json(const BatchSpec& batch);
+
+// The queue that those resources ask for; of a name that is none of the facility's one that says nothing.
+const Queue& queue_of(const BatchSpec& batch, const Resources& resources);
+
+// Whether the batch system can give it: the queue is one of the facility's own and its limits are kept. The local one
+// has one node and no queues, and measures nothing out. Fields are named below `field`.
+Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field);
+
+// On a line of its own in a template: the job's commands come to stand there.
+inline constexpr const char* kTemplateCommand = "{{ command }}";
+
+}  // namespace atl::dispatch
