@@ -68,11 +68,14 @@ record() {
 )sh";
 
 // A polite signal makes the trainer save and end; mpirun and srun hand USR1 on, where TERM makes mpirun kill. The shell
-// that records how it ended stays.
+// that records how it ended stays. What comes before the shell knows of its child is handed on when it has
+// begun.
 constexpr const char* kAwait = R"sh(child=
-trap '[ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+told=
+trap 'told=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
 await() {
     child=$!
+    [ -z "$told" ] || { sleep 1; kill -USR1 "$child" 2>/dev/null; }
     while :; do
         wait "$child"
         status=$?

@@ -15,9 +15,11 @@ record() {
         dd of=end.json bs=128 conv=notrunc,fsync 2>/dev/null
 }
 child=
-trap '[ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+told=
+trap 'told=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
 await() {
     child=$!
+    [ -z "$told" ] || { sleep 1; kill -USR1 "$child" 2>/dev/null; }
     while :; do
         wait "$child"
         status=$?

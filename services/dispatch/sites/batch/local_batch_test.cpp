@@ -226,6 +226,14 @@ TEST_F(LocalBatchTest, ANoticeReachesTheTrainerAndItsEndIsRecorded) {
     EXPECT_EQ(read_file(directory / "out").value(), "saved\n");
 }
 
+TEST_F(LocalBatchTest, ANoticeThatComesBetweenTwoCommandsEndsTheSecond) {
+    const auto job = job_ref("a");
+    const std::string deaf = "trap '' USR1; kill -USR1 $PPID";
+    ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", deaf}, {"sleep", "600"}}}).ok());
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
+    EXPECT_EQ(exit_code(job), 128 + SIGUSR1);
+}
+
 TEST_F(LocalBatchTest, TheNewestStateOfEarlierAttemptsIsTakenOverAndTheyStartNoMore) {
     const std::filesystem::path tasks = work_.path() / "tasks" / "a";
     for (const char* attempt : {"1", "2", "3"}) std::filesystem::create_directories(tasks / attempt);
