@@ -165,8 +165,11 @@ void print_round(const json& round) {
         if (!done.empty()) done = "step " + done;
         if (const std::string models = text(task, "models"); !models.empty())
             done = text(task, "models_done") + " of " + models + " models";
+        std::string at = text(task, "step");
+        if (const std::string reason = text(task, "queue_reason"); !reason.empty())
+            at += ": " + reason + " since " + text(task, "queue_reason_since");
         std::vector<std::string> row = {text(task, "facility"), text(task, "kind"),    text(task, "state"),
-                                        text(task, "step"),     text(task, "attempt"), done};
+                                        std::move(at),          text(task, "attempt"), done};
         for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
             row.push_back(std::move(cell));
         row.push_back(text(task, "error"));

@@ -132,6 +132,7 @@ void JobProgress::apply_training(const std::string& what, const json& data) {
         work.attempt = attempt;
     }
     work.state = what == "progress" ? "running" : what;
+    if (what == "queued") work.state += ": " + text(data, "reason");
     if (what == "progress") work.progress = data;
     if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
 }
@@ -156,6 +157,7 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
     std::string line = fmt::format("round {}  {}  {} {}", integer(data, "round"), facility, text(data, "kind"), what);
     if (const std::int64_t attempt = integer(data, "attempt"); attempt > 0)
         line += fmt::format(", attempt {}", attempt);
+    if (what == "queued") line += ": " + text(data, "reason");
     if (!error.empty()) line += ": " + error;
     const json metrics = data.value("result", json::object()).value("metrics", json::object());
     if (what == "done" && trains && metrics.contains("loss"))

@@ -2,7 +2,7 @@
 
 import {participantsWithRefusals, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
-import {between, bytes, count, moment, number} from './format.js';
+import {age, between, bytes, count, moment, number} from './format.js';
 
 const lineageShown = 5;
 
@@ -10,7 +10,11 @@ const lineageShown = 5;
 function stateOf(task) {
     const error = task.error || (task.state !== 'done' && task.attempt_error);
     const kind = task.state === 'cancelled' ? '' : 'bad'; // its round went on without it
-    return [badge(task.state === 'running' ? (task.step ?? 'running') : task.state), error && notice(error, kind)];
+    return [
+        badge(task.state === 'running' ? (task.step ?? 'running') : task.state),
+        task.queue_reason && notice(`${task.queue_reason}, first ${age(task.queue_reason_since, Date.now())}`, ''),
+        error && notice(error, kind),
+    ];
 }
 
 // Who has had updates refused, and who trains no more for it; null: nobody.

@@ -118,6 +118,7 @@ test('what changes rounds asks for them to be read again', () => {
     for (const type of [
         'job.submitted',
         'round.opened',
+        'task.queued',
         'task.running',
         'task.done',
         'round.closed',

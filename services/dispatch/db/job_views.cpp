@@ -1,6 +1,7 @@
 #include "services/dispatch/db/job_views.h"
 
 #include <algorithm>
+#include <ctime>
 #include <map>
 
 #include "services/dispatch/db/jobs.h"
@@ -91,6 +92,22 @@ Json view_of_job(const pg::Rows& rows) {
     return view;
 }
 
+// "2026-03-01T12:00:00Z".
+std::string utc_text(std::int64_t unix_ms) {
+    const std::time_t seconds = unix_ms / 1000;
+    std::tm fields{};
+    ::gmtime_r(&seconds, &fields);
+    char text[40];
+    return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields)};
+}
+
+// Why a batch job waits, and since when for that; null where it does not.
+void add_queue_reason(Json& view, const Task& task) {
+    const bool waits = task.attempt && task.attempt->step == Step::kQueued && !task.attempt->queue_reason.empty();
+    view["queue_reason"] = waits ? Json(task.attempt->queue_reason) : Json();
+    view["queue_reason_since"] = waits ? Json(utc_text(task.attempt->queue_reason_since_ms)) : Json();
+}
+
 Json task_view(const Task& task) {
     Json view = {{"id", task.id},
                  {"kind", to_string(task.kind())},
@@ -98,6 +115,7 @@ Json task_view(const Task& task) {
                  {"state", to_string(task.state)},
                  {"error", task.error},
                  {"attempt", nullptr}};
+    add_queue_reason(view, task);
     if (task.attempt) {
         const Attempt& attempt = *task.attempt;
         view["attempt"] = attempt.number;
@@ -194,6 +212,7 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
     view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
     const bool waits = task.attempt && task.attempt->step_failures > 0;
     view["error"] = task.error.empty() && waits ? task.attempt->error : task.error;
+    add_queue_reason(view, task);
     view["version"] = find_member(task.result, "dataset_version");
     view["result"] = task.result;
     return view;

@@ -90,7 +90,9 @@ Json progress_json(const Attempt& attempt) {
             {"missing_since_ms", attempt.missing_since_ms},
             {"batch_asked_ms", attempt.batch_asked_ms},
             {"looked_ms", attempt.looked_ms},
-            {"since_ms", attempt.since_ms}};
+            {"since_ms", attempt.since_ms},
+            {"queue_reason", attempt.queue_reason},
+            {"queue_reason_since_ms", attempt.queue_reason_since_ms}};
 }
 
 Status read_progress(const Json& progress, Attempt& attempt) {
@@ -107,6 +109,8 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.batch_asked_ms = count("batch_asked_ms");
     attempt.looked_ms = count("looked_ms");
     attempt.since_ms = count("since_ms");
+    attempt.queue_reason = reader.required_string("queue_reason");
+    attempt.queue_reason_since_ms = count("queue_reason_since_ms");
     const Json& lines = reader.any_or_null("lines");
     attempt.summary = parse_summary_line(lines);
     attempt.results.clear();

@@ -58,6 +58,8 @@ struct Attempt {
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last
     std::int64_t looked_ms = 0;           // when the look was asked for that was read last
     std::int64_t since_ms = 0;            // when it was submitted or, if that was seen, began to run
+    std::string queue_reason;             // why the batch job waits, in the batch system's words; empty: it does not
+    std::int64_t queue_reason_since_ms = 0;
 };
 
 // The column, and the attempt's part that comes from it; kInvalidArgument names the member that is damaged.

@@ -138,15 +138,8 @@ Result<Json> evaluation_result(const Task& task) {
     return Json{{"dataset", dataset}, {"evaluations", std::move(evaluations)}};
 }
 
-void apply_exit(TaskChange& change, std::int64_t exit_code, const std::string& stderr_tail,
-                const PollPolicy& poll_policy) {
+void apply_success(TaskChange& change, const PollPolicy& poll_policy) {
     Task& task = change.task;
-    task.attempt->exit_code = exit_code;
-    if (exit_code != 0) {
-        const bool is_final = exit_code == kBadInput || exit_code == kNotEnoughMemory;
-        const std::string tail = stderr_tail.empty() ? "" : ": " + stderr_tail;
-        return fail_attempt(change, "exit code " + std::to_string(exit_code) + tail, is_final, poll_policy);
-    }
     if (task.kind() == TaskKind::kEvaluate) {
         auto result = evaluation_result(task);
         if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
@@ -165,14 +158,14 @@ void apply_exit(TaskChange& change, std::int64_t exit_code, const std::string& s
 
 // What ended a batch job and is no fault of the training: the next attempt goes on from its newest state, and none of
 // `attempts_max` is used up. One that is ended again and again before it makes a step fails all the same.
-bool is_interruption(const BatchAnswer& answer) {
-    switch (answer.end) {
-        case BatchEnd::kUnknown:  // as when a node goes down: the batch system knows nothing any more
+bool is_interruption(BatchEnd end) {
+    switch (end) {
         case BatchEnd::kTimeLimit:
         case BatchEnd::kNodeFailure:
         case BatchEnd::kPreempted:
         case BatchEnd::kCancelled:
             return true;
+        case BatchEnd::kUnknown:
         case BatchEnd::kCompleted:
         case BatchEnd::kFailed:
         case BatchEnd::kOutOfMemory:
@@ -193,12 +186,49 @@ void interrupt_attempt(TaskChange& change, const std::string& why, const PollPol
     add_event(change, "atoll.task.retrying.v1", {{"error", why}});
 }
 
+// A batch system that ends a job has its programs fail: then its word counts, and is waited for while the job is still
+// being ended.
+void apply_failure(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
+    Attempt& attempt = *change.task.attempt;
+    const std::int64_t exit_code = *observed.exit_code;
+    std::string why = "exit code " + std::to_string(exit_code);
+    if (!observed.stderr_tail.empty()) why += ": " + observed.stderr_tail;
+    if (observed.queue_status) {
+        const BatchAnswer& answer = *observed.queue_status;
+        attempt.batch_asked_ms = observed.batch_asked_ms;
+        if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning) return;
+        const bool is_told = is_interruption(answer.end) || answer.end == BatchEnd::kOutOfMemory;
+        if (is_told) why = "the batch system says: " + answer.reason + "; " + why;
+        attempt.exit_code = exit_code;
+        if (is_interruption(answer.end)) return interrupt_attempt(change, why, poll_policy);
+    }
+    attempt.exit_code = exit_code;
+    fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
+}
+
+// Two words for a job whose turn has not come.
+bool is_ordinary(const std::string& reason) {
+    return reason == "Priority" || reason == "Resources";
+}
+
+void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms) {
+    Attempt& attempt = *change.task.attempt;
+    const std::string reason = answer.state == BatchState::kQueued ? answer.reason : "";
+    if (reason == attempt.queue_reason) return;
+    const bool is_told = reason.empty() || (is_ordinary(reason) && is_ordinary(attempt.queue_reason));
+    attempt.queue_reason = reason;
+    attempt.queue_reason_since_ms = reason.empty() ? 0 : asked_ms;
+    change.is_news = true;
+    if (!is_told) add_event(change, "atoll.task.queued.v1", {{"reason", reason}});
+}
+
 // The job's own record is not there. It may be on its way, so that a job counts as gone after some answers apart in
 // time.
 void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms,
                         const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;
+    note_queue_reason(change, answer, asked_ms);
     if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning) {
         attempt.queue_misses = 0;
         return;
@@ -210,7 +240,9 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
     const std::string why = answer.state == BatchState::kEnded
                                 ? "the batch job ended without its end.json; the batch system says: " + answer.reason
                                 : "the batch job vanished without writing end.json";
-    if (is_interruption(answer)) return interrupt_attempt(change, why, poll_policy);
+    // As when a node goes down, the batch system may know nothing any more.
+    if (answer.end == BatchEnd::kUnknown || is_interruption(answer.end))
+        return interrupt_attempt(change, why, poll_policy);
     fail_attempt(change, why, false, poll_policy);
 }
 
@@ -224,6 +256,8 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
     if (starts) {
         enter(change, Step::kRunning);
         attempt.since_ms = now_ms;
+        attempt.queue_reason.clear();
+        attempt.queue_reason_since_ms = 0;
         add_event(change, "atoll.task.running.v1");
     }
     change.next_in_ms = poll_interval_ms(attempt, poll_policy, now_ms);
@@ -242,9 +276,11 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
         return;
     }
     attempt.partial_reads = 0;
+    if (observed.exit_code && *observed.exit_code != 0) return apply_failure(change, observed, poll_policy);
     if (observed.exit_code) {
         change.next_in_ms = 0;
-        return apply_exit(change, *observed.exit_code, observed.stderr_tail, poll_policy);
+        attempt.exit_code = 0;
+        return apply_success(change, poll_policy);
     }
     if (observed.queue_status) apply_queue_status(change, *observed.queue_status, observed.batch_asked_ms, poll_policy);
 }
@@ -284,6 +320,10 @@ std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_pol
 
 std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
     return std::max(poll_policy.batch_poll_ms, poll_interval_ms(attempt, poll_policy, now_ms));
+}
+
+bool may_be_interrupted(std::int64_t exit_code) {
+    return exit_code != 0 && exit_code != kBadInput && exit_code != kNotEnoughMemory;
 }
 
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {

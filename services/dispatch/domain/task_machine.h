@@ -32,7 +32,7 @@ struct Observed {
     bool log_is_drained = true;               // no more lines were there
     std::int64_t looked_ms = 0;               // when the look was asked for
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
-    std::optional<BatchAnswer> queue_status;  // when the batch system was asked,
+    std::optional<BatchAnswer> queue_status;  // when the batch system was asked, also of a job with an exit code,
     std::int64_t batch_asked_ms = 0;          // at this time
 };
 struct Collected {
@@ -89,6 +89,8 @@ TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_p
 
 std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
+// Whether a batch system may have ended what ended so; its word is part of the observation then, where it tells.
+bool may_be_interrupted(std::int64_t exit_code);
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy);
 

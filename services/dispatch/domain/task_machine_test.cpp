@@ -306,6 +306,61 @@ TEST(TaskMachineTest, OnlyFailuresOfTheTrainingItselfUseUpAttempts) {
         EXPECT_EQ(after_end(at_step(Step::kRunning), end).attempt->step, Step::kFailed);
 }
 
+// What a batch system ends fails by its signals.
+TEST(TaskMachineTest, AnEndByTheBatchSystemIsNoFailureOfTheTraining) {
+    Observed killed = ended(143, {{{"step", 7}, {"loss", 5.0}}});
+    killed.queue_status = BatchAnswer{BatchState::kRunning, {}, ""};
+    killed.batch_asked_ms = 5;
+    const TaskChange ending = apply(at_step(Step::kRunning), killed, kPollPolicy, 5);
+    EXPECT_EQ(ending.task.attempt->step, Step::kRunning) << "the job is still being ended";
+    EXPECT_EQ(ending.task.attempt->batch_asked_ms, 5);
+    EXPECT_EQ(ending.next_in_ms, kPollPolicy.poll_ms);
+    killed.queue_status = BatchAnswer{BatchState::kEnded, BatchEnd::kTimeLimit, "TIMEOUT: TimeLimit"};
+    const TaskChange interrupted = apply(ending.task, killed, kPollPolicy, 6);
+    EXPECT_EQ(interrupted.task.attempt->step, Step::kInterrupted);
+    EXPECT_EQ(interrupted.task.attempt->error, "the batch system says: TIMEOUT: TimeLimit; exit code 143");
+    EXPECT_EQ(begin_attempt(interrupted.task).task.attempt->failed_before, 0);
+    for (const auto& [end, why] : std::map<BatchEnd, std::string>{
+             {BatchEnd::kFailed, "exit code 143"},
+             {BatchEnd::kOutOfMemory, "the batch system says: OUT_OF_MEMORY; exit code 143"}}) {
+        killed.queue_status = BatchAnswer{BatchState::kEnded, end, "OUT_OF_MEMORY"};
+        const TaskChange failed = apply(at_step(Step::kRunning), killed, kPollPolicy, 6);
+        EXPECT_EQ(failed.task.attempt->step, Step::kFailed);
+        EXPECT_EQ(failed.task.attempt->error, why);
+    }
+    killed.queue_status = BatchAnswer{};
+    EXPECT_EQ(apply(at_step(Step::kRunning), killed, kPollPolicy, 6).task.attempt->step, Step::kFailed)
+        << "the batch system has forgotten it";
+    for (const std::int64_t final : {0, 2, 3}) EXPECT_FALSE(may_be_interrupted(final));
+}
+
+TEST(TaskMachineTest, AWaitingJobSaysWhyAndSinceWhen) {
+    const auto look = [](const Task& task, const std::string& reason, std::int64_t asked_ms) {
+        Observed watched;
+        watched.queue_status = BatchAnswer{BatchState::kQueued, {}, reason};
+        watched.batch_asked_ms = asked_ms;
+        return apply(task, watched, kPollPolicy, asked_ms);
+    };
+    const TaskChange first = look(at_step(Step::kQueued), "Priority", 1000);
+    EXPECT_EQ(first.task.attempt->queue_reason, "Priority");
+    EXPECT_EQ(first.task.attempt->queue_reason_since_ms, 1000);
+    ASSERT_EQ(first.events.size(), 1U);
+    EXPECT_EQ(first.events[0].type, "atoll.task.queued.v1");
+    EXPECT_EQ(first.events[0].data.at("reason"), "Priority");
+    EXPECT_TRUE(look(first.task, "Priority", 2000).events.empty());
+    EXPECT_EQ(look(first.task, "Priority", 2000).task.attempt->queue_reason_since_ms, 1000);
+    const TaskChange next = look(first.task, "Resources", 2000);
+    EXPECT_EQ(next.task.attempt->queue_reason_since_ms, 2000);
+    EXPECT_TRUE(next.events.empty()) << "its turn has not come, as before";
+    const TaskChange never = look(next.task, "PartitionTimeLimit", 3000);
+    EXPECT_EQ(never.events.size(), 1U);
+    Attempt stored;
+    ASSERT_TRUE(read_progress(progress_json(*never.task.attempt), stored).ok());
+    EXPECT_EQ(stored.queue_reason, "PartitionTimeLimit");
+    EXPECT_EQ(stored.queue_reason_since_ms, 3000);
+    EXPECT_EQ(apply(never.task, ended_step(), kPollPolicy, 4000).task.attempt->queue_reason, "") << "it runs";
+}
+
 TEST(TaskMachineTest, InterruptionsWithoutAStepBetweenThemComeToAnEnd) {
     Task task = at_step(Step::kRunning);
     int interruptions = 0;

@@ -199,7 +199,11 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
         ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
         observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
-    if (!observed.exit_code && should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms)) {
+    // The local batch system never ends a job by itself.
+    const bool is_asked = observed.exit_code
+                              ? site.facility().batch.kind != "local" && may_be_interrupted(*observed.exit_code)
+                              : should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
+    if (is_asked) {
         ATOLL_TRY(const auto answer, queue_status(task, site, now_ms));
         observed.queue_status = answer.answer;
         observed.batch_asked_ms = answer.asked_ms;
