@@ -56,6 +56,7 @@ constexpr int kTailLinesMax = 10000;  // of one answer of dispatch
 
 constexpr const char* kJobHelp = R"(Examples:
   atoll job init > job.yaml
+  atoll job script job.yaml --facility leonardo
   atoll job submit job.yaml --watch
   atoll job watch newest
   atoll job logs italian-czech --tail 50
@@ -147,6 +148,43 @@ Status run_logs(const Context& context, http::Client& client, const std::string&
         return print_json(logs.at("items"));
     }
     ATOLL_TRY(const auto answer, client.call(http::Method::kGet, path));
+    ATOLL_RETURN_IF_ERROR(answer.check());
+    std::cout << answer.body;
+    return {};
+}
+
+// The newest training of a job at a facility.
+Result<std::string> find_task(http::Client& client, const std::string& id, const std::string& facility) {
+    ATOLL_TRY(const json rounds, get_all(client, "/v1/jobs/" + segment(id) + "/rounds"));
+    std::string found;
+    for (const json& round : rounds)
+        for (const json& task : round.value("tasks", json::array()))
+            if (text(task, "kind") == "train" && text(task, "facility") == facility) found = text(task, "id");
+    if (found.empty()) return not_found("job " + id + " has trained nothing at \"" + facility + "\"", "--facility");
+    return found;
+}
+
+// `what`: a job file, or a job and perhaps one of its tasks.
+Status run_script(const Context& context, const std::string& what, const std::string& facility) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    const auto stroke = what.find('/');
+    const bool is_file = what == "-" || std::ifstream(what).good();
+    if (facility.empty() && (is_file || stroke == std::string::npos))
+        return invalid_argument("--facility", "is required: whose batch script?");
+    http::ClientResponse answer;
+    if (is_file) {
+        ATOLL_TRY(const json spec, read_document(what));
+        ATOLL_TRY(answer, client.call(http::Method::kPost, "/v1/scripts?facility=" + segment(facility), spec.dump()));
+    } else {
+        ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+        ATOLL_TRY(const std::string id, find_job(jobs, what.substr(0, stroke)));
+        std::string task = stroke == std::string::npos ? "" : what.substr(stroke + 1);
+        if (task.empty()) {
+            ATOLL_TRY(task, find_task(client, id, facility));
+        }
+        ATOLL_TRY(answer,
+                  client.call(http::Method::kGet, "/v1/jobs/" + segment(id) + "/tasks/" + segment(task) + "/script"));
+    }
     ATOLL_RETURN_IF_ERROR(answer.check());
     std::cout << answer.body;
     return {};
@@ -247,6 +285,16 @@ void add_logs(CLI::App& group, Context& context) {
     set_example(*logs, "atoll job logs newest --tail 50");
 }
 
+void add_script(CLI::App& group, Context& context) {
+    auto* script = group.add_subcommand("script", "the batch script that a task puts into its facility's queue");
+    const auto what = std::make_shared<std::string>();
+    const auto facility = std::make_shared<std::string>();
+    script->add_option("job", *what, "a job file, nothing of which is submitted; or JOB, or JOB/TASK")->required();
+    script->add_option("--facility", *facility, "whose training; of JOB the newest");
+    set_example(*script, "atoll job script job.yaml --facility leonardo");
+    on_run(*script, context, [&context, what, facility] { return run_script(context, *what, *facility); });
+}
+
 void add_prune_jobs(CLI::App& group, Context& context) {
     struct Given {
         bool dry_run = false;
@@ -282,6 +330,7 @@ void add_job_commands(CLI::App& program, Context& context) {
                       ->footer(kJobHelp);
     add_init(*group, context);
     add_submit(*group, context);
+    add_script(*group, context);
     auto* list = group->add_subcommand("list", "all jobs");
     set_example(*list, "atoll job list");
     on_run(*list, context, [&context] { return list_jobs(context); });

@@ -131,8 +131,19 @@ class CliProgramTest : public testing::Test {
             if (request.query.contains("format")) return Response::json(200, {{"items", kLogs}, {"next", nullptr}});
             return Response::text(200, kLogsText);
         });
-        server.route(Method::kGet, "/dispatch/v1/jobs/:id/rounds", anyone,
-                     [](const Request&) { return Response::json(200, {{"items", Json::array()}, {"next", nullptr}}); });
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id/rounds", anyone, [](const Request&) {
+            const Json task = {
+                {"id", "t1"},       {"kind", "train"}, {"facility", "leonardo"},      {"state", "running"},
+                {"step", "queued"}, {"attempt", 1},    {"queue_reason", "Resources"}, {"queue_reason_since", "noon"}};
+            const Json round = {{"round", 1}, {"state", "training"}, {"tasks", {task}}};
+            return Response::json(200, {{"items", {round}}, {"next", nullptr}});
+        });
+        server.route(Method::kGet, "/dispatch/v1/jobs/:id/tasks/:task/script", anyone, [](const Request& request) {
+            return Response::text(200, "script of " + request.param("task") + " of " + request.param("id") + "\n");
+        });
+        server.route(Method::kPost, "/dispatch/v1/scripts", anyone, [](const Request& request) {
+            return Response::text(200, request.query.at("facility") + ": " + request.body + "\n");
+        });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/events", anyone, [this](const Request&) {
             ::kill(watcher_.get(), SIGINT);  // whoever watches is waiting by now
             return Response::json(200, {{"items", Json::array()}, {"next", "0"}});
@@ -316,6 +327,26 @@ TEST_F(CliProgramTest, PreparationsAreFoundAgainWithTheirErrors) {
     const std::string of_one = run({"dataset", "preparations", "it"}).out;
     EXPECT_NE(of_one.find("p2"), std::string::npos) << of_one;
     EXPECT_EQ(of_one.find("p1"), std::string::npos) << of_one;
+}
+
+TEST_F(CliProgramTest, ABatchScriptIsOfAJobFileOrATask) {
+    const std::string file = directory_.path() / "job.yaml";
+    ASSERT_TRUE(write_file_atomic(file, "rounds: 2\n").ok());
+    EXPECT_EQ(run({"job", "script", file, "--facility", "leonardo"}).out, "leonardo: {\"rounds\":2}\n");
+    EXPECT_EQ(run({"job", "script", "italian/t7"}).out, "script of t7 of job1\n");
+    EXPECT_EQ(run({"job", "script", "newest", "--facility", "leonardo"}).out, "script of t1 of job1\n");
+    for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{{}, {"--facility", "karolina"}}) {
+        std::vector<std::string> arguments = {"job", "script", "italian"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const CommandResult result = run(arguments);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_NE(result.err.find("--facility"), std::string::npos) << result.err;
+    }
+}
+
+TEST_F(CliProgramTest, ATaskThatWaitsInAQueueSaysWhy) {
+    const std::string shown = run({"round", "show", "italian"}).out;
+    EXPECT_NE(shown.find("queued: Resources since noon"), std::string::npos) << shown;
 }
 
 TEST_F(CliProgramTest, LogsAreJsonWhereThatIsAskedFor) {

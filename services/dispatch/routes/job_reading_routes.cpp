@@ -116,6 +116,24 @@ Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& reques
     return places;
 }
 
+// As it was submitted, or would be now.
+Result<Response> get_script(Routing& routing, const Request& request) {
+    Task task;
+    StoredFacility stored;
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(job_view(*connection, request.param("id")));
+        ATOLL_TRY(auto tasks, tasks_with_logs(*connection, request.param("id"), request.param("task")));
+        if (tasks.empty()) return not_found("the job has no task " + request.param("task"), "task");
+        task = std::move(tasks.front());
+        if (!task.damage.empty()) return internal_error(task.damage);
+        ATOLL_TRY(stored, find_facility(*connection, task.facility));
+    }
+    if (!task.attempt) task.attempt.emplace();
+    ATOLL_TRY(const std::string script, routing.runner.script(task, stored.facility));
+    return Response::text(200, script);
+}
+
 std::string last_lines(const std::string& text, std::int64_t count) {
     std::size_t at = text.size();
     for (std::int64_t i = 0; i <= count; ++i) {
@@ -173,6 +191,7 @@ void add_job_reading_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/jobs/:id/rounds", service::readers(), get_rounds);
     routes.add(Method::kGet, "/v1/jobs/:id/rounds/:round/updates", service::readers(), get_updates);
     routes.add(Method::kGet, "/v1/jobs/:id/logs", service::writers(), get_logs);
+    routes.add(Method::kGet, "/v1/jobs/:id/tasks/:task/script", service::writers(), get_script);
     server.route_async(
         Method::kGet, "/v1/jobs/:id/events", service::readers(),
         [&routing](const Request& request, const http::Responder& responder) { events(routing, request, responder); });

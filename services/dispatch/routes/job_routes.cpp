@@ -131,6 +131,27 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     return service::idempotent(routing.pool, request, before, insert);
 }
 
+// What its first training at a facility would put into the queue there. The job comes to nothing.
+Result<Response> post_script(Routing& routing, const Request& request) {
+    const auto asked = request.query.find("facility");
+    if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const JobView job, resolve(routing, body));
+    for (Task& task : submit_job(job, 0).new_tasks) {
+        if (task.kind() != TaskKind::kTrain || task.facility != asked->second) continue;
+        task.id = "TASK";
+        task.attempt.emplace();
+        StoredFacility stored;
+        {
+            ATOLL_TRY(auto connection, routing.pool.acquire());
+            ATOLL_TRY(stored, find_facility(*connection, task.facility));
+        }
+        ATOLL_TRY(const std::string script, routing.runner.script(task, stored.facility));
+        return Response::text(200, script);
+    }
+    return invalid_argument("facility", "the job has no participant " + in_quotes(asked->second));
+}
+
 Status cancel(Routing& routing, pg::Transaction& transaction, const std::string& id) {
     const auto job = lock_job(transaction, id);
     if (!job.ok() && job.error().code == ErrorCode::kInternal)
@@ -211,6 +232,7 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
 void add_job_routes(http::Server& server, Routing& routing) {
     const service::Routes routes(server, routing);
     routes.add(Method::kPost, "/v1/jobs", service::writers(), post_job);
+    routes.add(Method::kPost, "/v1/scripts", service::writers(), post_script);
     routes.add(Method::kDelete, "/v1/jobs/:id", service::writers(), remove_job);
     routes.add(Method::kPost, "/v1/prune", service::admins(), post_prune);
     routes.add(Method::kPost, "/v1/jobs/:id/cancel", service::writers(), change_job<cancel>);

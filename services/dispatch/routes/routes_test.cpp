@@ -273,38 +273,6 @@ TEST_F(RoutesTest, AMistypedNameOrKeyOfAJobIsRefusedWithTheNearest) {
     }
 }
 
-TEST_F(RoutesTest, WhatAQueueNeverGivesIsRefusedBeforeAnythingStarts) {
-    const Json facility = {
-        {"name", "hawk"},
-        {"transport", {{"kind", "ssh"}, {"host", "login"}}},
-        {"batch", {{"kind", "slurm"}, {"queues", {{"gpu", {{"nodes_max", 4}, {"time_max", "24:00:00"}}}}}}},
-        {"work_dir", "/work"}};
-    ASSERT_EQ(post("/v1/facilities", facility).status, 201);
-    const Json shown = get("/v1/facilities/hawk");
-    EXPECT_EQ(shown.at("batch").at("default_queue"), "gpu");
-    catalog_->add_version("it", 2, "hawk");
-    Json request = job_request(1);
-    request["participants"][0]["facility"] = "hawk";
-    for (const auto& [resources, field] :
-         std::vector<std::pair<Json, std::string>>{{{{"nodes", 5}}, "participants[0].resources.nodes"},
-                                                   {{{"time", "1-00:00:01"}}, "participants[0].resources.time"},
-                                                   {{{"queue", "cpu"}}, "participants[0].resources.queue"}}) {
-        request["participants"][0]["resources"] = resources;
-        const auto answer = post("/v1/jobs", request);
-        EXPECT_EQ(answer.status, 422);
-        EXPECT_EQ(Json::parse(answer.body).value("field", ""), field) << answer.body;
-    }
-    request["participants"][0]["resources"] = {{"nodes", 2}, {"tasks_per_node", 4}, {"time", "24:00:00"}};
-    const auto made = post("/v1/jobs", request);
-    ASSERT_EQ(made.status, 201) << made.body;
-    const Json participant = Json::parse(made.body).at("spec").at("participants").at(0);
-    EXPECT_EQ(participant.at("ranks"), 8);
-    EXPECT_EQ(participant.at("resources").at("nodes"), 2);
-    request["participants"][1]["resources"] = {{"time", "1:00:00"}};
-    EXPECT_EQ(Json::parse(post("/v1/jobs", request).body).value("field", ""), "participants[1].resources.time")
-        << "the local batch system";
-}
-
 TEST_F(RoutesTest, WithoutAVersionAJobTakesTheNewestThatTheFacilityHolds) {
     catalog_->add_version("it", 2, "leonardo");
     catalog_->add_version("it", 3, "karolina");

@@ -44,7 +44,8 @@ BatchJobRef batch_job_ref(const Task& task, const Site& site) {
     return {batch_job_name(task), site.task_directory(task.id, task.attempt->number)};
 }
 
-BatchJob describe_batch_job(const Task& task, const Site& site) {
+// kInvalidArgument: the facility cannot give what it asks for, since its record has changed.
+Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
     const std::string trainer = site.program("atoll-trainer");
     BatchJob job{batch_job_ref(task, site), site.facility().environment};
     job.launcher = site.facility().launcher;
@@ -79,6 +80,7 @@ BatchJob describe_batch_job(const Task& task, const Site& site) {
             },
             [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
         task.params);
+    ATOLL_RETURN_IF_ERROR(check_resources(job.resources, site.facility(), "resources"));
     return job;
 }
 
@@ -106,6 +108,11 @@ std::unique_ptr<Site> AttemptRunner::site(const Facility& facility) {
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
     return facility.transport.kind == "ssh" ? settings_.ssh_poll_policy : settings_.local_poll_policy;
+}
+
+Result<std::string> AttemptRunner::script(const Task& task, const Facility& facility) {
+    ATOLL_TRY(const BatchJob job, describe_batch_job(task, *site(facility)));
+    return render_job_script(job, *make_batch_system(facility));
 }
 
 Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
@@ -178,7 +185,8 @@ Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
 }
 
 Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
-    ATOLL_TRY(const std::string id, site.submit(describe_batch_job(task, site)));
+    ATOLL_TRY(const BatchJob job, describe_batch_job(task, site));
+    ATOLL_TRY(const std::string id, site.submit(job));
     return Outcome(Submitted{id});
 }
 

@@ -42,6 +42,9 @@ class AttemptRunner {
     }
     const PollPolicy& poll_policy(const Facility& facility) const;
 
+    // The batch script of the task's attempt; nothing is asked of the site.
+    Result<std::string> script(const Task& task, const Facility& facility);
+
     // The step that the task's attempt stands at.
     Outcome run(const Task& task, const Facility& facility, std::int64_t now_ms);
     // Ends the attempt's batch job.
