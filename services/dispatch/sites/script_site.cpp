@@ -219,7 +219,7 @@ Status ScriptSite::clean(const std::string& pin, const std::vector<std::string>&
 Result<std::vector<SiteCheck>> ScriptSite::check(const std::string& store_url) {
     ATOLL_TRY(const CommandResult result,
               run({std::string(kSitesScriptsCheckSh),
-                   {facility().work_dir, program("atoll"), program("atoll-trainer"), store_url},
+                   {facility().work_dir, program("atoll"), program("atoll-trainer"), store_url, facility().batch.kind},
                    {},
                    kLookTimeMax},
                   "checking the facility"));

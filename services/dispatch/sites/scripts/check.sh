@@ -1,10 +1,21 @@
-# $1 work directory, $2 atoll, $3 atoll-trainer, $4 store: prints a line a check: ok|fail, name, detail (tab-separated).
+# $1 work directory, $2 atoll, $3 atoll-trainer, $4 store, $5 batch system: prints a line a check: ok|fail, name, detail (tab-separated).
 say() { printf '%s\t%s\t%s\n' "$1" "$2" "$3"; }
 missing=
 for tool in flock setsid sync ln tail head dd grep cut wc; do
     command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
 done
 if [ -z "$missing" ]; then say ok tools "sh, flock, setsid and coreutils are there"; else say fail tools "missing:$missing"; fi
+if [ "$5" = slurm ]; then
+    missing=
+    for tool in sbatch squeue scancel; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
+    if [ -n "$missing" ]; then
+        say fail slurm "not in PATH:$missing"
+    elif answer=$(squeue --me --noheader 2>&1 </dev/null); then
+        say ok slurm "$(sbatch --version), which answers"
+    else
+        say fail slurm "$(printf '%s' "$answer" | tr '\n\t' '  ')"
+    fi
+fi
 mkdir "$1" 2>/dev/null
 if touch "$1/.atoll-check.$$" 2>/dev/null; then
     rm -f "$1/.atoll-check.$$"
