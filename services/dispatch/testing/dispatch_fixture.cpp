@@ -240,6 +240,8 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
                            {"registry_url", catalog_->url()},
                            {"store_url", catalog_->url()},
                            {"poll_interval_ms", 30},
+                           {"ssh_poll_interval_ms", 300},
+                           {"ssh_poll_interval_max_ms", 1000},
                            {"batch_poll_interval_ms", 200},
                            {"programs", fake("").parent_path().string()},
                            {"control_directory", directory + "/ssh"},

@@ -50,8 +50,9 @@ class SlurmClusterTest : public testing::Test {
         EXPECT_TRUE(answers.ok()) << answers.error().message;
         return answers.ok() ? answers->at(0) : BatchAnswer();
     }
-    static bool eventually(const std::function<bool()>& condition) {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    static bool eventually(const std::function<bool()>& condition,
+                           std::chrono::seconds time_max = std::chrono::seconds(60)) {
+        const auto deadline = std::chrono::steady_clock::now() + time_max;
         while (std::chrono::steady_clock::now() < deadline) {
             if (condition()) return true;
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -118,11 +119,54 @@ TEST_F(SlurmClusterTest, APreemptedJobIsToldFromAFailedOne) {
 
 TEST_F(SlurmClusterTest, AControllerThatIsAwayIsNotKnown) {
     const BatchJob one = job("a", "true");
+    const auto check = [&] {
+        const auto checks = site().check("http://127.0.0.1:9");
+        EXPECT_TRUE(checks.ok()) << checks.error().message;
+        for (const SiteCheck& row : checks.ok() ? *checks : std::vector<SiteCheck>())
+            if (row.name == "slurm") return row;
+        return SiteCheck();
+    };
+    EXPECT_TRUE(check().ok) << check().detail;
     cluster_->kill("slurmctld");
+    EXPECT_FALSE(check().ok) << check().detail;
     EXPECT_EQ(submit(one).error().code, ErrorCode::kUnavailable);
     EXPECT_EQ(site().ask_batch({one.ref}).error().code, ErrorCode::kUnavailable);
     cluster_->start();
     EXPECT_TRUE(eventually([&] { return submit(one).ok(); }));
+}
+
+TEST_F(SlurmClusterTest, SrunAndMpirunStartTheRanksOfOneNode) {
+    const auto said = [&](const std::string& name, const std::string& launcher, const std::string& command) {
+        BatchJob one = job(name, command);
+        one.resources.tasks_per_node = 2;
+        one.resources.cores_per_task = 2;
+        one.launcher = launcher;
+        EXPECT_TRUE(submit(one).ok());
+        EXPECT_TRUE(eventually([&] { return exit_code(one).has_value(); }));
+        return read_file(one.ref.directory + "/stdout.jsonl").value() +
+               read_file(one.ref.directory + "/stderr.log").value();
+    };
+    EXPECT_EQ(said("srun", "", "echo \"$SLURM_NTASKS ranks of $SLURM_CPUS_PER_TASK\""), "2 ranks of 2\n2 ranks of 2\n");
+    EXPECT_EQ(said("mpirun", "mpirun", "echo \"$OMPI_COMM_WORLD_SIZE ranks\""), "2 ranks\n2 ranks\n");
+}
+
+TEST_F(SlurmClusterTest, ANodeThatFailsIsToldFromAFailedJob) {
+    const BatchJob one = job("a", "sleep 600");
+    ASSERT_TRUE(submit(one).ok());
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
+    cluster_->run({"scontrol", "update", "nodename=" + cluster_->name() + "-n1", "state=down", "reason=test"});
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kEnded; }));
+    EXPECT_EQ(answer(one).end, BatchEnd::kNodeFailure) << answer(one).reason;
+}
+
+// A minute is the shortest time, and Slurm looks at it twice in one: `./dev test --slurm`.
+TEST_F(SlurmClusterTest, DISABLED_AJobOutOfTimeIsToldFromAFailedOne) {
+    BatchJob one = job("a", "trap '' USR1; sleep 600 & wait");
+    one.resources.time_s = 60;
+    ASSERT_TRUE(submit(one).ok());
+    EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
+    EXPECT_TRUE(eventually([&] { return answer(one).state != BatchState::kRunning; }, std::chrono::minutes(4)));
+    EXPECT_EQ(answer(one).end, BatchEnd::kTimeLimit) << answer(one).reason;
 }
 
 TEST_F(SlurmClusterTest, AJobThatCanNeverRunIsRefusedWithTheReason) {
