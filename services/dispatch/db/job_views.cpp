@@ -101,11 +101,11 @@ std::string utc_text(std::int64_t unix_ms) {
     return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields)};
 }
 
-// Why a batch job waits, and since when for that; null where it does not.
+// Why a batch job waits, and since when for that, where it does.
 void add_queue_reason(Json& view, const Task& task) {
-    const bool waits = task.attempt && task.attempt->step == Step::kQueued && !task.attempt->queue_reason.empty();
-    view["queue_reason"] = waits ? Json(task.attempt->queue_reason) : Json();
-    view["queue_reason_since"] = waits ? Json(utc_text(task.attempt->queue_reason_since_ms)) : Json();
+    if (!task.attempt || task.attempt->step != Step::kQueued || task.attempt->queue_reason.empty()) return;
+    view["queue_reason"] = task.attempt->queue_reason;
+    view["queue_reason_since"] = utc_text(task.attempt->queue_reason_since_ms);
 }
 
 Json task_view(const Task& task) {

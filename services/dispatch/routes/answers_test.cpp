@@ -41,9 +41,10 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     const std::string waiting = submit(request);
     ASSERT_TRUE(eventually([&] { return aggregation_->closed_rounds().size() == 2; }));
     EXPECT_EQ(get("/v1/jobs/" + waiting + "/rounds/1/updates"), aggregation_->closed_rounds()[1]);
-    const std::string text = "/v1/jobs/" + job + "/logs";
-    EXPECT_EQ(answers_.faults(Method::kGet, text, client().call(Method::kGet, text).value()),
-              std::vector<std::string>());
+    const std::string task = get("/v1/jobs/" + job + "/rounds").at("items").at(1).at("tasks").at(0).at("id");
+    for (const std::string& text : {"/v1/jobs/" + job + "/logs", "/v1/jobs/" + job + "/tasks/" + task + "/script"})
+        EXPECT_EQ(answers_.faults(Method::kGet, text, client().call(Method::kGet, text).value()),
+                  std::vector<std::string>());
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -45,6 +46,9 @@ class AnswerCache {
         auto found = known.answers.find(name);
         if (!is_fresh || found == known.answers.end() || !query.is_usable(found->second)) {
             ATOLL_TRY(const auto tasks, query.list_tasks());
+            const auto is_asking = [&](const Task& task) { return batch_job_name(task) == name; };
+            // It ended, or its row was changed, since it was taken.
+            if (std::none_of(tasks.begin(), tasks.end(), is_asking)) return unavailable("nobody asks about " + name);
             ATOLL_TRY(auto answers, query.ask(tasks));
             check(answers.size() == tasks.size(), "a facility answers for each task");
             known.answers.clear();
@@ -53,7 +57,6 @@ class AnswerCache {
             known.asked_ms = query.now_ms;
             found = known.answers.find(name);
         }
-        if (found == known.answers.end()) return unavailable("nobody asks about " + name);
         Found answer{std::move(found->second), known.asked_ms};
         known.answers.erase(found);
         return answer;
