@@ -124,7 +124,7 @@ TEST(UsageTest, AHintQuotesAPathWithASpace) {
 TEST(UsageTest, ACommandWithoutItsVerbListsTheVerbs) {
     const CommandResult result = run({"job"});
     EXPECT_EQ(result.exit_code, 2);
-    const std::string verbs = "init, submit, list, show, watch, pause, resume, cancel, logs, rm, prune";
+    const std::string verbs = "init, submit, script, list, show, watch, pause, resume, cancel, logs, rm, prune";
     EXPECT_TRUE(first_line(result.err).ends_with(verbs)) << result.err;
     EXPECT_TRUE(first_line(run({"job", "frobnicate"}).err).ends_with(verbs));
 }
@@ -169,8 +169,7 @@ TEST(UsageTest, EveryHelpHasAnExampleAndNoTypeOfTheCode) {
 
 TEST(UsageTest, TheHelpOffersOnlyWhatIsBuilt) {
     const std::string help = run({"facility", "add", "--help"}).out;
-    for (const char* unbuilt : {"slurm", "flux", "--image"})
-        EXPECT_EQ(help.find(unbuilt), std::string::npos) << unbuilt;
+    for (const char* unbuilt : {"pbs", "flux", "--image"}) EXPECT_EQ(help.find(unbuilt), std::string::npos) << unbuilt;
 }
 
 TEST(UsageTest, TheProgramsSayTheirVersion) {

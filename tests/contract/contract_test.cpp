@@ -83,6 +83,8 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"GET /v1/jobs/{id}/rounds/{round}/updates", "aov"},
       {"GET /v1/jobs/{id}/events", "aov"},
       {"GET /v1/jobs/{id}/logs", "ao"},
+      {"GET /v1/jobs/{id}/tasks/{task}/script", "ao"},
+      {"POST /v1/scripts", "ao"},
       {"POST /v1/jobs/{id}/cancel", "ao"},
       {"POST /v1/jobs/{id}/pause", "ao"},
       {"POST /v1/jobs/{id}/resume", "ao"},

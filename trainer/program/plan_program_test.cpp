@@ -150,9 +150,12 @@ class PlannedPeakTest : public PlanTest, public testing::WithParamInterface<Plan
 
 // What no plan can know: how many pages of the program and its libraries the kernel maps around each one that is
 // touched, and, among ranks, how many messages wait in MPI's memory for a rank that other processes hold up (1 to 4 MB
-// of 120 were seen on a busy machine).
-double unplannable_bytes(int ranks) {
-    return ranks == 1 ? 2e6 : 5e6;
+// of 120 were seen on a busy machine); and what allocator and libraries keep for each thread of many (6.3 MB of 176
+// were seen with 16 of them).
+double unplannable_bytes(const PlanCase& planned) {
+    const auto flag = std::find(planned.flags.begin(), planned.flags.end(), "--threads");
+    const int threads = flag == planned.flags.end() ? 0 : std::stoi(*(flag + 1));
+    return (planned.ranks == 1 ? 2e6 : 5e6) + 0.4e6 * threads;
 }
 
 TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
@@ -165,7 +168,7 @@ TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
     const double taken = measured_peak(planned.flags, planned.ranks, planned.resumed);
     std::printf("%-32s %2d ranks  planned %6.1f MB  measured %6.1f MB  %+.1f %%\n", planned.name.c_str(), planned.ranks,
                 wanted / 1e6, taken / 1e6, 100 * (taken / wanted - 1));
-    EXPECT_NEAR(taken, wanted, std::max(0.03 * wanted, unplannable_bytes(planned.ranks))) << plan.out;
+    EXPECT_NEAR(taken, wanted, std::max(0.03 * wanted, unplannable_bytes(planned))) << plan.out;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlannedPeakTest, testing::ValuesIn(plan_cases()),

@@ -30,7 +30,7 @@ participants:                         # each trains on its own data, which never
   - facility: leonardo                # `atoll facility list`
     dataset: diaries-it               # `atoll dataset list`
     # dataset_version: 1              # default: the newest there; `atoll dataset show diaries-it`
-    ranks: 2                          # of one node; where there is Slurm, say more:
+    # Where there is Slurm; `ranks` alone is for one node:
     # resources: {queue: gpu, nodes: 2, tasks_per_node: 4, gpus_per_node: 4, cores_per_task: 8, memory: 480GiB, time: "2:00:00"}
   - {facility: karolina, dataset: letters-cs, ranks: 2}
 strategy:
