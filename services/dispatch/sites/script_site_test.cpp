@@ -46,6 +46,15 @@ TEST_F(ScriptSiteTest, AStagedVersionGoesWithItsLastPin) {
     ASSERT_TRUE(site().clean("job2", {}).ok()) << "again, with nothing left";
 }
 
+TEST_F(ScriptSiteTest, WhatAStagingDidNotBringToItsEndGoesWithTheLastPin) {
+    program("mkdir -p \"$(dirname \"$out\")/.$(basename \"$out\").1234.partial\"; exit 75");
+    for (const char* job : {"job1", "job2"}) ASSERT_FALSE(site().stage({{"v"}, job, "url", "token"}).ok());
+    ASSERT_TRUE(site().clean("job1", {}).ok());
+    EXPECT_TRUE(exists("models/.v.1234.partial")) << "the other goes on from it";
+    ASSERT_TRUE(site().clean("job2", {}).ok());
+    EXPECT_FALSE(exists("models/.v.1234.partial"));
+}
+
 TEST_F(ScriptSiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
     program("mkdir -p \"$out\"");
     std::filesystem::create_directories(directory_.path() / "work");

@@ -14,8 +14,9 @@ for held in "$work/models/"*.pins/"$pin"; do
     (
         flock -w 60 9 || exit 75
         rm -rf "$target.gone."*
-        if [ "$(ls -A "$target.pins")" = "$pin" ] && [ -d "$target" ]; then
-            mv -T "$target" "$target.gone.$$" || exit 1
+        if [ "$(ls -A "$target.pins")" = "$pin" ]; then
+            rm -rf "$work/models/.${target##*/}".*.partial  # of a staging that did not come to its end
+            [ ! -d "$target" ] || mv -T "$target" "$target.gone.$$" || exit 1
         fi
         rm -f "$held"
         rmdir "$target.pins" 2>/dev/null
