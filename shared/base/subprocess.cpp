@@ -144,7 +144,7 @@ class Running {
         : pid_(pid), in_(std::move(in)), out_(std::move(out)), err_(std::move(err)), options_(options) {
         pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
         for (const auto* fd : {&in_, &out_, &err_}) set_nonblocking(*fd);
-        if (options_.input.empty()) in_.reset();
+        if (options_.input.empty() && !options_.source) in_.reset();
     }
 
     CommandResult wait() {
@@ -195,11 +195,16 @@ class Running {
     }
 
     void feed() {
-        const std::string_view rest = std::string_view(options_.input).substr(fed_);
-        const ssize_t written = ::write(in_.get(), rest.data(), rest.size());
+        if (input_.empty() && options_.source) {
+            more_ = options_.source();
+            input_ = more_;
+        }
+        const ssize_t written = input_.empty() ? 0 : ::write(in_.get(), input_.data(), input_.size());
         if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (written > 0) fed_ += static_cast<std::size_t>(written);
-        if (written < 0 || fed_ == options_.input.size()) in_.reset();
+        if (written > 0) input_.remove_prefix(static_cast<std::size_t>(written));
+        const bool has_more = written > 0 && options_.source;
+        if (input_.empty() && !has_more) in_.reset();
+        if (written < 0) in_.reset();
     }
 
     // Returns how many bytes came; 0 at the end, when nothing is there now, or on an error.
@@ -212,7 +217,11 @@ class Running {
             return 0;
         }
         const auto size = static_cast<std::size_t>(got);
-        into.append(block_.data(), std::min(size, options_.output_bytes_max - into.size()));
+        if (options_.sink && &into == &result_.out) {
+            if (!options_.sink({block_.data(), size})) deadline_ = std::min(deadline_, Clock::now());
+        } else {
+            into.append(block_.data(), std::min(size, options_.output_bytes_max - into.size()));
+        }
         return size;
     }
 
@@ -227,7 +236,8 @@ class Running {
     UniqueFd out_;
     UniqueFd err_;
     const CommandOptions& options_;
-    std::size_t fed_ = 0;
+    std::string more_;
+    std::string_view input_ = options_.input;  // not fed yet
     Clock::time_point deadline_;
     CommandResult result_;
     std::array<char, 65536> block_;

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -28,6 +30,10 @@ struct CommandOptions {
     std::chrono::milliseconds timeout{60000};        // then SIGTERM to its process group, SIGKILL 2 s later
     std::stop_token stop;                            // a request counts as the timeout: noticed within 0.2 s
     std::size_t output_bytes_max = 16U << 20;        // of each stream; the rest is read and dropped
+    // More input, asked for once all before it was fed; empty: there is no more. The time that it takes is not watched.
+    std::function<std::string()> source = {};
+    // Takes standard output as it comes, in place of CommandResult::out. False counts as the timeout.
+    std::function<bool(std::string_view)> sink = {};
 };
 
 // Runs argv (found in PATH) and waits for that process: grandchildren that keep its pipes open are not waited for. It

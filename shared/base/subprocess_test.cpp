@@ -47,6 +47,32 @@ TEST(SubprocessTest, BigInputAndOutputDoNotBlockOneAnother) {
     EXPECT_EQ(result.err.size(), options.input.size());
 }
 
+TEST(SubprocessTest, InputAndOutputOfAnyLengthGoThroughPieceByPiece) {
+    CommandOptions options;
+    options.input = "begin ";
+    int pieces = 0;
+    options.source = [&] { return ++pieces <= 100 ? std::string(100000, 'x') : std::string(); };
+    std::size_t bytes = 0;
+    options.sink = [&](std::string_view some) {
+        bytes += some.size();
+        return true;
+    };
+    const auto result = run_command({"cat"}, options);
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->exit_code, 0);
+    EXPECT_EQ(bytes, 10000006U);
+    EXPECT_EQ(pieces, 101);
+    EXPECT_EQ(result->out, "");
+}
+
+TEST(SubprocessTest, WhoTakesNoMoreOutputEndsTheCommand) {
+    CommandOptions options;
+    options.sink = [](std::string_view) { return false; };
+    const auto result = run_command({"yes"}, options);
+    ASSERT_TRUE(result.ok());
+    EXPECT_TRUE(result->timed_out);
+}
+
 TEST(SubprocessTest, ACommandThatIgnoresItsInputDoesNotKillUs) {
     CommandOptions options;
     options.input = std::string(1U << 20, 'x');
