@@ -50,6 +50,23 @@ TEST_F(ConfigTest, EnvironmentVariablesAreReplacedOnce) {
     EXPECT_EQ((*value)["text"], "${ATOLL_TEST_PORT}");
 }
 
+TEST_F(ConfigTest, WhatIsWrittenIsReadBackAsItIs) {
+    const json::Json object = {{"name", "leonardo"},
+                               {"none", nullptr},
+                               {"empty", json::Json::object()},
+                               {"template", "#!/bin/bash -l\nexport A=${SLURM_JOB_ID}\n\n  {{ command }}\n"},
+                               {"odd", {{"a b", "it's \"x\": #1\n"}, {"yes", "no"}, {"time", "1:00:00"}, {"n", "007"}}},
+                               {"list", {"a", "-b", "", 1, true, {{"deep", "${A}"}}}},
+                               {"spaces", "  x\n"},
+                               {"price", "$$${X} $"},
+                               {"number", 0.5}};
+    const auto read = parse(to_yaml(object), "text");
+    ASSERT_TRUE(read.ok()) << read.error().message << "\n" << to_yaml(object);
+    EXPECT_EQ(*read, object) << to_yaml(object);
+    EXPECT_NE(to_yaml(object).find("name: leonardo\n"), std::string::npos);
+    EXPECT_NE(to_yaml(object).find("template: |\n  #!/bin/bash -l\n"), std::string::npos);
+}
+
 TEST_F(ConfigTest, ErrorsNameTheFileAndTheLine) {
     for (const auto& [text, place, what] :
          {std::tuple{"a: 1\nb: ${ATOLL_TEST_UNSET}\n", "c.yaml:2:", "ATOLL_TEST_UNSET"},
