@@ -209,6 +209,11 @@ void Verifier::replace_revoked(std::unordered_set<std::string> token_ids) {
     shared_->revoked = std::move(token_ids);
 }
 
+bool Verifier::remembers(std::string_view token) const {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->remembered.contains(std::string(token));
+}
+
 Result<Principal> Verifier::verify(std::string_view token) const {
     const std::string text(token);
     std::unique_lock lock(shared_->mutex);

@@ -79,6 +79,9 @@ class Verifier {
     // A token whose signature was right is remembered, and only its time and the revoked ones are looked at again.
     Result<Principal> verify(std::string_view token) const;
 
+    // Whether verify() needs no look at its signature.
+    bool remembers(std::string_view token) const;
+
     Status replace_keys(const std::string& public_keys_pem);
     // The ids of all tokens that hold no longer, in place of those that were.
     void replace_revoked(std::unordered_set<std::string> token_ids);

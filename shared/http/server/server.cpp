@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <chrono>
 #include <utility>
 
 #include "shared/base/text.h"
 #include "shared/http/server/exchange.h"
 #include "shared/http/server/listener.h"
+#include "shared/http/server/refused_tokens.h"
 #include "shared/http/server/routes.h"
 #include "shared/http/server/thread_pool.h"
 #include "shared/log/log.h"
@@ -76,6 +78,11 @@ Response method_not_allowed(const std::vector<Method>& allowed, const std::strin
     return response;
 }
 
+std::int64_t seconds_since_start() {
+    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
 std::string refusal(int status, const std::string& why) {
     const ErrorCode code = status == 413   ? ErrorCode::kTooLarge
                            : status == 503 ? ErrorCode::kResourceExhausted
@@ -100,6 +107,7 @@ class Server::Impl {
     Impl(ServerOptions options, auth::Verifier verifier, metrics::Registry& metrics)
         : options_(std::move(options)),
           verifier_(std::move(verifier)),
+          refused_tokens_(options_.refused_tokens_max, seconds_since_start),
           state_(std::make_shared<ServerState>(options_.service, options_.body_bytes_max, metrics)),
           pool_(options_.handler_threads, options_.waiting_requests_max),
           listener_(options_,
@@ -169,10 +177,21 @@ class Server::Impl {
         return {};
     }
 
-    Result<std::optional<auth::Principal>> authorize(const Access& access, const RawRequest& raw) const {
+    // Behind a gateway, which says whom a request is from, an address has so many tokens refused in a second.
+    Result<auth::Principal> verify(const std::string& token, const RawRequest& raw) {
+        const auto address = raw.headers.find("x-forwarded-for");
+        if (address == raw.headers.end()) return verifier_.verify(token);
+        if (refused_tokens_.are_too_many(address->second) && !verifier_.remembers(token))
+            return Error{ErrorCode::kResourceExhausted, "too many tokens of this address were refused; try again", {}};
+        auto principal = verifier_.verify(token);
+        if (!principal.ok()) refused_tokens_.count(address->second);
+        return principal;
+    }
+
+    Result<std::optional<auth::Principal>> authorize(const Access& access, const RawRequest& raw) {
         if (access.is_public) return std::optional<auth::Principal>();
         ATOLL_TRY(const std::string token, bearer_token(raw));
-        ATOLL_TRY(auth::Principal principal, verifier_.verify(token));
+        ATOLL_TRY(auth::Principal principal, verify(token, raw));
         if ((access.role_bits & role_bit(principal.role)) == 0)
             return permission_denied(std::string("the role ") + auth::to_string(principal.role) + " may not do this");
         return std::optional(std::move(principal));
@@ -210,6 +229,7 @@ class Server::Impl {
 
     ServerOptions options_;
     auth::Verifier verifier_;
+    RefusedTokens refused_tokens_;
     RouteTable routes_;
     std::shared_ptr<ServerState> state_;
     ThreadPool pool_;

@@ -42,6 +42,7 @@ struct ServerOptions {
     int io_threads = 2;
     int handler_threads = 16;                  // handlers may block on the database
     std::size_t waiting_requests_max = 256;    // for a handler thread; beyond it 503 with Retry-After
+    int refused_tokens_max = 500;              // looks at wrong signatures a second, for an address behind the gateway
     std::size_t request_bytes_max = 1U << 20;  // headers included; nginx's client_max_body_size must be below
     std::size_t body_bytes_max = 512U << 20;   // of all that is being read, and once more of what is unanswered: 503
     std::chrono::seconds drain_time_max{10};
