@@ -6,7 +6,7 @@ namespace atl::service {
 namespace {
 
 constexpr const char* kNameRule = "must match ^[a-z0-9][a-z0-9._-]{0,62}$";
-constexpr const char* kWebAddressRule = "must be an address such as https://host:7443/store";
+constexpr const char* kWebAddressRule = "must be an address such as https://host:7443/store or unix:/run/a.sock:/store";
 
 bool is_lower_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
@@ -33,7 +33,7 @@ std::string required_name(json::ObjectReader& reader, const char* key) {
 }
 
 bool is_web_address(std::string_view text) {
-    for (const std::string_view scheme : {"http://", "https://"})
+    for (const std::string_view scheme : {"http://", "https://", "unix:/"})
         if (text.starts_with(scheme) && text.size() > scheme.size()) return true;
     return false;
 }

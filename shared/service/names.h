@@ -15,7 +15,7 @@ Status check_name(std::string_view text, const std::string& field);
 // A required member that must be a name; the reader fails otherwise.
 std::string required_name(json::ObjectReader& reader, const char* key);
 
-// Whether a text is the address of a service: http://… or https://…
+// Whether a text is the address of a service: http://…, https://… or, at a socket, unix:/run/a.sock:/store
 bool is_web_address(std::string_view text);
 // A required member that must be one; the reader fails otherwise.
 std::string required_web_address(json::ObjectReader& reader, const char* key);

@@ -29,9 +29,9 @@ TEST(NamesTest, AWrongNameIsNamed) {
 }
 
 TEST(NamesTest, AnAddressIsOfTheWeb) {
-    for (const char* address : {"http://127.0.0.1:7400/store", "https://coordinator"})
+    for (const char* address : {"http://127.0.0.1:7400/store", "https://coordinator", "unix:/run/gateway.sock:/store"})
         EXPECT_TRUE(is_web_address(address)) << address;
-    for (const char* other : {"", "http://", "127.0.0.1:7400", "ftp://host/", "/store"})
+    for (const char* other : {"", "http://", "127.0.0.1:7400", "ftp://host/", "/store", "unix:a.sock"})
         EXPECT_FALSE(is_web_address(other)) << other;
 }
 

@@ -116,6 +116,21 @@ std::chrono::milliseconds pause_before(int repeat, std::chrono::milliseconds bac
     return std::chrono::milliseconds(full / 2 + std::uniform_int_distribution<long>(0, full / 2)(random));
 }
 
+struct SocketAddress {
+    std::string socket;
+    std::string prefix;  // of each call's path
+};
+
+// Of "unix:/run/gateway.sock:/store", as nginx writes it; ":/store" may be missing, or "/store" alone.
+SocketAddress split_socket_address(std::string_view address) {
+    address.remove_prefix(kUnixPrefix.size());
+    const auto colon = address.rfind(':');
+    const bool has_prefix =
+        colon != std::string_view::npos && (colon + 1 == address.size() || address[colon + 1] == '/');
+    if (!has_prefix) return {std::string(address), {}};
+    return {std::string(address.substr(0, colon)), std::string(address.substr(colon + 1))};
+}
+
 }  // namespace
 
 Result<json::Json> ClientResponse::json() const {
@@ -184,9 +199,13 @@ class Client::Impl {
     }
 
     void set_connection(CURL* handle, const std::string& path) {
-        const bool is_unix = options_.base_url.starts_with(kUnixPrefix);
-        if (is_unix) curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, options_.base_url.c_str() + kUnixPrefix.size());
-        curl_easy_setopt(handle, CURLOPT_URL, ((is_unix ? "http://localhost" : options_.base_url) + path).c_str());
+        std::string base = options_.base_url;
+        if (base.starts_with(kUnixPrefix)) {
+            const SocketAddress address = split_socket_address(base);
+            curl_easy_setopt(handle, CURLOPT_UNIX_SOCKET_PATH, address.socket.c_str());
+            base = "http://localhost" + address.prefix;
+        }
+        curl_easy_setopt(handle, CURLOPT_URL, (base + path).c_str());
         curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
         curl_easy_setopt(handle, CURLOPT_PATH_AS_IS, 1L);
         curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);

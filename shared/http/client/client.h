@@ -16,7 +16,7 @@
 namespace atl::http {
 
 struct ClientOptions {
-    std::string base_url;  // "http://127.0.0.1:7400/store", joined with each call's path; or a socket, "unix:/path"
+    std::string base_url;  // "http://host:7400/store", before each path; or "unix:/a.sock", "unix:/a.sock:/store"
     std::string token;     // bearer token, empty: none
     std::string ca_file;   // extra CA for TLS
     std::chrono::milliseconds connect_timeout{5000};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
 
 namespace atl::http {
@@ -98,6 +99,27 @@ TEST(ClientTest, NobodyListeningIsUnavailableAndNamesTheAddress) {
     const auto result = Client(options).get_json("/a");
     EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
     EXPECT_NE(result.error().message.find(std::to_string(port)), std::string::npos);
+}
+
+TEST(ClientTest, ASocketsAddressMayHaveAPathBehindIt) {
+    const TemporaryDirectory directory;
+    ServerOptions server_options;
+    server_options.address = "unix:" + (directory.path() / "a:b.sock").string();
+    const TestServer server(
+        [](Server& s) {
+            for (const char* path : {"/v1/a", "/store/v1/a"})
+                s.route(Method::kGet, path, Access::open(),
+                        [](const Request& request) { return Response::text(200, request.path); });
+        },
+        server_options);
+    for (const auto& [behind, path] : {std::pair{"", "/v1/a"}, {":", "/v1/a"}, {":/store", "/store/v1/a"}}) {
+        ClientOptions options;
+        options.base_url = server_options.address + behind;
+        options.attempts_max = 1;
+        const auto answer = Client(options).call(Method::kGet, "/v1/a");
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        EXPECT_EQ(answer->body, path);
+    }
 }
 
 TEST(ClientTest, ASinkGetsTheBytesOfASuccessAndNotThoseOfAnError) {
