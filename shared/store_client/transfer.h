@@ -27,6 +27,9 @@ struct TransferOptions {
     std::function<void(const Progress&)> progress;  // one call at a time, from any thread
 };
 
+// The relative paths of the files of a directory that a manifest names, sorted, with '/' between parts.
+Result<std::vector<std::string>> list_files(const std::filesystem::path& directory);
+
 // The manifest of a directory: its regular files, hashed chunk by chunk on `threads` threads. Hidden names (".cache")
 // are left out; a link to a file counts as the file. kNotFound, or kInvalidArgument naming a path that no manifest may
 // hold.
@@ -41,8 +44,10 @@ struct Uploaded {
     std::uint64_t bytes_sent = 0;  // of blobs that the store did not have
 };
 // Puts the directory's blobs into the store, only those that are missing: a call after a broken one goes on from
-// there. A version still has to be made of them.
-Result<Uploaded> upload_directory(const std::filesystem::path& directory, const TransferOptions& options);
+// there. A version still has to be made of them. `known`: its manifest, which is made otherwise; the store looks
+// whether the bytes are those.
+Result<Uploaded> upload_directory(const std::filesystem::path& directory, const TransferOptions& options,
+                                  std::optional<Manifest> known = std::nullopt);
 
 // What a version says about itself beside its files.
 struct VersionDetails {

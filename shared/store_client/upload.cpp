@@ -23,29 +23,6 @@ Error listing_error(const fs::path& directory, std::error_code error) {
             "cannot list " + directory.string() + ": " + error.message(), directory.string()};
 }
 
-// The relative paths of the directory's files, sorted, with '/' between parts.
-Result<std::vector<std::string>> list_files(const fs::path& directory) {
-    std::vector<std::string> paths;
-    std::error_code error;
-    for (auto entry = fs::recursive_directory_iterator(directory, error); !error && entry != fs::end(entry);
-         entry.increment(error)) {
-        const fs::path relative = entry->path().lexically_relative(directory);
-        if (relative.filename().string().starts_with(".")) {
-            entry.disable_recursion_pending();
-            continue;
-        }
-        if (!entry->is_regular_file(error) || error) continue;
-        if (!is_safe_path(relative.generic_string()))
-            return invalid_argument(entry->path().string(),
-                                    "a manifest cannot hold the name " + entry->path().string());
-        paths.push_back(relative.generic_string());
-    }
-    if (error) return listing_error(directory, error);
-    if (paths.empty()) return invalid_argument(directory.string(), directory.string() + " holds no files");
-    std::sort(paths.begin(), paths.end());
-    return paths;
-}
-
 Result<Manifest> cut_into_chunks(const fs::path& directory, const std::vector<std::string>& paths) {
     Manifest manifest;
     for (const std::string& path : paths) {
@@ -113,6 +90,28 @@ class Uploader {
 
 }  // namespace
 
+Result<std::vector<std::string>> list_files(const fs::path& directory) {
+    std::vector<std::string> paths;
+    std::error_code error;
+    for (auto entry = fs::recursive_directory_iterator(directory, error); !error && entry != fs::end(entry);
+         entry.increment(error)) {
+        const fs::path relative = entry->path().lexically_relative(directory);
+        if (relative.filename().string().starts_with(".")) {
+            entry.disable_recursion_pending();
+            continue;
+        }
+        if (!entry->is_regular_file(error) || error) continue;
+        if (!is_safe_path(relative.generic_string()))
+            return invalid_argument(entry->path().string(),
+                                    "a manifest cannot hold the name " + entry->path().string());
+        paths.push_back(relative.generic_string());
+    }
+    if (error) return listing_error(directory, error);
+    if (paths.empty()) return invalid_argument(directory.string(), directory.string() + " holds no files");
+    std::sort(paths.begin(), paths.end());
+    return paths;
+}
+
 Result<Manifest> scan_directory(const fs::path& directory, int threads) {
     ATOLL_TRY(const std::vector<std::string> paths, list_files(directory));
     ATOLL_TRY(Manifest manifest, cut_into_chunks(directory, paths));
@@ -143,8 +142,12 @@ Result<std::set<std::string>> find_missing(http::Client& store, const std::set<s
     return missing;
 }
 
-Result<Uploaded> upload_directory(const fs::path& directory, const TransferOptions& options) {
-    ATOLL_TRY(Manifest manifest, scan_directory(directory, options.connections));
+Result<Uploaded> upload_directory(const fs::path& directory, const TransferOptions& options,
+                                  std::optional<Manifest> known) {
+    if (!known) {
+        ATOLL_TRY(known, scan_directory(directory, options.connections));
+    }
+    Manifest manifest = std::move(*known);
     ATOLL_TRY(const std::uint64_t sent, Uploader(directory, options).run(manifest));
     return Uploaded{std::move(manifest), sent};
 }
