@@ -10,6 +10,7 @@ the page cache and outputs are deleted before each run. Prints the median, the s
 """
 import argparse
 import filecmp
+import glob
 import os
 import shutil
 import statistics
@@ -27,6 +28,11 @@ def measure(command):
     if status != 0:
         sys.exit(f"failed: {command}")
     return time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def remove_outputs():
+    for out in glob.glob("out.*"):
+        os.remove(out) if os.path.isfile(out) else shutil.rmtree(out)
 
 
 def main():
@@ -58,18 +64,16 @@ def main():
     if options.python:
         commands["PyTorch"] = f"exec {peer} average out.torch {' '.join(inputs)}"
     results = {name: [] for name in commands}
-    for repeat in range(options.repeats + 1):
-        for name, command in commands.items():
-            for out in ("out.copy", "out.atoll", "out.based", "out.bounded", "out.torch"):
-                if name != "PyTorch" or out != "out.atoll":
-                    shutil.rmtree(out, ignore_errors=True)
-                    if os.path.isfile(out):
-                        os.remove(out)
-            sample = measure(command)
-            if repeat > 0:  # the first warms the page cache
-                results[name].append(sample)
+    remove_outputs()
+    for name, command in commands.items():  # warms the page cache
+        measure(command)
     if options.python and not filecmp.cmp("out.atoll/model.safetensors", "out.torch/model.safetensors", shallow=False):
         print("note: the two means differ in some bits")
+    for _ in range(options.repeats):
+        for name, command in commands.items():
+            remove_outputs()
+            results[name].append(measure(command))
+    remove_outputs()
     print(f"| {options.count} fp16 models of {options.mib} MiB | median s | min–max | CPU s | peak MiB |\n|---|---|---|---|---|")
     for name, samples in results.items():
         walls, cpus, peaks = zip(*samples)

@@ -53,8 +53,8 @@ struct AggregatorOptions {
     // remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
     // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
-    // be had, its tensors differ from the base's (else the first input's), it holds NaN. Not told when no single input
-    // is.
+    // be had, its tensors differ from the base's (else the first input's), it holds NaN, or by far the largest numbers
+    // where the result overflows. Not told when no single input is.
     std::function<void(std::size_t input)> on_fault = {};
 };
 

@@ -7,12 +7,13 @@ namespace atl::aggregate {
 namespace {
 
 // Which input is blamed for an aggregator, made as far as it goes; none: it succeeds or no input is at fault.
-std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<RoundBase> start) {
+std::optional<std::size_t> blamed(std::vector<Input> inputs, std::optional<RoundBase> start,
+                                  const StrategySpec& strategy = {}) {
     std::optional<std::size_t> input;
     AggregatorOptions options;
     options.on_fault = [&](std::size_t at) { input = at; };
     const std::vector<double> weights(inputs.size(), 1.0);
-    const auto aggregator = Aggregator::plan({}, std::move(inputs), weights, options, std::move(start));
+    const auto aggregator = Aggregator::plan(strategy, std::move(inputs), weights, options, std::move(start));
     for (std::size_t i = 0; aggregator.ok() && i < aggregator->files().size(); ++i)
         if (!whole_file(*aggregator, i).ok()) break;
     return input;
@@ -40,6 +41,15 @@ TEST(FaultTest, TheInputWithNanIsNamedWhereverItStands) {
     for (std::size_t i = 0; i < 3; ++i) {
         EXPECT_EQ(blamed(three(i, {f32("w", {1, NAN})}), kStart), i);
         EXPECT_EQ(blamed(three(i, {f32("w", {INFINITY, 1})}), std::nullopt), i);
+    }
+}
+
+TEST(FaultTest, TheInputWhoseHugeNumbersMakeTheStepOverflowIsNamed) {
+    StrategySpec nesterov;
+    nesterov.server_optimizer = ServerOptimizer{.learning_rate = 5};
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(blamed(three(i, {f32("w", {1, 3e38F})}), kStart, nesterov), i);
+        EXPECT_FALSE(blamed(three(i, {f32("w", {1, 3e38F})}, {f32("w", {1, 3e38F})}), kStart, nesterov));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "shared/numeric/conversions.h"
 
@@ -16,9 +17,14 @@ std::size_t element_bytes(DType dtype) {
     return static_cast<std::size_t>(safetensors::size_bytes(dtype));
 }
 
-// The first element of `bytes` that is NaN or infinite; -1 if none is.
-std::int64_t find_non_finite(DType dtype, std::span<const std::byte> bytes) {
+struct Range {
+    std::int64_t non_finite = -1;  // the first element that is NaN or infinite; -1: none is
+    double largest = 0;            // magnitude before it
+};
+
+Range range_of(DType dtype, std::span<const std::byte> bytes) {
     const std::size_t width = element_bytes(dtype);
+    Range range;
     for (std::size_t at = 0; at + width <= bytes.size(); at += width) {
         double value = 0;
         float single = 0;
@@ -26,11 +32,17 @@ std::int64_t find_non_finite(DType dtype, std::span<const std::byte> bytes) {
         if (dtype == DType::kF32) std::memcpy(&single, &bytes[at], sizeof single);
         if (dtype == DType::kF16) numeric::conversions().widen_f16(&single, &bytes[at], 1);
         if (dtype == DType::kBF16) numeric::conversions().widen_bf16(&single, &bytes[at], 1);
-        if (!std::isfinite(value) || !std::isfinite(single)) return static_cast<std::int64_t>(at / width);
+        const double magnitude = std::abs(dtype == DType::kF64 ? value : single);
+        if (!std::isfinite(magnitude)) {
+            range.non_finite = static_cast<std::int64_t>(at / width);
+            return range;
+        }
+        range.largest = std::max(range.largest, magnitude);
     }
-    return -1;
+    return range;
 }
 
+constexpr double kOutlier = 10;      // times the lower median of the inputs' largest numbers
 constexpr std::size_t kTile = 2048;  // elements of a model that a strategy gets at a time, 8 KiB
 
 void widen(DType dtype, float* wide, const std::byte* stored, std::size_t count) {
@@ -84,14 +96,15 @@ Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t
     return raw;
 }
 
-Status find_fault(const Elements& which, const Input& input, const Place& place, Scratch& scratch) {
+// The largest magnitude of the elements in one model. kInvalidArgument where one is NaN or infinite.
+Result<double> find_largest(const Elements& which, const Input& input, const Place& place, Scratch& scratch) {
     ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
-    const std::int64_t at = find_non_finite(place.dtype, raw);
-    if (at < 0) return {};
+    const Range range = range_of(place.dtype, raw);
+    if (range.non_finite < 0) return range.largest;
     const std::string& name = which.tensor.info.name;
     return invalid_argument(name, "tensor " + in_quotes(name) + " of " + input.name +
                                       " holds NaN or infinity at element " +
-                                      std::to_string(which.first + static_cast<std::uint64_t>(at)));
+                                      std::to_string(which.first + static_cast<std::uint64_t>(range.non_finite)));
 }
 
 // Where the strategy's state of that number comes from.
@@ -99,22 +112,39 @@ const Input& state_input(const Plan& plan, std::size_t state) {
     return plan.start->state.find(plan.strategy->state()[state])->second;
 }
 
+// The one of several inputs that holds much larger numbers than the others.
+std::optional<std::size_t> find_outlier(const std::vector<double>& largest) {
+    std::vector<double> sorted = largest;
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted.size() < 2 || sorted.back() <= kOutlier * sorted[(sorted.size() - 1) / 2]) return std::nullopt;
+    return std::max_element(largest.begin(), largest.end()) - largest.begin();
+}
+
 // Says which model spoils these elements.
 Error blame(const Elements& which, Scratch& scratch) {
     const Tensor& tensor = which.tensor;
-    Status status;
-    for (std::size_t i = 0; status.ok() && i < tensor.inputs.size(); ++i) {
-        status = find_fault(which, which.plan.inputs[i], tensor.inputs[i], scratch);
-        if (!status.ok()) report_fault(which.plan.options, i);
-    }
     const Plan& plan = which.plan;
-    if (status.ok() && plan.strategy->needs_base()) status = find_fault(which, plan.start->base, tensor.base, scratch);
-    for (std::size_t i = 0; status.ok() && i < tensor.state.size(); ++i)
-        if (tensor.state[i]) status = find_fault(which, state_input(plan, i), *tensor.state[i], scratch);
-    if (!status.ok()) return status.error();
-    return invalid_argument(tensor.info.name, "the " + std::string(tensor.state.empty() ? "mean" : "step") +
-                                                  " of tensor " + in_quotes(tensor.info.name) + " overflows " +
-                                                  safetensors::to_string(tensor.info.dtype));
+    std::vector<double> largest;
+    for (std::size_t i = 0; i < tensor.inputs.size(); ++i) {
+        const auto found = find_largest(which, plan.inputs[i], tensor.inputs[i], scratch);
+        if (!found.ok()) {
+            report_fault(plan.options, i);
+            return found.error();
+        }
+        largest.push_back(*found);
+    }
+    Result<double> beside = 0.0;
+    if (plan.strategy->needs_base()) beside = find_largest(which, plan.start->base, tensor.base, scratch);
+    for (std::size_t i = 0; beside.ok() && i < tensor.state.size(); ++i)
+        if (tensor.state[i]) beside = find_largest(which, state_input(plan, i), *tensor.state[i], scratch);
+    if (!beside.ok()) return beside.error();
+    std::string why = "the " + std::string(tensor.state.empty() ? "mean" : "step") + " of tensor " +
+                      in_quotes(tensor.info.name) + " overflows " + safetensors::to_string(tensor.info.dtype);
+    if (const auto outlier = find_outlier(largest)) {
+        report_fault(plan.options, *outlier);
+        why += "; " + plan.inputs[*outlier].name + " holds by far the largest numbers there";
+    }
+    return invalid_argument(tensor.info.name, why);
 }
 
 // What a block is made of beside the inputs.

@@ -8,13 +8,19 @@
 namespace atl::aggregate {
 namespace {
 
-constexpr std::size_t kUpdatesThatTell = 3;
+constexpr std::size_t kNormsThatTell = 3;
 
-// Of those above zero; 0: there are none.
-double lower_median(std::vector<double> norms) {
+// The median of the norms above zero, of an even number the lower one where the round's own tell, the upper one where
+// those of earlier rounds are needed. 0: too few tell.
+double usual_norm(std::vector<double> norms, std::span<const double> earlier) {
     std::erase(norms, 0.0);
-    if (norms.empty()) return 0;
-    const auto middle = norms.begin() + static_cast<std::ptrdiff_t>((norms.size() - 1) / 2);
+    const bool tell = norms.size() >= kNormsThatTell;
+    if (!tell) {
+        norms.insert(norms.end(), earlier.begin(), earlier.end());
+        std::erase(norms, 0.0);
+    }
+    if (norms.size() < kNormsThatTell) return 0;
+    const auto middle = norms.begin() + static_cast<std::ptrdiff_t>((norms.size() - (tell ? 1 : 0)) / 2);
     std::nth_element(norms.begin(), middle, norms.end());
     return *middle;
 }
@@ -31,10 +37,7 @@ Result<Prepared> NormBounded::prepare(const Measured& measured) const {
     ATOLL_TRY(prepared.shares, share_out(measured.weights));
     if (!times_ || measured.statistics.empty()) return prepared;
     for (const double square : measured.statistics) prepared.norms.push_back(std::sqrt(square));
-    std::vector<double> usual = prepared.norms;
-    if (usual.size() < kUpdatesThatTell)
-        usual.insert(usual.end(), measured.earlier_norms.begin(), measured.earlier_norms.end());
-    prepared.bound = *times_ * lower_median(std::move(usual));
+    prepared.bound = *times_ * usual_norm(prepared.norms, measured.earlier_norms);
     for (std::size_t i = 0; i < prepared.norms.size() && prepared.bound > 0; ++i)
         if (prepared.norms[i] > prepared.bound) prepared.refused.push_back(i);
     return prepared;

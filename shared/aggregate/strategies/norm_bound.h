@@ -7,8 +7,10 @@ namespace atl::aggregate {
 
 // A strategy that refuses updates which moved farther from the base than any honest one would. An update's norm is
 // ‖update - base‖ over all floating tensors, differences and squares in fp64. The bound is `norm_bound` times the lower
-// median of the updates' norms, and of those of earlier rounds where fewer than three updates are there to tell what is
-// usual; updates that moved nothing do not count for it. Without a norm_bound nothing is measured.
+// median of the updates' norms; where fewer than three are there to tell what is usual, the upper median of those and
+// of the norms of earlier rounds; where these are fewer than three too, there is no bound. So of two updates neither
+// can have the other refused by its own norm. Updates that moved nothing tell nothing. Without a norm_bound nothing is
+// measured.
 class NormBounded : public Strategy {
   public:
     explicit NormBounded(std::optional<double> norm_bound) : times_(norm_bound) {}

@@ -75,11 +75,18 @@ TEST(NormBoundTest, AnUpdateBeyondTheBoundIsRefusedWithItsNorm) {
 }
 
 TEST(NormBoundTest, WhereFewerThanThreeTellEarlierRoundsDo) {
-    EXPECT_EQ(prepared_at({1, 64}).refused, std::vector<std::size_t>{1});
     EXPECT_EQ(prepared_at({64}).refused.size(), 0U) << "nothing to compare with";
     EXPECT_EQ(prepared_at({64}, {1, 2}).refused, std::vector<std::size_t>{0});
     EXPECT_EQ(prepared_at({1, 64}, {32, 40, 50}).refused.size(), 0U);
+    EXPECT_EQ(prepared_at({1, 64}, {1, 2}).refused, std::vector<std::size_t>{1});
     EXPECT_EQ(prepared_at({32, 32, 64}, {1, 1, 1, 1}).refused.size(), 0U) << "three tell by themselves";
+}
+
+TEST(NormBoundTest, OfTwoUpdatesNoneHasTheOtherRefusedByHardlyMoving) {
+    EXPECT_TRUE(prepared_at({1e-6F, 64}).refused.empty());
+    EXPECT_EQ(prepared_at({1e-6F, 64}).bound, 0) << "no bound";
+    EXPECT_TRUE(prepared_at({1e-6F, 64}, {1e-6, 64}).refused.empty());
+    EXPECT_TRUE(prepared_at({1e-6F, 64}, {1e-6, 64, 50, 1e-6}).refused.empty());
 }
 
 TEST(NormBoundTest, UpdatesThatMovedNothingSayNothingOfWhatIsUsual) {
