@@ -13,8 +13,12 @@ constexpr pg::Migration kMigrations[] = {
      "CREATE INDEX revocations_expires ON revocations (expires_at);"}};
 
 Result<std::unordered_set<std::string>> read_revoked(pg::Connection& connection) {
-    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM auth.revocations WHERE expires_at < clock_timestamp()"));
-    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT token_id FROM auth.revocations"));
+    // Kept for a week longer than needed: where a clock that was set forward is set back, their tokens would hold
+    // again.
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("DELETE FROM auth.revocations WHERE expires_at < clock_timestamp() - interval '7 days'"));
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT token_id FROM auth.revocations WHERE expires_at >= clock_timestamp()"));
     std::unordered_set<std::string> ids;
     for (int i = 0; i < rows.size(); ++i) ids.insert(rows.text(i, "token_id"));
     return ids;

@@ -66,12 +66,20 @@ TEST_F(RevocationTest, ATokenAndAKeyEndWhileTheServiceRuns) {
     EXPECT_TRUE(verifier_.verify(issue(next, "t3")).ok());
 }
 
-TEST_F(RevocationTest, ARowGoesWithItsTokensTime) {
-    revoke("t1", seconds(-1));
+TEST_F(RevocationTest, ARowGoesAWeekAfterItsTokensTime) {
+    revoke("t1", seconds(-7 * 86'400 - 1));
     revoke("t2", seconds(600));
     ASSERT_TRUE(TokenWatch::start(*pool_, verifier_, key_file_).ok());
     EXPECT_EQ(query("SELECT token_id FROM auth.revocations").text(0, "token_id"), "t2");
     EXPECT_EQ(query("SELECT token_id FROM auth.revocations").size(), 1);
+}
+
+TEST_F(RevocationTest, AClockThatIsSetForwardAndBackRevivesNoToken) {
+    revoke("t1", seconds(-3600));  // as the database has it whose clock is an hour ahead
+    ASSERT_TRUE(TokenWatch::start(*pool_, verifier_, key_file_).ok());
+    query("UPDATE auth.revocations SET expires_at = expires_at + interval '2 hours'");  // the same, once it is back
+    ASSERT_TRUE(TokenWatch::start(*pool_, verifier_, key_file_).ok());
+    EXPECT_FALSE(verifier_.verify(issue(keys_, "t1")).ok());
 }
 
 }  // namespace
