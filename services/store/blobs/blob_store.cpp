@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kReadBytes = 1U << 20;
+constexpr std::uint64_t kFreeFilesMin = 10'000;  // databases and brokers on the same disk make files, too
 
 // The path is for the log; a client learns only what went wrong.
 Error disk_error(const std::string& what) {
@@ -110,6 +111,11 @@ Status BlobStore::check_space() const {
     struct statvfs info{};
     if (::statvfs(root_.c_str(), &info) != 0) return disk_error("looking at the disk");
     const std::uint64_t available = info.f_bavail * info.f_frsize;
+    if (info.f_files != 0 && info.f_favail < kFreeFilesMin)  // 0: the file system has as many as it needs
+        return Error{ErrorCode::kInsufficientStorage,
+                     "the store's disk can hold only " + std::to_string(info.f_favail) +
+                         " files more; remove what nobody needs (atoll model prune)",
+                     {}};
     if (available >= free_bytes_min_ + bytes_in_hand_) return {};
     return Error{ErrorCode::kInsufficientStorage,
                  "the store's disk has " + std::to_string(available) + " bytes free, of which store.free_bytes_min " +

@@ -9,6 +9,8 @@ namespace atl::store {
 namespace {
 
 constexpr const char* kSweepLock = "hashtextextended('atoll.store.sweep', 0)";
+constexpr std::int64_t kFullAttemptsMax = 3;  // of a task, that may upload as much as one may
+
 std::string time_column(const std::string& column) {
     return pg::rfc3339(column) + " AS " + column;
 }
@@ -235,9 +237,10 @@ Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& sco
         const auto counted,
         connection.query(
             "INSERT INTO uploads AS u (task, attempt, bytes) SELECT $1, $2, $3::bigint WHERE $3::bigint <= $4::bigint"
+            " AND (SELECT coalesce(sum(bytes), 0) FROM uploads WHERE task = $1 AND attempt <> $2) < $5::bigint"
             " ON CONFLICT (task, attempt) DO UPDATE SET bytes = u.bytes + excluded.bytes"
             " WHERE u.bytes + excluded.bytes <= $4::bigint",
-            {scope.task, scope.attempt, bytes, bytes_max}));
+            {scope.task, scope.attempt, bytes, bytes_max, kFullAttemptsMax * bytes_max}));
     return counted.affected() == 1;
 }
 

@@ -50,7 +50,8 @@ Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, con
 Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions);
 // The sizes of these versions together.
 Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);
-// Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`.
+// Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`,
+// or the task's other attempts have uploaded three times that.
 Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
                           std::int64_t bytes_max);
 // Takes back what count_upload() counted: nothing was kept.

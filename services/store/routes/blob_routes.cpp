@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
 #include "services/store/domain/byte_range.h"
@@ -14,6 +16,7 @@ namespace {
 using auth::Role;
 
 const std::string kBinary = "application/octet-stream";
+constexpr std::size_t kBlobCostMin = 64U << 10;  // of a site's quota: a file costs the disk more than its bytes
 
 Result<std::string> digest_param(const http::Request& request) {
     const std::string& sha256 = request.param("sha256");
@@ -41,10 +44,11 @@ Status reserve(Routing& routing, const auth::TaskScope& scope, std::size_t bytes
     const std::int64_t quota = upload_quota(readable);
     ATOLL_TRY(const bool fits, count_upload(*connection, scope, bytes, quota));
     if (fits) return {};
-    return Error{ErrorCode::kTooLarge,
-                 "attempt " + scope.attempt + " of task " + scope.task + " may upload " + std::to_string(quota) +
-                     " bytes, some times the size of its base, and has done so",
-                 "body"};
+    return Error{
+        ErrorCode::kTooLarge,
+        "attempt " + scope.attempt + " of task " + scope.task + " may upload " + std::to_string(quota) +
+            " bytes, some times the size of its base, and so may three of the task's attempts together; that is done",
+        "body"};
 }
 
 void refund(Routing& routing, const auth::TaskScope& scope, std::size_t bytes) {
@@ -61,7 +65,8 @@ void refund(Routing& routing, const auth::TaskScope& scope, std::size_t bytes) {
 Result<BlobStore::Stored> keep(Routing& routing, const auth::Principal& principal, const std::string& sha256,
                                const std::string& body) {
     const bool counts = principal.role == Role::kFacility && !routing.blobs.blob_size(sha256).ok();
-    if (counts) ATOLL_RETURN_IF_ERROR(reserve(routing, *principal.scope, body.size()));
+    const std::size_t cost = std::max(body.size(), kBlobCostMin);
+    if (counts) ATOLL_RETURN_IF_ERROR(reserve(routing, *principal.scope, cost));
     const bool was_damaged = routing.blobs.is_damaged(sha256);
     const auto stored = routing.blobs.put(sha256, body);
     if (stored.ok() && was_damaged) {
@@ -69,7 +74,7 @@ Result<BlobStore::Stored> keep(Routing& routing, const auth::Principal& principa
         ATOLL_RETURN_IF_ERROR(remove_damaged(*connection, sha256));
     }
     const bool is_new = stored.ok() && *stored == BlobStore::Stored::kNew;
-    if (counts && !is_new) refund(routing, *principal.scope, body.size());
+    if (counts && !is_new) refund(routing, *principal.scope, cost);
     if (stored.ok() && principal.role == Role::kFacility) {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_RETURN_IF_ERROR(record_upload(*connection, *principal.scope, sha256));

@@ -232,6 +232,11 @@ Result<Response> remove_tag(Routing&, Transaction& transaction, const Request& r
 Result<Response> post_prune(Routing& routing, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const PruneOrder order, parse_prune_order(body));
+    if (order.unused_blob_hours && *order.unused_blob_hours < routing.unused_blob_hours &&
+        request.principal->role != Role::kAdmin)
+        return permission_denied("uploads under way may need blobs that nobody has asked for in " +
+                                 std::to_string(routing.unused_blob_hours) +
+                                 " hours: only an admin removes younger ones");
     const std::int64_t rounds = order.keep_updates_rounds.value_or(routing.keep_updates_rounds);
     ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, order.model, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));

@@ -74,11 +74,12 @@ class StoreTest : public StackTest {
         return facility(store_->server(), std::move(read_versions), write_model);
     }
     static http::Client facility(const http::TestServer& server, std::vector<std::string> read_versions,
-                                 const std::string& write_model) {
+                                 const std::string& write_model, const std::string& attempt = "1") {
         auth::Principal principal;
         principal.subject = "leonardo";
         principal.role = Role::kFacility;
-        principal.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", std::move(read_versions), write_model, 1};
+        principal.scope =
+            auth::TaskScope{"leonardo", "job1", "task1", attempt, std::move(read_versions), write_model, 1};
         http::ClientOptions options;
         options.base_url = server.url();
         options.token = server.token(principal);

@@ -20,9 +20,10 @@ TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
         return call(site, Method::kPut, "/v1/blobs/" + digest::sha256(body), body);
     };
     constexpr std::size_t kQuarter = 16U << 20;  // of what an attempt has beside four times its base
-    for (const char letter : {'w', 'x', 'y', 'z'}) EXPECT_EQ(upload(letter, kQuarter).status, 201);
+    for (const char letter : {'w', 'x', 'y'}) EXPECT_EQ(upload(letter, kQuarter).status, 201);
     EXPECT_EQ(upload('w', kQuarter).status, 200) << "what is there costs nothing";
-    EXPECT_EQ(upload('c', 24).status, 201) << "four times the base";
+    EXPECT_EQ(upload('z', kQuarter - (64U << 10)).status, 201);
+    EXPECT_EQ(upload('c', 1).status, 201) << "counts as 64 KiB, as small files cost the disk more than their bytes";
     const auto refused = upload('d', 1);
     EXPECT_EQ(refused.status, 413);
     EXPECT_NE(refused.body.find("task1"), std::string::npos) << refused.body;
@@ -31,6 +32,29 @@ TEST_F(StoreTest, AnAttemptUploadsNoMoreThanSomeTimesItsBase) {
     http::Client evaluating = facility({base}, "");
     EXPECT_EQ(call(evaluating, Method::kPut, "/v1/blobs/" + digest::sha256("e"), "e").status, 403);
     EXPECT_EQ(call(evaluating, Method::kPost, "/v1/blobs/missing", R"({"digests":[]})").status, 403);
+}
+
+TEST_F(StoreTest, HoweverManyAttemptsATaskHasThreeOfThemMayUploadAllTheyMay) {
+    create_model("base");
+    const std::string base = create_version("base", stored({{"weights.bin", "public"}}));
+    const auto upload = [&](int attempt, const std::string& body) {
+        http::Client site = facility(store_->server(), {base}, "out", std::to_string(attempt));
+        return call(site, Method::kPut, "/v1/blobs/" + digest::sha256(body), body).status;
+    };
+    for (int attempt = 1; attempt <= 3; ++attempt)
+        for (int i = 0; i < 4; ++i) {
+            const std::string body(16U << 20, static_cast<char>('a' + attempt * 4 + i));
+            EXPECT_EQ(upload(attempt, body), 201) << attempt;
+        }
+    EXPECT_EQ(upload(4, "one more"), 201) << "four times a base of six bytes are not used up";
+    for (int attempt = 1; attempt <= 3; ++attempt)
+        EXPECT_TRUE(store_->pool()
+                        .acquire()
+                        .value()
+                        ->query("UPDATE uploads SET bytes = bytes + 24 WHERE attempt = $1", {std::to_string(attempt)})
+                        .ok());
+    EXPECT_EQ(upload(4, "and one more"), 413);
+    EXPECT_EQ(upload(5, "and another"), 413);
 }
 
 TEST_F(StoreTest, OnlyWhatWasKeptCountsTowardsAnAttemptsQuota) {

@@ -48,6 +48,17 @@ bool names(const std::string& text, const std::string& what) {
     return text.find(what) != std::string::npos;
 }
 
+TEST_F(RetentionTest, OnlyAnAdminTakesBlobsThatAnUploadUnderWayMayNeed) {
+    http::Client writer = store_->server().client(Role::kOperator);
+    const auto status = [&](http::Client& client, const Json& order) {
+        return client.call(Method::kPost, "/v1/prune", order.dump())->status;
+    };
+    EXPECT_EQ(status(writer, {{"unused_blob_hours", 0}}), 403);
+    EXPECT_EQ(status(writer, {{"unused_blob_hours", 24}}), 200);
+    EXPECT_EQ(status(writer, Json::object()), 200);
+    EXPECT_EQ(status(*admin_, {{"unused_blob_hours", 0}}), 200);
+}
+
 TEST_F(RetentionTest, AVersionGoesWhenNothingNeedsIt) {
     const std::string update = make("out", "update", {base_}, 1);
     const std::string global = make("out", "global", {base_, update}, 1);
