@@ -11,9 +11,4 @@ grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|wrk|nod
     xargs apt-get install -y -q --no-install-recommends
 cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF ${ATOLL_CMAKE_OPTIONS:-}
 cmake --build build/release -j "$(nproc)" --target "$@"
-mkdir -p "$out/bin"
-for target; do install -s "build/release/bin/$target" "$out/bin/"; done
-# The package of each library. dpkg knows some by "/lib/…", though "/lib" is a link to "/usr/lib".
-ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u | while read -r library; do
-    dpkg -S "$library" 2>/dev/null || dpkg -S "${library#/usr}"
-done | sed 's/:.*//' | sort -u >"$out/packages"
+containers/collect.sh "$out" "${@/#/build/release/bin/}"
